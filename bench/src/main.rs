@@ -23,6 +23,7 @@ mod load;
 mod nginx;
 mod oak;
 mod origin;
+mod outcome;
 mod process;
 mod random;
 mod row;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::lab_fleet::{Agent, Agents, Emit};
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
     /// Puts one or more URLs under load: users who wait for answers, or a rate.
@@ -23,6 +25,11 @@ pub(crate) enum Lab {
     /// Runs a plan.
     #[command(after_help = "Example: tympan lab run plan.jmx -Jthreads=100 --report report.html")]
     Run(Run),
+    /// Sends its portion of a load that `run` or `get` divides with `--agents`.
+    #[command(
+        after_help = "Example: TYMPAN_LAB_TOKEN=... tympan lab agent controller.example.com:7410"
+    )]
+    Agent(Agent),
     /// Says what of plans cannot be run, as `file:line:column: message`, without sending anything.
     #[command(after_help = "Example: tympan lab check plans/*.jmx")]
     Check(Check),
@@ -177,6 +184,11 @@ pub(crate) struct Get {
     /// What random arrivals derive from.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Keeps N exchanges of each label whole, and N that failed, and shows them in the report.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) trace: usize,
+    #[command(flatten)]
+    pub(crate) agents: Agents,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -321,6 +333,13 @@ pub(crate) struct Run {
     /// What random numbers derive from.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Keeps N exchanges of each label whole, and N that failed, and shows them in the report.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) trace: usize,
+    #[command(flatten)]
+    pub(crate) agents: Agents,
+    #[command(flatten)]
+    pub(crate) emit: Emit,
     #[command(flatten)]
     pub(crate) output: Output,
 }

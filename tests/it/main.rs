@@ -30,6 +30,7 @@ mod farm;
 mod floors;
 mod history;
 mod interface;
+mod lab_agents;
 mod lab_phases;
 mod launches;
 mod ledger_kills;

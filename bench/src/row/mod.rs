@@ -19,6 +19,8 @@ mod fragment;
 mod fresh;
 mod install;
 mod jobs;
+mod lab;
+mod lab_jmeter;
 mod ledger;
 mod oak;
 mod open;
@@ -148,6 +150,15 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: "D4", about: "rules of a farm in the cloud", measure: storm::measure_rules },
     Row { name: "D6", about: "a storm of flushes beside visitors", measure: storm::measure_storm },
     Row { name: "D8", about: "start and memory before many files", measure: storm::measure_start },
+    Row { name: "L1", about: "lab: a plain page beside wrk, oha and k6", measure: lab::plain },
+    Row { name: "L2", about: "lab: a plan with data beside plain wrk", measure: lab::plan },
+    Row { name: "L3", about: "lab: source 001's plan beside JMeter", measure: lab_jmeter::plan },
+    Row {
+        name: "L7",
+        about: "lab: a report from 1,000,000 rows beside jmeter -g",
+        measure: lab_jmeter::report,
+    },
+    Row { name: "L8", about: "lab: four agents beside one process", measure: lab::agents },
     Row {
         name: "K1",
         about: "first save of folders; memory and size (K8)",

@@ -60,6 +60,9 @@ pub enum Error {
         /// The end of what it wrote to standard error.
         said: String,
     },
+    /// Agents, or their controller, cannot be reached or went away.
+    #[error("{0}")]
+    Fleet(String),
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(String),

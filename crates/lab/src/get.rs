@@ -5,16 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::load::{
-    Crew, Crowd, Load, Observer, Process, Rows, Schedule, Step, Turn, User, processors, run,
+    Crew, Crowd, Load, Observer, Portion, Process, Rows, Schedule, Step, Turn, User, processors,
+    run,
 };
 use crate::net::{Keep, Reply, Request, Targets, Url};
+use crate::plan::answer::{decode, to_text};
 use crate::record::jtl::Row;
-use crate::record::{LabelId, Recorder, Results, Sample};
+use crate::record::{
+    LabelId, Recorder, Results, Sample, Trace, cut, request_text, without_secrets,
+};
 use crate::{Error, Result};
 
 /// How arrivals of the open model follow each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Arrivals {
     /// At equal distances.
     #[default]
@@ -24,7 +30,7 @@ pub enum Arrivals {
 }
 
 /// What to ask, how often.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Get {
     /// Asked in turn.
     pub urls: Vec<String>,
@@ -60,6 +66,8 @@ pub struct Get {
     pub rows: Option<PathBuf>,
     /// What random arrivals derive from.
     pub seed: u64,
+    /// How many exchanges of each label are kept whole.
+    pub trace: usize,
 }
 
 impl Default for Get {
@@ -82,10 +90,13 @@ impl Default for Get {
             follow: false,
             rows: None,
             seed: 1,
+            trace: 0,
         }
     }
 }
 
+/// Bytes of a body that are kept whole.
+const MOST_BODY: usize = 1 << 20;
 /// Most redirects that are followed for one request.
 const MOST_HOPS: usize = 20;
 
@@ -95,19 +106,24 @@ impl Get {
     /// # Errors
     /// [`Error::Input`] and [`Error::Url`] for what cannot be run, [`Error::Resolve`], [`Error::Engine`].
     pub fn run(&self) -> Result<Results> {
-        self.run_watched(&mut ())
+        self.run_as(Portion::default(), &mut ())
     }
 
-    /// Runs the load; `observer` is told about every second.
-    pub(crate) fn run_watched(&self, observer: &mut dyn Observer) -> Result<Results> {
-        let shared = Arc::new(self.prepare()?);
-        let workers = self.worker_count();
-        let rows = self.rows.as_deref().map(Rows::create).transpose()?;
+    /// Runs the portion of the load that falls to this process; `observer` is told about every second.
+    pub(crate) fn run_as(&self, portion: Portion, observer: &mut dyn Observer) -> Result<Results> {
+        let shared = Arc::new(self.prepare(portion)?);
+        let workers = self.worker_count(portion);
+        let rows = match (observer.row_taker(), self.rows.as_deref()) {
+            (Some(taker), _) => Some(Rows::hand_over(taker)?),
+            (None, path) => path.map(Rows::create).transpose()?,
+        };
+        let crowd = Arc::new(Crowd::default());
+        crowd.trace(self.trace);
         let load = Load {
             crews: self.crews(&shared, workers),
             stop_after: self.duration,
             drain: self.timeout.min(Duration::from_secs(5)),
-            crowd: Arc::new(Crowd::default()),
+            crowd,
             rows: rows.as_ref().map(Rows::sink),
         };
         let results = run(load, observer)?;
@@ -117,12 +133,17 @@ impl Get {
         Ok(results)
     }
 
-    fn worker_count(&self) -> usize {
+    fn worker_count(&self, portion: Portion) -> usize {
         let wanted = if self.workers == 0 { processors() } else { self.workers };
-        if self.rate.is_some() { wanted } else { wanted.min(self.users).max(1) }
+        let users = usize::try_from(portion.of(self.users as u64)).unwrap_or(self.users);
+        if self.rate.is_some() { wanted } else { wanted.min(users).max(1) }
     }
 
-    fn prepare(&self) -> Result<Shared> {
+    /// Says what of the load cannot be run.
+    ///
+    /// # Errors
+    /// [`Error::Input`].
+    pub(crate) fn check(&self) -> Result<()> {
         if self.urls.is_empty() {
             return Err(Error::Input("no URL is given".to_owned()));
         }
@@ -140,6 +161,11 @@ impl Get {
         if self.users == 0 {
             return Err(Error::Input("without users nothing is sent".to_owned()));
         }
+        Ok(())
+    }
+
+    fn prepare(&self, portion: Portion) -> Result<Shared> {
+        self.check()?;
         let mut pages = Vec::new();
         let targets = Targets::default();
         for url in &self.urls {
@@ -155,8 +181,10 @@ impl Get {
             pages,
             targets,
             tickets: AtomicI64::new(
-                self.requests.map_or(i64::MAX, |count| i64::try_from(count).unwrap_or(i64::MAX)),
+                self.requests
+                    .map_or(i64::MAX, |count| i64::try_from(portion.of(count)).unwrap_or(i64::MAX)),
             ),
+            portion,
         })
     }
 
@@ -198,8 +226,9 @@ impl Get {
         let Some(rate) = self.rate else {
             let mut crews: Vec<Crew> =
                 (0..workers).map(|_| Crew { users: Vec::new(), arrivals: None }).collect();
-            for number in 0..self.users {
-                if let Some(crew) = crews.get_mut(number % workers) {
+            let mine = (0..self.users).filter(|&number| shared.portion.has(number as u64));
+            for (place, number) in mine.enumerate() {
+                if let Some(crew) = crews.get_mut(place % workers) {
                     crew.users.push((Duration::ZERO, Box::new(Asker::new(shared, number))));
                 }
             }
@@ -215,10 +244,12 @@ impl Get {
             Arrivals::Poisson => Process::Poisson,
         };
         let schedule = Schedule::new(process, rate, end, self.seed);
+        let portion = shared.portion;
         (0..workers)
             .map(|number| {
                 let shared = Arc::clone(shared);
-                let most = self.max_users.div_ceil(workers);
+                let mine = shared.portion.of(self.max_users as u64).max(1);
+                let most = usize::try_from(mine).unwrap_or(usize::MAX).div_ceil(workers);
                 let mut hired = 0;
                 let hire = move || {
                     if hired >= most {
@@ -229,7 +260,13 @@ impl Get {
                 };
                 Crew {
                     users: Vec::new(),
-                    arrivals: Some((schedule.share(number, workers), Box::new(hire))),
+                    arrivals: Some((
+                        schedule.share(
+                            usize::try_from(portion.place(number as u64)).unwrap_or(usize::MAX),
+                            usize::try_from(portion.count).unwrap_or(1) * workers,
+                        ),
+                        Box::new(hire),
+                    )),
                 }
             })
             .collect()
@@ -250,6 +287,7 @@ struct Shared {
     targets: Targets,
     /// Requests that may still be sent.
     tickets: AtomicI64,
+    portion: Portion,
 }
 
 /// A user of `get`.
@@ -270,6 +308,8 @@ struct Asked {
     at: Url,
     sent: u64,
     received: u64,
+    /// The request as it was sent, if the exchange is kept whole.
+    traced: Option<Arc<[u8]>>,
 }
 
 impl Asker {
@@ -301,8 +341,21 @@ impl Asker {
             at: page.url.clone(),
             sent: 0,
             received: 0,
+            traced: None,
         });
-        Step::Fetch(page.request.clone())
+        let mut request = page.request.clone();
+        if turn.recorder.wants_trace(&page.label) {
+            self.trace(&mut request);
+        }
+        Step::Fetch(request)
+    }
+
+    /// Has an exchange kept whole.
+    fn trace(&mut self, request: &mut Request) {
+        request.keep = Keep::Body(MOST_BODY);
+        if let Some(asked) = &mut self.asked {
+            asked.traced = Some(Arc::clone(&request.bytes));
+        }
     }
 
     /// Returns the request that a redirect asks for.
@@ -337,6 +390,17 @@ impl Asker {
         reply.received += asked.received;
         let sample = Sample::of(label, asked.due.min(reply.started), &reply);
         turn.recorder.sample(&sample);
+        if let Ok(response) = &reply.result
+            && let Some(header) = &response.server_timing
+        {
+            turn.recorder.phases(label, header);
+        }
+        if let Some(bytes) = &asked.traced
+            && let Some(page) = self.shared.pages.get(self.page)
+        {
+            let trace = kept(&page.label, &asked.at, bytes, &mut reply);
+            turn.recorder.trace(reply.started, trace);
+        }
         if turn.recorder.wants_rows() {
             self.write_row(turn.recorder, &reply, &asked.at);
         }
@@ -352,7 +416,6 @@ impl Asker {
                 false,
             ),
         };
-        let scheme = if at.is_tls { "https" } else { "http" };
         let millis = |from: Instant, to: Instant| {
             u64::try_from(to.saturating_duration_since(from).as_millis()).unwrap_or(u64::MAX)
         };
@@ -366,13 +429,49 @@ impl Asker {
             is_ok,
             bytes: reply.received,
             sent: reply.sent,
-            url: format!("{scheme}://{}:{}{}", at.host, at.port, at.target).into(),
+            url: show_url(at).into(),
             latency: millis(reply.started, reply.first_byte),
             connect: u64::try_from(reply.connect.as_millis()).unwrap_or(u64::MAX),
             ..Row::default()
         };
         recorder.row(reply.started, row);
     }
+}
+
+/// Returns an exchange that is kept whole.
+fn kept(label: &str, at: &Url, request: &[u8], reply: &mut Reply) -> Trace {
+    let mut trace = Trace {
+        label: label.to_owned(),
+        url: show_url(at),
+        elapsed_us: u64::try_from(reply.ended.saturating_duration_since(reply.started).as_micros())
+            .unwrap_or(u64::MAX),
+        request: request_text(request),
+        ..Trace::default()
+    };
+    match &mut reply.result {
+        Ok(response) => {
+            trace.code = response.status.to_string();
+            trace.is_ok = response.status < 400;
+            trace.body_bytes = response.body_bytes;
+            let head = response.head.take().unwrap_or_default();
+            let body = decode(std::mem::take(&mut response.body), head.header("Content-Encoding"));
+            let media_type = head.header("Content-Type");
+            trace.media_type = media_type.unwrap_or_default().to_owned();
+            trace.body = cut(to_text(body, media_type));
+            trace.head = without_secrets(&head.text(response.status));
+            trace.message = head.reason;
+        }
+        Err(failure) => {
+            trace.code = failure.exception().to_owned();
+            trace.message = failure.words().to_owned();
+        }
+    }
+    trace
+}
+
+fn show_url(at: &Url) -> String {
+    let scheme = if at.is_tls { "https" } else { "http" };
+    format!("{scheme}://{}:{}{}", at.host, at.port, at.target)
 }
 
 impl User for Asker {
@@ -384,7 +483,12 @@ impl User for Asker {
                 asked.started = asked.started.or(Some(reply.started));
                 asked.sent += reply.sent;
                 asked.received += reply.received;
+                let is_traced = asked.traced.is_some();
                 self.asked = Some(asked);
+                let mut request = request;
+                if is_traced {
+                    self.trace(&mut request);
+                }
                 return Step::Fetch(request);
             }
             self.note(turn, &asked, *reply);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::record::Results;
+use crate::record::{Generator, Results};
 
 /// Lag at the 99th percentile beyond which times are the generator's.
 const MOST_LAG: Duration = Duration::from_millis(10);
@@ -17,27 +17,12 @@ const FEWEST_MOMENTS: u64 = 100;
 #[must_use]
 pub fn doubts(results: &Results) -> Vec<String> {
     let mut doubts = Vec::new();
-    let generator = &results.generator;
-    let lag = generator.lag.quantile(0.99);
-    if generator.lag.count() >= FEWEST_MOMENTS && lag > MOST_LAG {
-        doubts.push(format!(
-            "it sent {:.1} ms later than planned (99th percentile; at most {} ms)",
-            lag.as_secs_f64() * 1000.0,
-            MOST_LAG.as_millis()
-        ));
+    if results.members.is_empty() {
+        doubt(&results.generator, results.elapsed, "", &mut doubts);
     }
-    let share = generator.cpu_share(results.elapsed);
-    if results.elapsed >= SHORTEST && share > MOST_CPU {
-        doubts.push(format!(
-            "it used {:.0} % of the {} processors that its {} threads may use (at most {:.0} %)",
-            share * 100.0,
-            generator.workers.min(generator.processors),
-            generator.workers,
-            MOST_CPU * 100.0
-        ));
-    }
-    if generator.unsent > 0 {
-        doubts.push(format!("{} arrivals of the schedule were never sent", generator.unsent));
+    // Idle agents do not make up for one that is at its limits.
+    for member in &results.members {
+        doubt(&member.generator, member.elapsed, &format!("{}: ", member.name), &mut doubts);
     }
     let failures = results.labels.values().flat_map(|series| &series.total.reasons);
     let exhausted: u64 = failures
@@ -48,6 +33,45 @@ pub fn doubts(results: &Results) -> Vec<String> {
         doubts.push(format!("{exhausted} requests found no port or file descriptor left"));
     }
     doubts
+}
+
+/// Returns what of the load is missing because agents were lost.
+#[must_use]
+pub fn losses(results: &Results) -> Vec<String> {
+    let lost = results.members.iter().filter_map(|member| {
+        let reason = member.lost.as_ref()?;
+        Some(format!(
+            "{} was lost after {:.0} s and {} samples ({reason}); its portion of the load is missing since then",
+            member.name,
+            member.elapsed.as_secs_f64(),
+            member.samples
+        ))
+    });
+    lost.collect()
+}
+
+fn doubt(generator: &Generator, elapsed: Duration, who: &str, doubts: &mut Vec<String>) {
+    let lag = generator.lag.quantile(0.99);
+    if generator.lag.count() >= FEWEST_MOMENTS && lag > MOST_LAG {
+        doubts.push(format!(
+            "{who}it sent {:.1} ms later than planned (99th percentile; at most {} ms)",
+            lag.as_secs_f64() * 1000.0,
+            MOST_LAG.as_millis()
+        ));
+    }
+    let share = generator.cpu_share(elapsed);
+    if elapsed >= SHORTEST && share > MOST_CPU {
+        doubts.push(format!(
+            "{who}it used {:.0} % of the {} processors that its {} threads may use (at most {:.0} %)",
+            share * 100.0,
+            generator.workers.min(generator.processors),
+            generator.workers,
+            MOST_CPU * 100.0
+        ));
+    }
+    if generator.unsent > 0 {
+        doubts.push(format!("{who}{} arrivals of the schedule were never sent", generator.unsent));
+    }
 }
 
 /// Returns the warning to print, if there is one.

@@ -6,6 +6,7 @@
 //! * Sending: [`get`] and [`ab`] (URLs), [`plan`] (plans of JMeter and our own), [`phase`] (tests of several phases),
 //!   [`page`] (pages with all their parts), [`components`], [`slo`],
 //!   all on one load engine.
+//! * Sending from several processes or machines as from one: [`fleet`].
 //! * Numbers: [`record`] (histograms, result files, summary lines), [`honesty`] (may they be believed), [`goal`].
 //! * Reading what others measured: [`ab::parse`], [`record::jtl`], [`requests`] (logs), [`calculate`], [`compare`].
 //! * Telling: [`report`].
@@ -27,6 +28,7 @@ pub mod draft;
 mod error;
 pub mod experiment;
 mod finding;
+pub mod fleet;
 pub mod get;
 pub mod goal;
 pub mod honesty;

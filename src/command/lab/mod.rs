@@ -2,6 +2,7 @@
 //! 2 refused, 3 could not measure.
 
 mod compare;
+mod fleet;
 mod journal;
 mod pages;
 mod phases;
@@ -34,7 +35,6 @@ const MISSING: &[&str] = &[
     "tough",
     "convert",
     "backup-impact",
-    "agent",
     "export",
 ];
 
@@ -47,6 +47,7 @@ pub(crate) fn run(lab: Lab) -> Outcome {
         Lab::Run(arguments) => send::run(&arguments),
         Lab::Check(arguments) => read::check(&arguments),
         Lab::Slo(arguments) => pages::slo(&arguments),
+        Lab::Agent(arguments) => fleet::agent(&arguments),
         Lab::Report(arguments) => read::report(&arguments),
         Lab::Log(arguments) => read::log(&arguments),
         Lab::CacheRatio(arguments) => read::cache_ratio(&arguments),
@@ -145,7 +146,9 @@ fn conclude(results: &Results, telling: &Telling<'_>) -> Outcome {
 fn exit_code(results: &Results, judged: &[Judged], is_own: bool) -> ExitCode {
     let total = results.total();
     let is_unreachable = total.count() > 0 && total.statuses.keys().all(|status| *status == 0);
-    if is_own && (is_unreachable || !tympan_lab::honesty::doubts(results).is_empty()) {
+    let is_doubtful = !tympan_lab::honesty::doubts(results).is_empty();
+    let is_incomplete = !tympan_lab::honesty::losses(results).is_empty();
+    if is_own && (is_unreachable || is_doubtful || is_incomplete) {
         ExitCode::from(3)
     } else if judged.iter().any(|goal| !goal.is_met) {
         ExitCode::from(CHECK_FAILED)

@@ -58,9 +58,18 @@ pub(super) fn get(arguments: &Get) -> Outcome {
         follow: arguments.follow,
         rows: arguments.jtl.clone(),
         seed: arguments.seed,
+        trace: arguments.trace,
     };
-    let results = load.run().map_err(|error| fault(&error))?;
     let title = arguments.urls.first().map_or("get", String::as_str);
+    if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
+        if run.offer.is_some() {
+            return Err(Fault::usage(
+                "agents follow the load that the plan itself asks for: leave out `--rate` and `--users`".to_owned(),
+            ));
+        }
+        return super::fleet::get(fleet, &load, title, &arguments.output);
+    }
+    let results = load.run().map_err(|error| fault(&error))?;
     conclude(&results, &Telling { title, goals: &goals, output: &arguments.output, is_own: true })
 }
 
@@ -170,7 +179,14 @@ pub(super) fn run(arguments: &Run) -> Outcome {
             )?),
             false => None,
         },
+        trace: arguments.trace,
     };
+    if arguments.emit.emit.is_some() {
+        return super::fleet::emit(arguments, &run);
+    }
+    if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
+        return super::fleet::run(fleet, &arguments.plan, &run, &arguments.output);
+    }
     play(&arguments.plan, &run, &arguments.output)
 }
 

@@ -10,12 +10,14 @@
 //!
 //! Not here: what a request means (`plan`, [`crate::get`]) and whether the run may be believed ([`crate::honesty`]).
 
+mod portion;
 mod run;
 mod schedule;
 mod timer;
 mod user;
 mod worker;
 
-pub(crate) use run::{Crew, Load, Observer, Rows, processors, run};
+pub(crate) use portion::Portion;
+pub(crate) use run::{Crew, Load, Observer, RowTaker, Rows, processors, run};
 pub(crate) use schedule::{Process, Schedule, Stretch, random};
 pub(crate) use user::{Crowd, Step, Turn, User};

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::worker::{Duty, Hire, Worker};
 use super::{Crowd, Schedule, User};
+use crate::record::summariser::{Tally, Threads};
 use crate::record::{Interval, Recorder, Results, RowSink, jtl};
 use crate::{Error, Result};
 
@@ -26,6 +27,9 @@ impl std::fmt::Debug for Crew {
         f.debug_struct("Crew").field("users", &self.users.len()).finish_non_exhaustive()
     }
 }
+
+/// Takes pieces of rows in place of a file.
+pub(crate) type RowTaker = Box<dyn FnMut(&[u8]) -> std::io::Result<()> + Send>;
 
 /// Where rows of single samples go.
 #[derive(Debug)]
@@ -61,24 +65,39 @@ impl Rows {
         Self::start(files, paths.first().map_or(Path::new(""), PathBuf::as_path))
     }
 
+    /// Hands pieces of rows, without a header, to someone else who writes them.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub(crate) fn hand_over(mut to: RowTaker) -> Result<Self> {
+        Self::spawn(Path::new(""), move |receiver| {
+            receiver.into_iter().try_for_each(|piece| to(&piece))
+        })
+    }
+
     fn start(mut files: Vec<File>, path: &Path) -> Result<Self> {
+        Self::spawn(path, move |receiver| {
+            for file in &mut files {
+                if file.metadata()?.len() == 0 {
+                    file.write_all(format!("{}\n", jtl::HEADER).as_bytes())?;
+                }
+            }
+            for piece in receiver {
+                for file in &mut files {
+                    file.write_all(&piece)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn spawn(
+        path: &Path,
+        write: impl FnOnce(Receiver<Vec<u8>>) -> std::io::Result<()> + Send + 'static,
+    ) -> Result<Self> {
         let (sender, receiver) = sync_channel::<Vec<u8>>(64);
         let writer = std::thread::Builder::new().name("rows".to_owned());
-        let writer = writer
-            .spawn(move || {
-                for file in &mut files {
-                    if file.metadata()?.len() == 0 {
-                        file.write_all(format!("{}\n", jtl::HEADER).as_bytes())?;
-                    }
-                }
-                for piece in receiver {
-                    for file in &mut files {
-                        file.write_all(&piece)?;
-                    }
-                }
-                Ok(())
-            })
-            .map_err(Error::Engine)?;
+        let writer = writer.spawn(move || write(receiver)).map_err(Error::Engine)?;
         let sink = RowSink { sender, epoch: SystemTime::now(), at: Instant::now() };
         Ok(Self { writer, path: path.to_owned(), sink })
     }
@@ -115,6 +134,33 @@ pub(crate) struct Load {
 pub(crate) trait Observer {
     /// Is told about once a second.
     fn second(&mut self);
+
+    /// Says when the load that is prepared begins; `None` at once. May wait for others.
+    ///
+    /// # Errors
+    /// What keeps the load from beginning.
+    fn begin(&mut self) -> Result<Option<Instant>> {
+        Ok(None)
+    }
+
+    /// Sees what a worker measured in a second.
+    fn interval(&mut self, _interval: &Interval) {}
+
+    /// Learns what a plan's samples of about a second amount to, and the threads.
+    fn tally(&mut self, _delta: &Tally, _threads: Threads) {}
+
+    /// Learns what a load amounts to that is over, and whether it ended the whole run.
+    fn end(&mut self, _results: &Results, _is_stopping: bool) {}
+
+    /// Asks for the end of the load.
+    fn wants_stop(&self) -> bool {
+        false
+    }
+
+    /// Takes rows in place of a file.
+    fn row_taker(&self) -> Option<RowTaker> {
+        None
+    }
 }
 
 impl Observer for () {
@@ -138,10 +184,13 @@ pub(crate) fn run(load: Load, observer: &mut dyn Observer) -> Result<Results> {
     let offered = load.crews.iter().find_map(|crew| crew.arrivals.as_ref());
     results.generator.offered = offered.map(|(schedule, _)| schedule.rate());
     let (sender, receiver) = channel();
-    let started = Instant::now();
+    let crowd = Arc::clone(&load.crowd);
+    let started = observer.begin()?.unwrap_or_else(Instant::now);
+    // Who waits for others begins with them; who is late begins late, and the lag tells.
+    std::thread::sleep(started.saturating_duration_since(Instant::now()));
     let threads = start(load, started, &sender)?;
     drop(sender);
-    let cpu = collect(&receiver, &mut results, started, observer);
+    let cpu = collect(&receiver, &mut results, (started, &crowd), observer);
     let mut outcome = Ok(());
     for thread in threads {
         let ended = thread.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
@@ -149,6 +198,8 @@ pub(crate) fn run(load: Load, observer: &mut dyn Observer) -> Result<Results> {
     }
     results.elapsed = started.elapsed();
     results.generator.cpu = cpu;
+    results.thin_traces(crowd.traces());
+    observer.end(&results, crowd.is_stopping());
     outcome.map(|()| results)
 }
 
@@ -157,7 +208,8 @@ type Thread = JoinHandle<std::io::Result<()>>;
 fn start(load: Load, started: Instant, sender: &Sender<Interval>) -> Result<Vec<Thread>> {
     let mut threads = Vec::new();
     for (number, crew) in load.crews.into_iter().enumerate() {
-        let recorder = Recorder::new(number, started, sender.clone(), load.rows.clone());
+        let mut recorder = Recorder::new(number, started, sender.clone(), load.rows.clone());
+        recorder.keep_traces(load.crowd.traces());
         let duty = Duty {
             users: crew.users,
             arrivals: crew.arrivals,
@@ -180,7 +232,7 @@ fn start(load: Load, started: Instant, sender: &Sender<Interval>) -> Result<Vec<
 fn collect(
     receiver: &Receiver<Interval>,
     results: &mut Results,
-    started: Instant,
+    (started, crowd): (Instant, &Crowd),
     observer: &mut dyn Observer,
 ) -> Duration {
     let mut cpu = vec![Duration::ZERO; results.generator.workers];
@@ -189,6 +241,7 @@ fn collect(
         match receiver.recv_timeout(next.saturating_sub(started.elapsed())) {
             Ok(interval) => {
                 results.add(&interval);
+                observer.interval(&interval);
                 results.generator.most_active = results.generator.most_active.max(interval.active);
                 if let Some(known) = cpu.get_mut(interval.worker) {
                     *known = interval.cpu;
@@ -197,6 +250,9 @@ fn collect(
             Err(RecvTimeoutError::Timeout) => {
                 next += Duration::from_secs(1);
                 observer.second();
+                if observer.wants_stop() {
+                    crowd.stop();
+                }
             }
             Err(RecvTimeoutError::Disconnected) => return cpu.iter().sum(),
         }

@@ -1,7 +1,7 @@
 //! What a worker asks a user, and what a user answers.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::net::{Reply, Request};
@@ -51,6 +51,7 @@ pub(crate) trait User: Send + fmt::Debug {
 pub(crate) struct Crowd {
     stop: AtomicBool,
     active: AtomicU64,
+    traces: AtomicUsize,
 }
 
 impl Crowd {
@@ -62,6 +63,16 @@ impl Crowd {
     /// Takes the request to finish back, for a part of a run that follows.
     pub(crate) fn go_on(&self) {
         self.stop.store(false, Ordering::Relaxed);
+    }
+
+    /// Asks everyone to keep so many exchanges of each label whole.
+    pub(crate) fn trace(&self, most: usize) {
+        self.traces.store(most, Ordering::Relaxed);
+    }
+
+    /// Returns how many exchanges of a label are kept whole.
+    pub(crate) fn traces(&self) -> usize {
+        self.traces.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

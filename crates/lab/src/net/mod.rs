@@ -14,6 +14,8 @@ mod response;
 mod target;
 mod tls;
 
+pub(crate) use tls::client as tls_client;
+
 pub(crate) use connection::{Connection, Progress};
 pub(crate) use response::{Head, Keep};
 pub(crate) use target::{Target, Targets, Url};
@@ -70,6 +72,8 @@ pub(crate) struct Response {
     pub(crate) head: Option<Head>,
     /// Kept if asked for, up to the limit; still compressed.
     pub(crate) body: Vec<u8>,
+    /// What the server says of its own time.
+    pub(crate) server_timing: Option<Box<str>>,
 }
 
 /// Why there is no response.

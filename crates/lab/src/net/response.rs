@@ -39,6 +39,18 @@ impl Head {
         found.map(|(_, value)| value.as_str())
     }
 
+    /// Returns the head as it arrived, a line each.
+    pub(crate) fn text(&self, status: u16) -> String {
+        let mut text = format!("{} {status} {}\n", self.version, self.reason);
+        for (name, value) in &self.headers {
+            text.push_str(name);
+            text.push_str(": ");
+            text.push_str(value);
+            text.push('\n');
+        }
+        text
+    }
+
     /// Returns all values of the header `name`.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + use<'a> {
         self.headers
@@ -260,6 +272,7 @@ impl Reader {
         }
         self.response.status = status;
         let framing = Framing::of(&parsed)?;
+        self.response.server_timing = framing.server_timing;
         let is_old = parsed.version == Some(0);
         self.closes = framing.closes || (is_old && !framing.keeps_alive);
         if self.keep != Keep::Nothing {
@@ -301,6 +314,8 @@ struct Framing {
     is_chunked: bool,
     closes: bool,
     keeps_alive: bool,
+    /// All values of the header, as one list.
+    server_timing: Option<Box<str>>,
 }
 
 impl Framing {
@@ -316,6 +331,13 @@ impl Framing {
                 10 if name.eq_ignore_ascii_case("connection") => {
                     framing.closes |= has_token(value, b"close");
                     framing.keeps_alive |= has_token(value, b"keep-alive");
+                }
+                13 if name.eq_ignore_ascii_case("server-timing") => {
+                    let value = String::from_utf8_lossy(value);
+                    framing.server_timing = Some(match framing.server_timing.take() {
+                        Some(before) => format!("{before},{value}").into(),
+                        None => value.into(),
+                    });
                 }
                 _ => {}
             }

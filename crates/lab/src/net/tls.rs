@@ -16,7 +16,7 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// [`Error::Tls`] if `host` cannot stand in a handshake.
-pub(super) fn client(host: &str) -> Result<(Arc<ClientConfig>, ServerName<'static>)> {
+pub(crate) fn client(host: &str) -> Result<(Arc<ClientConfig>, ServerName<'static>)> {
     let provider = Arc::new(ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()

@@ -292,6 +292,9 @@ impl Actor {
         for &place in &sampler.before {
             self.set_parameters(place);
         }
+        for script in &sampler.scripts {
+            self.run_before(script);
+        }
         self.wait_for_timers(node, 0, now)
     }
 
@@ -305,11 +308,15 @@ impl Actor {
         for (number, timer) in sampler.timers.iter().enumerate().skip(from) {
             if let Timer::Synchronize { size, meter } = timer {
                 let size: i64 = size.draw(&mut self.scope).trim().parse().unwrap_or(0);
-                let size =
-                    if size <= 0 { i64::try_from(self.squad.size).unwrap_or(1) } else { size };
+                // Users gather in their own process, each with its portion of the number.
+                let size = match u64::try_from(size) {
+                    Ok(size) if size > 0 => self.scope.world.portion.of(size),
+                    _ => self.squad.size,
+                };
+                let size = i64::try_from(size).unwrap_or(i64::MAX).max(1);
                 let Some(shared) = model.meters.get(*meter) else { continue };
                 let ticket = shared.count.fetch_add(1, Ordering::Relaxed);
-                let at_least = (ticket / size.max(1) + 1) * size.max(1);
+                let at_least = (ticket / size + 1) * size;
                 self.phase = Phase::Gather { node, at_least, meter: *meter, timers: number + 1 };
                 return Some(Step::Wait(now + delay));
             }
@@ -350,6 +357,14 @@ impl Actor {
                     return Duration::ZERO;
                 }
                 let distance = Duration::try_from_secs_f64(60.0 / per_minute).unwrap_or_default();
+                // A rate of several threads is divided among the processes that run them.
+                let distance = match mode {
+                    Pace::ThisThread => distance,
+                    Pace::Shared | Pace::AllThreads => {
+                        let count = self.scope.world.portion.count;
+                        distance.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
+                    }
+                };
                 return match mode {
                     Pace::Shared => {
                         let Some(shared) = model.meters.get(*meter) else { return Duration::ZERO };
@@ -410,6 +425,11 @@ impl Actor {
                     ..Answer::default()
                 };
                 self.finish_plain(node, answer, turn.now, true);
+                turn.now = Instant::now();
+                None
+            }
+            Action::Script(script) => {
+                self.run_sample(node, script, turn.now);
                 turn.now = Instant::now();
                 None
             }

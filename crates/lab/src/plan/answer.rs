@@ -42,6 +42,13 @@ pub(crate) fn decode(body: Vec<u8>, coding: Option<&str>) -> Vec<u8> {
                     .is_ok()
             }
         }
+        Some("br") => brotli::Decompressor::new(body.as_slice(), 16 * 1024)
+            .take(MOST)
+            .read_to_end(&mut out)
+            .is_ok(),
+        Some("zstd") => zstd::stream::read::Decoder::with_buffer(body.as_slice())
+            .and_then(|decoder| decoder.take(MOST).read_to_end(&mut out))
+            .is_ok(),
         _ => false,
     };
     if is_sound { out } else { body }
@@ -64,5 +71,35 @@ pub(crate) fn to_text(body: Vec<u8>, content_type: Option<&str>) -> String {
                 String::from_utf8_lossy(&bytes).into_owned()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn bodies_are_decoded_and_what_is_none_stays_as_it_is() {
+        let text = b"hello hello hello".as_slice();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(text).unwrap();
+        let mut brotli = Vec::new();
+        brotli::BrotliCompress(&mut &*text, &mut brotli, &Default::default()).unwrap();
+        let zstd = zstd::stream::encode_all(text, 1).unwrap();
+        for (coding, body) in [
+            ("gzip", gzip.finish().unwrap()),
+            ("br", brotli),
+            (" ZSTD ", zstd),
+            ("identity", text.to_vec()),
+        ] {
+            assert_eq!(decode(body.clone(), Some(coding)), text, "{coding}");
+            let mut broken = body;
+            broken.truncate(3);
+            assert_eq!(decode(broken.clone(), Some(coding)), broken, "{coding}");
+        }
+        assert_eq!(decode(text.to_vec(), Some("br")), text);
+        assert_eq!(decode(text.to_vec(), None), text);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::scope::Scope;
 use super::template::Template;
+use crate::load::Portion;
 use crate::record::jtl::{read_record, split_record};
 
 /// Who draws from one cursor.
@@ -58,6 +59,9 @@ struct Cursor {
     skips: bool,
     input: Option<BufReader<File>>,
     rows: u64,
+    /// The rows that this process takes.
+    portion: Portion,
+    is_begun: bool,
 }
 
 impl DataSet {
@@ -120,13 +124,19 @@ impl DataSet {
         };
         let names = self.names.draw(scope).trim().to_owned();
         let mut cursor = Cursor {
-            path: scope.world.folder.join(&file),
+            path: scope.world.locate(&file)?,
             names: names.split(',').map(|name| name.trim().to_owned()).collect(),
             delimiter,
             is_quoted: self.is_quoted,
             skips: self.skips_first || names.is_empty(),
             input: None,
             rows: 0,
+            // A thread's own rows are all its own, wherever it runs.
+            portion: match self.share {
+                Share::Thread => Portion::default(),
+                Share::All | Share::Group | Share::Named(_) => scope.world.rows,
+            },
+            is_begun: false,
         };
         if names.is_empty() {
             cursor.open()?;
@@ -149,7 +159,20 @@ impl Cursor {
         Ok(())
     }
 
+    /// Returns the next row that falls to this process; the rows between are for others.
     fn next(&mut self, recycles: bool) -> Result<Option<Vec<String>>, String> {
+        let between =
+            if self.is_begun { self.portion.count.saturating_sub(1) } else { self.portion.index };
+        self.is_begun = true;
+        for _ in 0..between {
+            if self.step(recycles)?.is_none() {
+                return Ok(None);
+            }
+        }
+        self.step(recycles)
+    }
+
+    fn step(&mut self, recycles: bool) -> Result<Option<Vec<String>>, String> {
         if self.input.is_none() {
             self.open()?;
             if self.skips {

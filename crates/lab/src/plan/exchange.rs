@@ -8,12 +8,12 @@ use super::actor::{Actor, Phase};
 use super::answer::{Answer, decode, to_text};
 use super::embedded;
 use super::http::{Drawn, HttpSpec, show};
-use super::judge::Verdict;
+use super::judge::{Judge, Verdict};
 use super::model::{After, Kind, NodeId, OnError};
 use crate::load::{Step, Turn};
 use crate::net::{Keep, Reply, Request};
-use crate::record::Sample;
 use crate::record::jtl::Row;
+use crate::record::{Sample, Trace, cut, request_text, without_secrets};
 
 /// A sample under way.
 #[derive(Debug)]
@@ -26,6 +26,9 @@ pub(super) struct Exchange {
     sum: Option<Sum>,
     /// Parts of the page are on their way.
     fetches_parts: bool,
+    is_traced: bool,
+    /// The request under way as it was sent, if the exchange is kept whole.
+    traced: Option<Arc<[u8]>>,
 }
 
 /// What redirects and parts add up to.
@@ -42,6 +45,11 @@ struct Sum {
     is_ok: bool,
     data_type: &'static str,
     answer: Answer,
+    /// What the server said of its own time.
+    server_timing: Option<Box<str>>,
+    /// The request as it was sent, if the exchange is kept whole.
+    traced: Option<Arc<[u8]>>,
+    media_type: String,
 }
 
 /// A finished sample, to be told at the end of the turn.
@@ -68,6 +76,8 @@ pub(super) struct Finished {
     failure: String,
     data_type: &'static str,
     url: String,
+    server_timing: Option<Box<str>>,
+    trace: Option<Box<Trace>>,
 }
 
 /// How the message of a sample without an answer begins.
@@ -103,8 +113,16 @@ impl Actor {
         {
             return None;
         }
-        let exchange =
-            Exchange { node, drawn, hops: 0, fault: None, sum: None, fetches_parts: false };
+        let exchange = Exchange {
+            node,
+            drawn,
+            hops: 0,
+            fault: None,
+            sum: None,
+            fetches_parts: false,
+            is_traced: turn.recorder.wants_trace(&self.scope.sampler),
+            traced: None,
+        };
         self.send(exchange, spec, turn)
     }
 
@@ -114,8 +132,11 @@ impl Actor {
         spec: &HttpSpec,
         turn: &mut Turn<'_>,
     ) -> Option<Step> {
-        match self.request(&exchange.drawn, spec, self.keep(exchange.node, spec)) {
+        let keep =
+            if exchange.is_traced { Keep::Body(MOST_BODY) } else { self.keep(exchange.node, spec) };
+        match self.request(&exchange.drawn, spec, keep) {
             Ok((request, text)) => {
+                exchange.traced = exchange.is_traced.then(|| Arc::clone(&request.bytes));
                 if let Some(sum) = &mut exchange.sum {
                     sum.answer.request_headers = text;
                 } else {
@@ -306,8 +327,10 @@ impl Actor {
     ) -> Option<String> {
         let now = SystemTime::now();
         let url = exchange.drawn.url.clone();
+        let mut server_timing = None;
         let (status, code, message, is_ok, head, body, body_bytes) = match reply.result {
             Ok(response) => {
+                server_timing = response.server_timing;
                 let head = response.head.unwrap_or_default();
                 let is_ok = (200..400).contains(&response.status);
                 let code = response.status.to_string();
@@ -344,7 +367,7 @@ impl Actor {
         }
         let content_type = head.header("Content-Type");
         let text = to_text(decode(body, head.header("Content-Encoding")), content_type);
-        let headers = if status == 0 { String::new() } else { head_text(&head, status) };
+        let headers = if status == 0 { String::new() } else { head.text(status) };
         let answer = Answer {
             url: show(&url),
             code,
@@ -355,13 +378,9 @@ impl Actor {
             body_bytes,
             ..Answer::default()
         };
-        let data_type = match content_type {
-            None if status == 0 => "text",
-            None => "",
-            Some(kind) if is_binary(kind) => "bin",
-            Some(_) => "text",
-        };
+        let data_type = data_type(content_type, status);
         let location = head.header("Location").map(str::to_owned);
+        let traced = exchange.traced.take();
         exchange.add(Sum {
             started: reply.started,
             ended: reply.ended,
@@ -374,6 +393,9 @@ impl Actor {
             is_ok,
             data_type,
             answer,
+            server_timing,
+            traced,
+            media_type: content_type.unwrap_or_default().to_owned(),
         });
         let follows = spec.follows || spec.follows_silently;
         let is_redirect = match status {
@@ -417,6 +439,9 @@ impl Actor {
             is_ok,
             data_type: "text",
             answer,
+            server_timing: None,
+            traced: None,
+            media_type: String::new(),
         };
         self.conclude(node, sum);
     }
@@ -437,7 +462,7 @@ impl Actor {
         sum.answer.bytes = sum.received;
         let mut is_ok = sum.is_ok;
         let mut failure = String::new();
-        if sampler.judges.iter().any(super::judge::Judge::assumes_success) && sum.status != 0 {
+        if sampler.judges.iter().any(Judge::assumes_success) && sum.status != 0 {
             is_ok = true;
         }
         let mut actions = Vec::new();
@@ -446,11 +471,16 @@ impl Actor {
                 After::Extract(extractor) => {
                     extractor.run(&sum.answer, &mut self.scope, &mut self.patterns);
                 }
+                After::Script(script) => is_ok = self.run_after(script, &mut sum.answer, is_ok),
                 After::OnError(action) => actions.push(*action),
             }
         }
         for judge in &sampler.judges {
-            match judge.judge(&sum.answer, &mut self.scope, &mut self.patterns) {
+            let verdict = match judge {
+                Judge::Script(script) => self.run_judge(script, &mut sum.answer, &mut is_ok),
+                _ => judge.judge(&sum.answer, &mut self.scope, &mut self.patterns),
+            };
+            match verdict {
                 Verdict::Right | Verdict::RightAtLast => {}
                 Verdict::Wrong(fault) => {
                     is_ok = false;
@@ -463,6 +493,7 @@ impl Actor {
         self.last_ok = is_ok;
         self.scope.set("JMeterThread.last_sample_ok", if is_ok { "true" } else { "false" });
         let hidden = self.enter_transactions(&sum, is_ok);
+        let trace = sum.trace(&self.scope.sampler, is_ok, &failure).map(Box::new);
         self.finished.push(Finished {
             label: self.scope.sampler.to_string(),
             is_transaction: false,
@@ -483,6 +514,8 @@ impl Actor {
             failure,
             data_type: sum.data_type,
             url: sum.answer.url,
+            server_timing: sum.server_timing,
+            trace,
         });
         if !is_ok {
             actions.push(self.squad.on_error);
@@ -568,6 +601,8 @@ impl Actor {
             failure: String::new(),
             data_type: "",
             url: "null".to_owned(),
+            server_timing: None,
+            trace: None,
         });
     }
 
@@ -602,6 +637,12 @@ impl Actor {
                 body: finished.body,
                 sent: finished.sent,
             });
+            if let Some(header) = &finished.server_timing {
+                turn.recorder.phases(label, header);
+            }
+            if let Some(trace) = finished.trace {
+                turn.recorder.trace(finished.started, *trace);
+            }
             if finished.is_hidden {
                 continue;
             }
@@ -642,6 +683,30 @@ impl Actor {
     }
 }
 
+impl Sum {
+    /// Returns the exchange, if it is kept whole.
+    fn trace(&self, label: &str, is_ok: bool, failure: &str) -> Option<Trace> {
+        let bytes = self.traced.as_ref()?;
+        let answer = &self.answer;
+        let elapsed = self.ended.saturating_duration_since(self.started);
+        Some(Trace {
+            label: label.to_owned(),
+            url: answer.url.clone(),
+            started_ms: 0,
+            elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
+            code: answer.code.clone(),
+            message: answer.message.clone(),
+            is_ok,
+            failure: failure.to_owned(),
+            request: request_text(bytes),
+            head: without_secrets(&answer.headers),
+            body: cut(answer.body.clone()),
+            media_type: self.media_type.clone(),
+            body_bytes: self.body,
+        })
+    }
+}
+
 impl Exchange {
     /// Adds a hop: the whole lasts from the first start to the last end and tells what the last one told.
     fn add(&mut self, hop: Sum) {
@@ -675,15 +740,14 @@ impl Exchange {
     }
 }
 
-fn head_text(head: &crate::net::Head, status: u16) -> String {
-    let mut text = format!("{} {status} {}\n", head.version, head.reason);
-    for (name, value) in &head.headers {
-        text.push_str(name);
-        text.push_str(": ");
-        text.push_str(value);
-        text.push('\n');
+/// Returns JMeter's word for what an answer holds.
+fn data_type(content_type: Option<&str>, status: u16) -> &'static str {
+    match content_type {
+        None if status == 0 => "text",
+        None => "",
+        Some(kind) if is_binary(kind) => "bin",
+        Some(_) => "text",
     }
-    text
 }
 
 fn is_binary(content_type: &str) -> bool {

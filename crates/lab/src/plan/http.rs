@@ -308,9 +308,10 @@ impl HttpSpec {
 
 fn read_file(path: &Template, scope: &mut Scope) -> Result<Vec<u8>, (String, String)> {
     let path = path.draw(scope).into_owned();
-    let at = scope.world.folder.join(&path);
-    std::fs::read(at)
-        .map_err(|error| ("java.io.FileNotFoundException".to_owned(), format!("{path} ({error})")))
+    let missing =
+        |reason: String| ("java.io.FileNotFoundException".to_owned(), format!("{path} ({reason})"));
+    let at = scope.world.locate(&path).map_err(&missing)?;
+    std::fs::read(at).map_err(|error| missing(error.to_string()))
 }
 
 impl Drawn {

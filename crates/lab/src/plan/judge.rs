@@ -1,8 +1,11 @@
 //! Assertions: whether an answer is right.
 
+use std::sync::Arc;
+
 use super::answer::Answer;
 use super::pattern::{self, Patterns};
 use super::scope::Scope;
+use super::script::Script;
 use super::template::Template;
 
 /// What of an answer a response assertion looks at.
@@ -62,6 +65,8 @@ pub(super) enum Judge {
         expects_null: bool,
         inverts: bool,
     },
+    /// Run by the thread itself, because it may say more than right or wrong.
+    Script(Arc<Script>),
 }
 
 /// What an assertion says.
@@ -83,6 +88,7 @@ impl Judge {
     ) -> Verdict {
         match self {
             Self::Response { .. } => self.judge_response(answer, scope, patterns),
+            Self::Script(_) => Verdict::Right,
             Self::Duration(most) => {
                 let most: u64 = most.draw(scope).trim().parse().unwrap_or(0);
                 if most == 0 || answer.elapsed_ms <= most {

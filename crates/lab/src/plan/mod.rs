@@ -27,6 +27,8 @@ mod own;
 mod pattern;
 mod run;
 mod scope;
+mod script;
+mod scripting;
 mod shape;
 mod template;
 mod walk;
@@ -41,8 +43,10 @@ use element::Element;
 use model::Model;
 pub use own::parse_rate;
 pub use run::{Amount, Offer, Outcome, Run};
+pub(crate) use run::{Audience, Membership, Teller, moment};
 
 use crate::goal::Goal;
+use crate::load::Observer;
 use crate::{Error, Finding, Result};
 
 /// A plan that can be run.
@@ -118,7 +122,50 @@ impl Plan {
     /// # Errors
     /// [`Error::Refused`] if numbers of the plan are none with these properties; [`Error::File`]; [`Error::Engine`].
     pub fn run(&self, run: &Run, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
-        run::run(&self.model, &self.file, run, say)
+        let audience = Audience::Person(say);
+        run::run(&self.model, &self.file, run, &Membership::default(), audience)
+    }
+
+    /// Runs the part of the plan that falls to this process.
+    pub(crate) fn run_as(
+        &self,
+        run: &Run,
+        member: &Membership,
+        process: &mut dyn Observer,
+    ) -> Result<Outcome> {
+        run::run(&self.model, &self.file, run, member, Audience::Process(process))
+    }
+
+    /// Says what keeps the plan from being divided among agents.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the groups that have too few threads.
+    pub(crate) fn check_division(&self, run: &Run, agents: u64) -> Result<()> {
+        let findings = run::undivided(&self.model, &self.file, run, agents);
+        if findings.is_empty() { Ok(()) } else { Err(Error::Refused(findings)) }
+    }
+
+    /// Returns the names of the files that the plan reads while it runs, as it calls them.
+    ///
+    /// # Errors
+    /// The name that is known only while the plan runs.
+    pub fn files(&self, run: &Run) -> Result<Vec<(String, PathBuf)>> {
+        let (_, mut scope) = run::begin(&self.model, run, &Membership::default());
+        let mut names = Vec::new();
+        for template in self.model.file_names() {
+            let name = template.draw(&mut scope).trim().to_owned();
+            if name.contains("${") {
+                return Err(Error::Input(format!(
+                    "{}: the name of the file `{name}` is known only while the plan runs, so it cannot be sent to agents",
+                    self.file
+                )));
+            }
+            if !names.iter().any(|(known, _)| *known == name) {
+                let at = self.model.folder.join(&name);
+                names.push((name, at));
+            }
+        }
+        Ok(names)
     }
 
     /// Returns the properties that a plan may be given, with the text that asks for each.

@@ -1,14 +1,16 @@
 //! A plan as it is run: groups, and a tree of controllers and samplers with everything that is in their scope.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::data::DataSet;
+use super::data::{DataSet, Share};
 use super::extract::Extractor;
 use super::http::HttpSpec;
 use super::judge::Judge;
+use super::script::Script;
 use super::template::Template;
 use crate::load::{Process, Stretch};
 
@@ -38,6 +40,39 @@ pub(super) struct Model {
     /// Shared counts of throughput controllers and timers.
     pub(super) meters: Vec<Meter>,
     pub(super) folder: PathBuf,
+}
+
+impl Model {
+    /// Reports whether threads below a node draw from rows that all threads share.
+    pub(super) fn draws_shared_rows(&self, node: NodeId) -> bool {
+        let mut open = vec![node];
+        let mut seen = HashSet::new();
+        while let Some(node) = open.pop() {
+            let Some(entry) = self.nodes.get(node).filter(|_| seen.insert(node)) else { continue };
+            let is_shared = |event: &Event| match event {
+                Event::Data(place) => {
+                    self.data.get(*place).is_some_and(|data| data.share != Share::Thread)
+                }
+                Event::Count(_) | Event::Random(_) | Event::Parameters(_) => false,
+            };
+            if entry.events.iter().any(is_shared) {
+                return true;
+            }
+            open.extend(&entry.children);
+        }
+        false
+    }
+
+    /// Returns the names of the files that are read while the plan runs.
+    pub(super) fn file_names(&self) -> Vec<&Template> {
+        let mut names: Vec<&Template> = self.data.iter().map(|data| &data.file).collect();
+        for node in &self.nodes {
+            let Kind::Sampler(sampler) = &node.kind else { continue };
+            let Action::Http(spec) = &sampler.action else { continue };
+            names.extend(spec.files.iter().map(|file| &file.path));
+        }
+        names
+    }
 }
 
 /// When a group runs.
@@ -173,6 +208,8 @@ pub(super) struct Sampler {
     pub(super) timers: Vec<Timer>,
     /// User parameters that change per sample.
     pub(super) before: Vec<usize>,
+    /// Scripts that run before the sample.
+    pub(super) scripts: Vec<Arc<Script>>,
     pub(super) after: Vec<After>,
     pub(super) judges: Vec<Judge>,
 }
@@ -186,6 +223,8 @@ pub(super) enum Action {
     Debug,
     /// JMeter's own Java sample: sleeps and says what its arguments say.
     Java(Box<JavaTest>),
+    /// A script that is a sample itself.
+    Script(Arc<Script>),
 }
 
 #[derive(Debug, Default)]
@@ -212,6 +251,7 @@ pub(super) enum Flow {
 #[derive(Debug)]
 pub(super) enum After {
     Extract(Box<Extractor>),
+    Script(Arc<Script>),
     OnError(OnError),
 }
 

@@ -4,19 +4,19 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::actor::{Actor, Squad, Stage as Shared};
 use super::model::{Arrivals, Group, Model, Shape, Stage};
 use super::scope::{Scope, World};
 use super::shape::{self, Span};
 use crate::load::{
-    Crew, Crowd, Load, Observer, Process, Rows, Schedule, Stretch, User, processors,
+    Crew, Crowd, Load, Observer, Portion, Process, Rows, Schedule, Stretch, User, processors,
     run as run_load,
 };
 use crate::net::Targets;
-use crate::record::summariser::{Tally, line};
-use crate::record::{Results, RowSink};
+use crate::record::summariser::{Tally, Threads, line};
+use crate::record::{Interval, Results, RowSink};
 use crate::{Error, Finding, Result};
 
 /// How to run a plan.
@@ -34,6 +34,8 @@ pub struct Run {
     pub seed: u64,
     /// Leaves out the result files that listeners of the plan name.
     pub without_listeners: bool,
+    /// How many exchanges of each label are kept whole.
+    pub trace: usize,
     /// Load that is put on the plan instead of its own.
     pub offer: Option<Offer>,
 }
@@ -78,24 +80,61 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// How often a `+` line appears.
 const INTERVAL: u64 = 30;
 
-pub(super) fn run(
-    model: &Arc<Model>,
-    file: &str,
-    options: &Run,
-    say: &mut dyn FnMut(&str),
-) -> Result<Outcome> {
+/// What of a run falls to this process when several share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Membership {
+    pub(crate) portion: Portion,
+    /// Whether each process uses all rows of the data sets.
+    pub(crate) copies_rows: bool,
+    /// Where the plan's files are, by the names that it calls them.
+    pub(crate) files: Option<HashMap<String, PathBuf>>,
+}
+
+/// Who hears of a run while it goes on.
+pub(crate) enum Audience<'a> {
+    /// A person: JMeter's lines.
+    Person(&'a mut dyn FnMut(&str)),
+    /// Another process: the numbers themselves.
+    Process(&'a mut dyn Observer),
+}
+
+/// Returns what the users of a run share, and the scope that they start with.
+pub(super) fn begin(model: &Model, options: &Run, member: &Membership) -> (Arc<World>, Scope) {
     let mut properties = options.properties.clone();
     properties.entry("tympan.plan".to_owned()).or_insert_with(|| model.name.clone());
-    let world = Arc::new(World::new(properties, options.seed, model.folder.clone()));
+    let mut world = World::new(properties, options.seed, model.folder.clone());
+    world.portion = member.portion;
+    world.rows = if member.copies_rows { Portion::default() } else { member.portion };
+    world.files.clone_from(&member.files);
+    let world = Arc::new(world);
     let mut first = Scope::new(Arc::clone(&world));
     for (name, value) in &model.variables {
         let name = name.draw(&mut first).trim().to_owned();
         let value = value.draw(&mut first).into_owned();
         first.set(&name, &value);
     }
+    (world, first)
+}
+
+pub(super) fn run(
+    model: &Arc<Model>,
+    file: &str,
+    options: &Run,
+    member: &Membership,
+    audience: Audience<'_>,
+) -> Result<Outcome> {
+    let (world, mut first) = begin(model, options, member);
     let groups = prepare_all(model, file, options, &mut first)?;
     let outputs = outputs(model, options, &mut first);
-    let rows = if outputs.is_empty() { None } else { Some(Rows::append(&outputs)?) };
+    let taker = match &audience {
+        Audience::Person(_) => None,
+        Audience::Process(process) => process.row_taker(),
+    };
+    let rows = match taker {
+        Some(taker) => Some(Rows::hand_over(taker)?),
+        None if outputs.is_empty() => None,
+        None => Some(Rows::append(&outputs)?),
+    };
     let shared = Arc::new(Shared {
         targets: Targets::toward(options.detour),
         crowd: Arc::new(Crowd::default()),
@@ -105,6 +144,7 @@ pub(super) fn run(
         tally: Mutex::default(),
         faults: Mutex::default(),
     });
+    shared.crowd.trace(options.trace);
     let mut director = Director {
         casting: Casting {
             model: Arc::clone(model),
@@ -119,9 +159,9 @@ pub(super) fn run(
         number: 0,
         results: Results::new(SystemTime::now()),
     };
-    say("Creating summariser <summary>");
-    say(&format!("Starting standalone test @ {}", moment()));
-    let mut reporter = Reporter::new(&shared, say);
+    let mut reporter = Reporter::new(&shared, audience);
+    reporter.say("Creating summariser <summary>");
+    reporter.say(&format!("Starting standalone test @ {}", moment()));
     for stage in [Stage::Setup, Stage::Main, Stage::Teardown] {
         if shared.crowd.is_stopping() {
             // What was set up is torn down although the test was stopped, if the plan says so.
@@ -143,20 +183,22 @@ pub(super) fn run(
         }
     }
     reporter.finish();
-    let results = director.results;
+    let mut results = director.results;
+    results.thin_traces(options.trace);
     drop(director.sink);
     if let Some(rows) = rows {
         rows.finish()?;
     }
-    say(&format!("Tidying up ...    @ {}", moment()));
-    say("... end of run");
+    reporter.say(&format!("Tidying up ...    @ {}", moment()));
+    reporter.say("... end of run");
     let tally = shared.tally.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
     let faults = shared.faults.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let visits = shared.visits.load(Ordering::Relaxed);
     Ok(Outcome { results, tally, faults, visits })
 }
 
-fn moment() -> String {
+/// Returns the time of day as JMeter tells it.
+pub(crate) fn moment() -> String {
     let now = jiff::Zoned::now();
     let ms = now.timestamp().as_millisecond();
     format!("{} ({ms})", now.strftime("%Y %b %-d %H:%M:%S %Z"))
@@ -173,6 +215,26 @@ fn outputs(model: &Model, options: &Run, scope: &mut Scope) -> Vec<PathBuf> {
         }
     }
     outputs
+}
+
+/// Returns the groups whose rows would be left over because some agent runs none of their threads.
+pub(super) fn undivided(model: &Model, file: &str, options: &Run, agents: u64) -> Vec<Finding> {
+    let (_, mut scope) = begin(model, options, &Membership::default());
+    let mut findings = Vec::new();
+    for group in &model.groups {
+        // What is no number is told when the run begins.
+        let Ok(spans) = shape::spans(group, &mut scope) else { continue };
+        if (spans.len() as u64) < agents && model.draws_shared_rows(group.root) {
+            let message = format!(
+                "thread group `{}` has {} threads for {agents} agents, so rows of its data would be left over; use as \
+                 many threads as agents, or give every agent all rows with `--data copy`",
+                group.name.source(),
+                spans.len()
+            );
+            findings.push(Finding { file: file.to_owned(), line: group.line, column: 1, message });
+        }
+    }
+    findings
 }
 
 /// A group with its threads and loops.
@@ -324,8 +386,10 @@ struct Director<'a> {
 
 impl Director<'_> {
     fn play(&mut self, groups: &[&Prepared<'_>], reporter: &mut Reporter<'_>) -> Result<()> {
-        let threads: usize = groups.iter().map(|prepared| prepared.spans.len()).sum();
-        let workers = self.workers.min(threads);
+        let portion = self.casting.world.portion;
+        // Counted anew in each group, so that a group's threads are divided as the rows that they use are.
+        let threads: u64 = groups.iter().map(|it| portion.of(it.spans.len() as u64)).sum();
+        let workers = self.workers.min(usize::try_from(threads).unwrap_or(usize::MAX));
         let mut crews: Vec<Crew> =
             (0..workers).map(|_| Crew { users: Vec::new(), arrivals: None }).collect();
         let (mut next, mut rate) = (0, 0.0);
@@ -334,6 +398,11 @@ impl Director<'_> {
             let squad = Arc::new(self.squad(prepared));
             let group = self.place_of(prepared.group);
             for (thread, span) in prepared.spans.iter().enumerate() {
+                if !portion.has(thread as u64) {
+                    // Another process runs it, with the random numbers that it has here.
+                    self.casting.world.pass_over();
+                    continue;
+                }
                 let mut actor = self.casting.actor(group, &squad, (self.number, thread + 1));
                 actor.lives = span.lives;
                 if let Some(crew) = crews.get_mut(next % workers) {
@@ -348,7 +417,8 @@ impl Director<'_> {
                 self.hire(&mut crews, (&schedule, arrivals.most), (group, &squad));
             }
         }
-        if crews.is_empty() {
+        // With others, who has nothing to do begins and ends with them.
+        if crews.is_empty() && portion.count == 1 {
             return Ok(());
         }
         let is_main = groups.iter().any(|prepared| prepared.group.stage == Stage::Main);
@@ -369,7 +439,7 @@ impl Director<'_> {
     fn squad(&self, prepared: &Prepared<'_>) -> Squad {
         Squad {
             active: AtomicU64::new(0),
-            size: prepared.spans.len() as u64,
+            size: self.casting.world.portion.of(prepared.spans.len() as u64),
             on_error: prepared.group.on_error,
             is_same_user: prepared.group.is_same_user,
             loops: prepared.loops,
@@ -391,49 +461,59 @@ impl Director<'_> {
         (group, squad): (usize, &Arc<Squad>),
     ) {
         let hired = Arc::new(AtomicUsize::new(0));
+        let portion = self.casting.world.portion;
+        let most = usize::try_from(portion.of(most as u64).max(1)).unwrap_or(most);
+        let shares = usize::try_from(portion.count).unwrap_or(1).saturating_mul(self.workers);
         for worker in 0..self.workers {
             let casting = self.casting.clone();
             let (squad, hired, number) = (Arc::clone(squad), Arc::clone(&hired), self.number);
             let hire = move || {
-                let thread = hired.fetch_add(1, Ordering::Relaxed) + 1;
-                if thread > most {
+                let thread = hired.fetch_add(1, Ordering::Relaxed);
+                if thread >= most {
                     return None;
                 }
+                let thread = usize::try_from(portion.place(thread as u64)).unwrap_or(thread) + 1;
                 let actor = casting.actor(group, &squad, (number, thread));
                 Some(Box::new(actor) as Box<dyn User>)
             };
-            let arrivals = Some((schedule.share(worker, self.workers), Box::new(hire) as _));
+            let share = usize::try_from(portion.place(worker as u64)).unwrap_or(worker);
+            let arrivals = Some((schedule.share(share, shares), Box::new(hire) as _));
             crews.push(Crew { users: Vec::new(), arrivals });
         }
     }
 }
 
-/// Prints the summariser's lines.
+/// Tells how a run goes on.
 struct Reporter<'a> {
-    shared: &'a Arc<Shared>,
-    say: &'a mut dyn FnMut(&str),
-    last: u64,
-    has_told: bool,
+    shared: Arc<Shared>,
+    audience: Audience<'a>,
+    teller: Teller,
 }
 
 impl<'a> Reporter<'a> {
-    fn new(shared: &'a Arc<Shared>, say: &'a mut dyn FnMut(&str)) -> Self {
-        Self { shared, say, last: Scope::now_ms() / 1000 / INTERVAL, has_told: false }
+    fn new(shared: &Arc<Shared>, audience: Audience<'a>) -> Self {
+        Self { shared: Arc::clone(shared), audience, teller: Teller::default() }
+    }
+
+    fn say(&mut self, line: &str) {
+        if let Audience::Person(say) = &mut self.audience {
+            say(line);
+        }
     }
 
     fn tell(&mut self, is_end: bool) {
-        let (delta, total) = {
-            let mut tally = self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner);
-            (std::mem::take(&mut tally.0), tally.1.clone())
-        };
         let threads = self.shared.threads();
-        if delta.count > 0 && (!is_end || self.has_told) {
-            (self.say)(&line("summary", '+', &delta, delta.span_ms(), Some(threads)));
+        let delta = {
+            let mut tally = self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut tally.0)
+        };
+        match &mut self.audience {
+            Audience::Process(process) => process.tally(&delta, threads),
+            Audience::Person(say) => {
+                self.teller.add(&delta);
+                self.teller.tell(is_end, threads, say);
+            }
         }
-        if is_end || (delta.count > 0 && self.has_told) {
-            (self.say)(&line("summary", '=', &total, total.span_ms(), None));
-        }
-        self.has_told |= delta.count > 0;
     }
 
     fn finish(&mut self) {
@@ -443,10 +523,81 @@ impl<'a> Reporter<'a> {
 
 impl Observer for Reporter<'_> {
     fn second(&mut self) {
-        let now = Scope::now_ms() / 1000 / INTERVAL;
-        if now > self.last {
-            self.last = now;
-            self.tell(false);
+        self.tell(false);
+        if let Audience::Process(process) = &mut self.audience {
+            process.second();
         }
+    }
+
+    fn begin(&mut self) -> Result<Option<Instant>> {
+        match &mut self.audience {
+            Audience::Person(_) => Ok(None),
+            Audience::Process(process) => process.begin(),
+        }
+    }
+
+    fn interval(&mut self, interval: &Interval) {
+        if let Audience::Process(process) = &mut self.audience {
+            process.interval(interval);
+        }
+    }
+
+    fn end(&mut self, results: &Results, is_stopping: bool) {
+        if let Audience::Process(process) = &mut self.audience {
+            process.end(results, is_stopping);
+        }
+    }
+
+    fn wants_stop(&self) -> bool {
+        match &self.audience {
+            Audience::Person(_) => false,
+            Audience::Process(process) => process.wants_stop(),
+        }
+    }
+}
+
+/// Says the summariser's lines when it is time.
+#[derive(Debug)]
+pub(crate) struct Teller {
+    delta: Tally,
+    total: Tally,
+    last: u64,
+    has_told: bool,
+}
+
+impl Default for Teller {
+    fn default() -> Self {
+        let last = Scope::now_ms() / 1000 / INTERVAL;
+        Self { delta: Tally::default(), total: Tally::default(), last, has_told: false }
+    }
+}
+
+impl Teller {
+    /// Adds samples that no line has told of.
+    pub(crate) fn add(&mut self, delta: &Tally) {
+        self.delta.merge(delta);
+        self.total.merge(delta);
+    }
+
+    /// Says the lines that are due: at the end, and every half minute.
+    pub(crate) fn tell(&mut self, is_end: bool, threads: Threads, say: &mut dyn FnMut(&str)) {
+        let now = Scope::now_ms() / 1000 / INTERVAL;
+        if !is_end && now <= self.last {
+            return;
+        }
+        self.last = now;
+        let delta = std::mem::take(&mut self.delta);
+        if delta.count > 0 && (!is_end || self.has_told) {
+            say(&line("summary", '+', &delta, delta.span_ms(), Some(threads)));
+        }
+        if is_end || (delta.count > 0 && self.has_told) {
+            say(&line("summary", '=', &self.total, self.total.span_ms(), None));
+        }
+        self.has_told |= delta.count > 0;
+    }
+
+    /// Returns the totals.
+    pub(crate) fn total(&self) -> &Tally {
+        &self.total
     }
 }

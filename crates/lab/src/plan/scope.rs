@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use hashbrown::HashMap;
 
-use crate::load::random;
+use crate::load::{Portion, random};
 
 /// What all users of a run share.
 #[derive(Debug, Default)]
@@ -18,6 +18,12 @@ pub(crate) struct World {
     sequence: AtomicU64,
     /// The folder that relative file names start from.
     pub(crate) folder: std::path::PathBuf,
+    /// What of the run falls to this process.
+    pub(crate) portion: Portion,
+    /// What of the rows of data sets does.
+    pub(crate) rows: Portion,
+    /// Where the plan's files are if they came from another machine; no other file is read then.
+    pub(crate) files: Option<StdHashMap<String, std::path::PathBuf>>,
 }
 
 impl World {
@@ -38,12 +44,34 @@ impl World {
         known.insert(name.to_owned(), value.to_owned())
     }
 
+    pub(crate) fn remove_property(&self, name: &str) {
+        self.properties.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
     /// Returns the next count of a counter that all users share, from 1.
     pub(crate) fn count(&self, counter: &str) -> u64 {
         let mut known = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let count = known.entry(counter.to_owned()).or_default();
         *count += 1;
-        *count
+        self.portion.place(*count - 1) + 1
+    }
+
+    /// Returns where the file that a plan calls `name` is.
+    ///
+    /// # Errors
+    /// What to say if it is none that this process may read.
+    pub(crate) fn locate(&self, name: &str) -> Result<std::path::PathBuf, String> {
+        match &self.files {
+            None => Ok(self.folder.join(name)),
+            Some(files) => files.get(name.trim()).cloned().ok_or_else(|| {
+                format!("`{name}` was not sent to this agent: its name is known only while the plan runs")
+            }),
+        }
+    }
+
+    /// Passes over the random numbers of a user whom another process runs.
+    pub(crate) fn pass_over(&self) {
+        self.sequence.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -7,6 +7,7 @@ use super::actor::Actor;
 use super::data::Drawn;
 use super::expression;
 use super::model::{Event, Kind, NodeId};
+use crate::load::Portion;
 
 /// Where one thread stands in one controller.
 #[derive(Debug, Clone)]
@@ -322,11 +323,14 @@ impl Actor {
         let Kind::Throughput { is_percent, value, per_user, meter } = kind else { return None };
         if self.state(node).is_first {
             let value: f64 = value.draw(&mut self.scope).trim().parse().unwrap_or(0.0);
+            // What all users together may do is divided among the processes that run them.
+            let portion = if *per_user { Portion::default() } else { self.scope.world.portion };
+            let most = portion.of(value.max(0.0).ceil() as u64) as i64;
             let decide = |executed: i64, iteration: i64| {
                 if *is_percent {
                     (100.0 * executed as f64 + 50.0) / (iteration as f64 + 1.0) < value
                 } else {
-                    (executed as f64) < value
+                    executed < most
                 }
             };
             let runs = if *per_user {
@@ -517,7 +521,7 @@ impl Actor {
         let advance = |known: Option<i64>| match known {
             None => start,
             Some(value) if value.saturating_add(step) > end => start,
-            Some(value) => value + step,
+            Some(value) => value.saturating_add(step),
         };
         let value = if counter.per_user {
             let resets = counter.resets && self.scope.iteration != self.counter_iteration(place);
@@ -529,8 +533,14 @@ impl Actor {
         } else {
             let mut shared =
                 counter.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let value = advance(*shared);
-            *shared = Some(value);
+            // Each process that runs some of the users takes every so many of the counts.
+            let portion = self.scope.world.portion;
+            let turns = if shared.is_none() { portion.index + 1 } else { portion.count };
+            let mut value = start;
+            for _ in 0..turns {
+                value = advance(*shared);
+                *shared = Some(value);
+            }
             value
         };
         let format = counter.format.draw(&mut self.scope).into_owned();

@@ -7,11 +7,15 @@
 //! * Memory does not grow with the number of samples.
 
 pub mod jtl;
+mod phase;
 mod recorder;
 mod results;
 mod stats;
 pub mod summariser;
+mod trace;
 
 pub(crate) use recorder::{Interval, LabelId, Recorder, RowSink, Sample};
-pub use results::{Generator, Results, Second, Series};
+pub use results::{Generator, Member, Results, Second, Series};
 pub use stats::{Stats, Timing};
+pub use trace::Trace;
+pub(crate) use trace::{cut, request_text, without_secrets};

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, SyncSender};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::phase::each_phase;
+use super::trace::{Quota, Trace};
 use crate::net::{Failure, Reply};
 use crate::record::jtl::Row;
 use crate::record::{Stats, Timing};
@@ -75,6 +77,8 @@ pub(crate) struct Interval {
     pub(crate) active: u64,
     /// Processor time of the worker's thread since its start.
     pub(crate) cpu: Duration,
+    /// Exchanges that are kept whole.
+    pub(crate) traces: Vec<Trace>,
 }
 
 /// Where rows go, in pieces of text.
@@ -86,6 +90,8 @@ pub(crate) struct RowSink {
     pub(crate) at: Instant,
 }
 
+/// Most phases of one label.
+const MOST_PHASES: usize = 64;
 /// Rows are handed over in pieces of this size.
 const PIECE: usize = 64 * 1024;
 
@@ -104,6 +110,10 @@ pub(crate) struct Recorder {
     sender: Sender<Interval>,
     rows: Option<RowSink>,
     text: Vec<u8>,
+    /// How many exchanges of a label are kept whole.
+    most_traces: usize,
+    quotas: HashMap<String, Quota>,
+    traces: Vec<Trace>,
 }
 
 impl Recorder {
@@ -126,6 +136,9 @@ impl Recorder {
             sender,
             rows,
             text: Vec::new(),
+            most_traces: 0,
+            quotas: HashMap::new(),
+            traces: Vec::new(),
         }
     }
 
@@ -167,6 +180,43 @@ impl Recorder {
             };
             *stats.reasons.entry(reason).or_default() += 1;
         }
+    }
+
+    /// Adds what the server said of its own time for a sample.
+    pub(crate) fn phases(&mut self, label: LabelId, header: &str) {
+        let Some((_, stats, _)) = self.labels.get_mut(label.0) else { return };
+        each_phase(header, &mut |phase, time| {
+            // A server that makes up names does not make the report longer without end.
+            let is_full = stats.phases.len() >= MOST_PHASES;
+            match stats.phases.get_mut(phase) {
+                Some(timing) => timing.record(time),
+                None if is_full => {}
+                None => stats.phases.entry(phase.to_owned()).or_default().record(time),
+            }
+        });
+    }
+
+    /// Keeps so many exchanges of each label whole.
+    pub(crate) fn keep_traces(&mut self, most: usize) {
+        self.most_traces = most;
+    }
+
+    /// Reports whether an exchange of a label may be kept whole.
+    pub(crate) fn wants_trace(&self, label: &str) -> bool {
+        self.most_traces > 0
+            && self.quotas.get(label).copied().unwrap_or_default().is_open(self.most_traces)
+    }
+
+    /// Keeps an exchange, if there is room for its kind; `at` is when it started.
+    pub(crate) fn trace(&mut self, at: Instant, mut trace: Trace) {
+        let quota = self.quotas.entry(trace.label.clone()).or_default();
+        if !quota.takes(trace.is_ok, self.most_traces) {
+            return;
+        }
+        let began = SystemTime::now().checked_sub(at.elapsed()).unwrap_or(SystemTime::UNIX_EPOCH);
+        let since = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        trace.started_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        self.traces.push(trace);
     }
 
     /// Notes how late something was that the generator should have done at `due`.
@@ -234,6 +284,7 @@ impl Recorder {
             unsent,
             active,
             cpu,
+            traces: std::mem::take(&mut self.traces),
         };
         self.sender.send(interval).ok();
         if let Some(sink) = &self.rows

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::jtl::Row;
 use super::recorder::Interval;
+use super::trace::{Quota, Trace};
 use super::{Stats, Timing};
 
 /// What a run measured.
@@ -21,6 +22,25 @@ pub struct Results {
     pub transactions: BTreeMap<Arc<str>, Series>,
     /// What is known about the generator.
     pub generator: Generator,
+    /// Exchanges that were kept whole, per label.
+    pub traces: BTreeMap<Arc<str>, Vec<Trace>>,
+    /// The processes that made the load together; empty if it was one.
+    pub members: Vec<Member>,
+}
+
+/// One of several processes that made the load.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// For people.
+    pub name: String,
+    /// Its own limits.
+    pub generator: Generator,
+    /// How long it worked.
+    pub elapsed: Duration,
+    /// Samples that it told of.
+    pub samples: u64,
+    /// Why it is lost, if it is.
+    pub lost: Option<String>,
 }
 
 /// One label.
@@ -88,6 +108,8 @@ impl Results {
             labels: BTreeMap::new(),
             transactions: BTreeMap::new(),
             generator: Generator::default(),
+            traces: BTreeMap::new(),
+            members: Vec::new(),
         }
     }
 
@@ -105,6 +127,18 @@ impl Results {
         self.generator.lag.add(&interval.lag);
         self.generator.late += interval.late;
         self.generator.unsent += interval.unsent;
+        for trace in &interval.traces {
+            self.traces.entry(trace.label.as_str().into()).or_default().push(trace.clone());
+        }
+    }
+
+    /// Leaves of each label the first exchanges, and the first that failed, of all that workers kept.
+    pub(crate) fn thin_traces(&mut self, most: usize) {
+        for traces in self.traces.values_mut() {
+            traces.sort_by_key(|trace| trace.started_ms);
+            let mut quota = Quota::default();
+            traces.retain(|trace| quota.takes(trace.is_ok, most));
+        }
     }
 
     /// Adds a part that was run after this one.
@@ -124,6 +158,9 @@ impl Results {
                     place.times.append(&mut values.times);
                 }
             }
+        }
+        for (label, mut traces) in part.traces {
+            self.traces.entry(label).or_default().append(&mut traces);
         }
         self.elapsed += part.elapsed;
         let (own, other) = (&mut self.generator, part.generator);

@@ -118,6 +118,23 @@ impl Timing {
             .map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
     }
 
+    /// Returns what is exact beside the buckets: sum, shortest and longest, in microseconds.
+    pub(crate) fn exact(&self) -> (u128, u64, u64) {
+        (self.sum_us, self.min_us, self.max_us)
+    }
+
+    /// Puts back together what [`Timing::exact`] and [`Timing::buckets`] took apart.
+    pub(crate) fn from_parts(
+        (sum_us, min_us, max_us): (u128, u64, u64),
+        buckets: impl Iterator<Item = (u64, u64)>,
+    ) -> Self {
+        let mut timing = Self { sum_us, min_us, max_us, ..Self::new() };
+        for (us, count) in buckets {
+            timing.histogram.record_n(us.clamp(1, LONGEST), count).ok();
+        }
+        timing
+    }
+
     pub(crate) fn clear(&mut self) {
         self.histogram.clear();
         self.sum_us = 0;
@@ -149,6 +166,8 @@ pub struct Stats {
     pub statuses: BTreeMap<u16, u64>,
     /// Failed samples per reason.
     pub reasons: BTreeMap<String, u64>,
+    /// What the server said of its own time, per phase.
+    pub phases: BTreeMap<String, Timing>,
 }
 
 impl Stats {
@@ -179,6 +198,9 @@ impl Stats {
         }
         for (reason, count) in &other.reasons {
             *self.reasons.entry(reason.clone()).or_default() += count;
+        }
+        for (phase, timing) in &other.phases {
+            self.phases.entry(phase.clone()).or_default().add(timing);
         }
     }
 }

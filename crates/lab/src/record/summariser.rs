@@ -8,8 +8,10 @@
 
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
+
 /// Counts of a span of time, in whole milliseconds as JMeter counts.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Tally {
     /// Samples.
     pub count: u64,
@@ -64,7 +66,7 @@ impl Tally {
 }
 
 /// Threads, as a `+` line tells them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Threads {
     /// Running now.
     pub active: u64,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::chart::{self, Line};
-use super::{Report, text};
+use super::{Report, text, trace};
 use crate::goal::show;
 use crate::record::{Results, Stats, Timing};
 
@@ -29,13 +29,18 @@ pub fn html(report: &Report<'_>) -> String {
     write_goals(&mut out, report);
     write_charts(&mut out, results, &total);
     write_labels(&mut out, results, &total);
+    write_phases(&mut out, results, &total);
     write_errors(&mut out, &total);
     write_generator(&mut out, report);
+    trace::write(&mut out, results);
     out.push_str("</main></body></html>\n");
     out
 }
 
 fn write_verdict(out: &mut String, report: &Report<'_>) {
+    for loss in report.losses() {
+        write!(out, "<p class=\"doubt\"><strong>Incomplete:</strong> {}.</p>", escape(&loss)).ok();
+    }
     for doubt in report.doubts() {
         write!(out, "<p class=\"doubt\"><strong>Generator saturated:</strong> {}. The times below are the generator's as much as the target's.</p>", escape(&doubt)).ok();
     }
@@ -201,6 +206,40 @@ fn write_labels(out: &mut String, results: &Results, total: &Stats) {
     out.push_str("</tbody></table></div>");
 }
 
+fn write_phases(out: &mut String, results: &Results, total: &Stats) {
+    if total.phases.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Phases of the server</h2><p>From <code>Server-Timing</code> headers; the share is of the mean service time of the label.</p><div class=\"wide\"><table><thead><tr><th>Phase</th><th>Samples</th><th>Mean</th><th>Median</th><th>95 %</th><th>99 %</th><th>Max</th><th>Share</th></tr></thead><tbody>");
+    let mut rows = |name: &str, stats: &Stats, class: &str| {
+        for (phase, timing) in &stats.phases {
+            let whole = stats.service.mean().as_secs_f64();
+            // Phases that not every answer tells count for those that do.
+            let sum = timing.mean().as_secs_f64() * timing.count() as f64;
+            let share =
+                if whole > 0.0 { sum / (whole * stats.count() as f64) * 100.0 } else { 0.0 };
+            write!(
+                out,
+                "<tr class=\"{class}\"><td>{} \u{b7} {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{share:.0} %</td></tr>",
+                escape(if name.is_empty() { "(no name)" } else { name }),
+                escape(phase),
+                timing.count(),
+                show(timing.mean()),
+                show(timing.quantile(0.5)),
+                show(timing.quantile(0.95)),
+                show(timing.quantile(0.99)),
+                show(timing.max())
+            )
+            .ok();
+        }
+    };
+    rows("Total", total, "total");
+    for (name, series) in &results.labels {
+        rows(name, &series.total, "");
+    }
+    out.push_str("</tbody></table></div>");
+}
+
 fn write_errors(out: &mut String, total: &Stats) {
     if total.reasons.is_empty() {
         return;
@@ -235,6 +274,24 @@ fn write_generator(out: &mut String, report: &Report<'_>) {
         }
     )
     .ok();
+    if report.results.members.is_empty() {
+        return;
+    }
+    out.push_str("<div class=\"wide\"><table><thead><tr><th>Agent</th><th>Samples</th><th>Lasted</th><th>Processors</th><th>Lag 99 %</th><th></th></tr></thead><tbody>");
+    for member in &report.results.members {
+        write!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.0} %</td><td>{}</td><td>{}</td></tr>",
+            escape(&member.name),
+            member.samples,
+            show(member.elapsed),
+            member.generator.cpu_share(member.elapsed) * 100.0,
+            show(member.generator.lag.quantile(0.99)),
+            if member.lost.is_some() { "lost" } else { "" }
+        )
+        .ok();
+    }
+    out.push_str("</tbody></table></div>");
 }
 
 /// Escapes text for HTML and XML.

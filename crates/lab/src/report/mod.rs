@@ -4,6 +4,7 @@ mod chart;
 mod html;
 pub mod sheet;
 mod text;
+mod trace;
 
 use std::io::BufRead;
 use std::time::{Duration, SystemTime};
@@ -34,6 +35,12 @@ impl Report<'_> {
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         if self.is_own { honesty::doubts(self.results) } else { Vec::new() }
+    }
+
+    /// Returns what of the load is missing.
+    #[must_use]
+    pub fn losses(&self) -> Vec<String> {
+        honesty::losses(self.results)
     }
 }
 

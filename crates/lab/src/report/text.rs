@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Report;
 use super::html::escape;
 use crate::goal::show;
-use crate::record::{Results, Stats, Timing};
+use crate::record::{Member, Results, Stats, Timing};
 
 pub(super) fn date(at: SystemTime) -> String {
     let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -65,6 +65,7 @@ pub fn json(report: &Report<'_>) -> Value {
             "sent_bytes": stats.sent,
             "statuses": stats.statuses,
             "reasons": stats.reasons,
+            "phases": phases(stats),
         })
     };
     let labels: serde_json::Map<String, Value> = results
@@ -94,6 +95,8 @@ pub fn json(report: &Report<'_>) -> Value {
         "transactions": transactions,
         "goals": goals,
         "doubts": report.doubts(),
+        "incomplete": report.losses(),
+        "agents": agents(results),
         "generator": {
             "workers": generator.workers,
             "cpu_seconds": generator.cpu.as_secs_f64(),
@@ -103,6 +106,38 @@ pub fn json(report: &Report<'_>) -> Value {
             "late": generator.late,
         },
     })
+}
+
+fn phases(stats: &Stats) -> Value {
+    let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+    let phase = |(name, timing): (&String, &Timing)| {
+        let told = json!({
+            "samples": timing.count(),
+            "mean_ms": ms(timing.mean()),
+            "p50_ms": ms(timing.quantile(0.5)),
+            "p95_ms": ms(timing.quantile(0.95)),
+            "p99_ms": ms(timing.quantile(0.99)),
+            "max_ms": ms(timing.max()),
+        });
+        (name.clone(), told)
+    };
+    Value::Object(stats.phases.iter().map(phase).collect())
+}
+
+fn agents(results: &Results) -> Vec<Value> {
+    let agent = |member: &Member| {
+        json!({
+            "name": member.name,
+            "samples": member.samples,
+            "seconds": member.elapsed.as_secs_f64(),
+            "workers": member.generator.workers,
+            "cpu_seconds": member.generator.cpu.as_secs_f64(),
+            "cpu_share": member.generator.cpu_share(member.elapsed),
+            "lag_p99_ms": member.generator.lag.quantile(0.99).as_secs_f64() * 1000.0,
+            "lost": member.lost,
+        })
+    };
+    results.members.iter().map(agent).collect()
 }
 
 /// Returns the goals as JUnit XML, for build servers.
@@ -142,6 +177,9 @@ pub fn junit(report: &Report<'_>) -> String {
 pub fn markdown(report: &Report<'_>) -> String {
     let results = report.results;
     let mut out = format!("## {}\n\n", report.title);
+    for loss in report.losses() {
+        writeln!(out, "> **Incomplete:** {loss}\n").ok();
+    }
     for doubt in report.doubts() {
         writeln!(out, "> **Generator saturated:** {doubt}\n").ok();
     }
@@ -222,6 +260,9 @@ pub fn plain(report: &Report<'_>) -> String {
         .ok();
     };
     line(&mut out, "response", &total.response);
+    for (phase, timing) in &total.phases {
+        line(&mut out, &format!("  {phase}"), timing);
+    }
     let generator = &results.generator;
     if generator.is_open {
         line(&mut out, "service", &total.service);
@@ -251,6 +292,14 @@ pub fn plain(report: &Report<'_>) -> String {
         writeln!(out, "goal {word} {}: {}, measured {}", goal.label, goal.wanted, goal.measured)
             .ok();
     }
+    write_generator(&mut out, report);
+    out
+}
+
+/// Writes what is known of who made the load, and why the numbers may not be believed.
+fn write_generator(out: &mut String, report: &Report<'_>) {
+    let results = report.results;
+    let generator = &results.generator;
     if report.is_own {
         writeln!(
             out,
@@ -260,8 +309,21 @@ pub fn plain(report: &Report<'_>) -> String {
         )
         .ok();
     }
+    for member in &results.members {
+        writeln!(
+            out,
+            "    {:<32} {:>9} samples, {:.0} % of its processors, lag p99 {}",
+            member.name,
+            member.samples,
+            member.generator.cpu_share(member.elapsed) * 100.0,
+            show(member.generator.lag.quantile(0.99))
+        )
+        .ok();
+    }
+    for loss in report.losses() {
+        writeln!(out, "INCOMPLETE: {loss}").ok();
+    }
     for doubt in report.doubts() {
         writeln!(out, "GENERATOR SATURATED: {doubt}").ok();
     }
-    out
 }

@@ -54,11 +54,10 @@ fn every_public_plan_is_classified() {
     assert_eq!(
         refused,
         [
-            // Scripts in Groovy and BeanShell, XPath and CSS extractors, plugin extractors.
+            // Scripts that start a server of JMeter's, XPath and CSS extractors, plugin extractors.
             "apache__jmeter__TEST_HTTP.jmx",
             "apache__jmeter__TestCookieManager.jmx",
             "grafana__jmeter-to-k6__full.jmx",
-            "wso2__performance-is__OAuth_Client_Credentials_Grant.jmx",
         ]
     );
 }

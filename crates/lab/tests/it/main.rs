@@ -9,6 +9,7 @@
 mod ab;
 mod cacheability;
 mod content;
+mod fleet;
 mod get;
 mod jmeter;
 mod journal;
@@ -22,6 +23,7 @@ mod report;
 mod requests;
 mod sources;
 mod sweep;
+mod trace;
 mod verify;
 mod visitors;
 

@@ -23,7 +23,7 @@ pub(crate) fn plan(loops: &str, threads: &str, inside: &str) -> String {
 }
 
 /// Returns a sampler that gets `path`, with `inside` below it.
-fn sampler(path: &str, inside: &str) -> String {
+pub(crate) fn sampler(path: &str, inside: &str) -> String {
     format!(
         r#"<HTTPSamplerProxy guiclass="HttpTestSampleGui" testclass="HTTPSamplerProxy" testname="GET {path}" enabled="true">
 <stringProp name="HTTPSampler.path">{path}</stringProp><stringProp name="HTTPSampler.method">GET</stringProp>
@@ -33,7 +33,12 @@ fn sampler(path: &str, inside: &str) -> String {
 }
 
 /// Returns an element with properties given as `name=value`; `true` and `false` are switches.
-fn element(class: &str, name: &str, properties: &[(&str, &str)], inside: &str) -> String {
+pub(crate) fn element(
+    class: &str,
+    name: &str,
+    properties: &[(&str, &str)],
+    inside: &str,
+) -> String {
     let mut text = format!(r#"<{class} testclass="{class}" testname="{name}" enabled="true">"#);
     for (key, value) in properties {
         let kind = if matches!(*value, "true" | "false") { "boolProp" } else { "stringProp" };
@@ -42,7 +47,7 @@ fn element(class: &str, name: &str, properties: &[(&str, &str)], inside: &str) -
     format!("{text}</{class}><hashTree>{inside}</hashTree>")
 }
 
-fn defaults(origin: &Origin) -> String {
+pub(crate) fn defaults(origin: &Origin) -> String {
     format!(
         r#"<ConfigTestElement guiclass="HttpDefaultsGui" testclass="ConfigTestElement" testname="d" enabled="true">
 <stringProp name="HTTPSampler.domain">127.0.0.1</stringProp><stringProp name="HTTPSampler.port">{}</stringProp></ConfigTestElement><hashTree/>"#,
@@ -419,8 +424,8 @@ fn what_is_not_supported_is_named_with_its_line_and_nothing_is_sent() {
         "property HTTPSampler.ipSource is set; source address selection is not supported",
     );
     refuse(
-        &sampler("/a", &element("BeanShellPostProcessor", "b", &[], "")),
-        "BeanShellPostProcessor \"b\": element not supported",
+        &sampler("/a", &element("BeanShellTimer", "b", &[], "")),
+        "BeanShellTimer \"b\": element not supported",
     );
     refuse(&sampler("/a", &element("XPathExtractor", "x", &[], "")), "XPathExtractor \"x\"");
     refuse(
@@ -457,4 +462,43 @@ fn broken_files_are_refused_and_never_panic() {
     let deep = format!("{}{}", "<hashTree>".repeat(500), "</hashTree>".repeat(500));
     let deep = format!("<jmeterTestPlan>{deep}</jmeterTestPlan>");
     assert!(Plan::parse(deep.as_bytes(), "p.jmx", PathBuf::new()).is_err());
+}
+
+#[test]
+fn scripts_prepare_and_judge_samples_in_the_order_of_the_file() {
+    let script = |class: &str, name: &str, text: &str| {
+        element(class, name, &[("scriptLanguage", "groovy"), ("script", text)], "")
+    };
+    let outer = script("JSR223PreProcessor", "outer", "vars.put('path', 'a')");
+    let inside = format!(
+        "{}{}{}{}",
+        script("JSR223PreProcessor", "first", "vars.put('path', vars.get('path') + 'b')"),
+        script("JSR223PreProcessor", "second", "vars.put('path', vars.get('path') + 'c')"),
+        script("JSR223PostProcessor", "after", "vars.put('seen', prev.getResponseCode())"),
+        script(
+            "JSR223Assertion",
+            "judge",
+            "if (vars.get('seen') != '200') { AssertionResult.setFailure(true)\nAssertionResult.setFailureMessage('not yet') }"
+        ),
+    );
+    let sample = script("JSR223Sampler", "script", "return 'x' + vars.get('path')");
+    let played = play("1", &format!("{outer}{}{sample}", sampler("/${path}", &inside)));
+    assert_eq!(played.targets, ["/abc"]);
+    let results = &played.outcome.results;
+    assert_eq!((results.total().count(), results.total().errors), (2, 0));
+    assert_eq!(results.labels["script"].total.body, 2, "the outer script runs before every sample");
+}
+
+#[test]
+fn a_script_that_is_not_understood_is_refused_with_its_line() {
+    let script = element(
+        "JSR223PreProcessor",
+        "p",
+        &[("scriptLanguage", "groovy"), ("script", "new File('x').text")],
+        "",
+    );
+    let text = plan("1", "1", &sampler("/a", &script));
+    let error = Plan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap_err().to_string();
+    assert!(error.contains("script calls `new File` (not supported)"), "{error}");
+    assert!(error.contains("1 problem; nothing was run"), "{error}");
 }

@@ -4,10 +4,12 @@ use std::sync::Mutex;
 
 use super::super::element::{Element, entries};
 use super::super::expression;
+use super::super::judge::Judge;
 use super::super::model::{
     Action, After, Counter, Event, Flow, JavaTest, Kind, Meter, Parameters, RandomVariable, Sampler,
 };
 use super::super::template::Template;
+use super::script::Moment;
 use super::{Compiler, Levels, is_idle, is_listener};
 
 /// Deepest nesting, modules included: a module may hold itself.
@@ -68,6 +70,10 @@ impl<'a> Compiler<'a> {
 
     /// Checks an element that belongs to samplers, also where no sampler is in its scope.
     pub(super) fn look_at(&mut self, element: &'a Element<'a>) {
+        if super::script::moment(element.class).is_some() {
+            self.script(element);
+            return;
+        }
         let is_compiled = self.timer(element).is_some()
             || self.extractor(element).is_some()
             || self.judge(element).is_some();
@@ -198,6 +204,7 @@ impl<'a> Compiler<'a> {
                 Action::Http(Box::new(self.http(element, levels)))
             }
             "DebugSampler" => Action::Debug,
+            "JSR223Sampler" | "BeanShellSampler" => Action::Script(self.script(element)?),
             "TestAction" => Action::Flow(self.flow(element)),
             "JavaSampler" => {
                 let class = element.text("classname");
@@ -273,12 +280,21 @@ impl<'a> Compiler<'a> {
             action,
             timers: Vec::new(),
             before: Vec::new(),
+            scripts: Vec::new(),
             after: Vec::new(),
             judges: Vec::new(),
         };
-        // JMeter runs what is nearest to the plan first.
-        for part in own.elements().into_iter().rev() {
-            if let Some(timer) = self.timer(part) {
+        // JMeter runs what is nearest to the plan first, and what stands beside it in the order of the file.
+        for part in own.outermost_first() {
+            if let Some(moment) = super::script::moment(part.class) {
+                let Some(script) = self.script(part) else { continue };
+                match moment {
+                    Moment::Before => sampler.scripts.push(script),
+                    Moment::After => sampler.after.push(After::Script(script)),
+                    Moment::Judge => sampler.judges.push(Judge::Script(script)),
+                    Moment::Sample => {}
+                }
+            } else if let Some(timer) = self.timer(part) {
                 sampler.timers.push(timer);
             } else if let Some(extractor) = self.extractor(part) {
                 sampler.after.push(After::Extract(Box::new(extractor)));

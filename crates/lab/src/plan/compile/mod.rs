@@ -9,14 +9,17 @@ mod controller;
 mod group;
 mod http;
 mod parts;
+mod script;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use roxmltree::NodeId as XmlId;
 
 use super::element::Element;
 use super::model::{Event, Model, NodeId};
+use super::script::Script;
 use super::template::Template;
 use crate::Finding;
 
@@ -52,6 +55,18 @@ impl<'l, 'a> Levels<'l, 'a> {
         }
         found
     }
+
+    /// Returns all elements in scope: level by level from the plan down, each in the order of the file.
+    fn outermost_first(&self) -> Vec<&'a Element<'a>> {
+        let mut levels = vec![self.own];
+        let mut level = self.outer;
+        while let Some(outer) = level {
+            levels.push(outer.own);
+            level = outer.outer;
+        }
+        let all = levels.into_iter().rev().flatten();
+        all.filter(|element| element.is_enabled).collect()
+    }
 }
 
 /// Compiles one file.
@@ -63,6 +78,8 @@ pub(super) struct Compiler<'a> {
     roots: &'a [Element<'a>],
     /// Elements that are shared wherever they are in scope, with their place in the model.
     known: HashMap<XmlId, usize>,
+    /// Scripts that are shared likewise; nothing for one that is refused.
+    scripts: HashMap<XmlId, Option<Arc<Script>>>,
     templates: RefCell<Vec<Finding>>,
     /// Elements that have been counted, because several scopes hold them.
     counted: std::collections::HashSet<XmlId>,
@@ -78,6 +95,7 @@ impl<'a> Compiler<'a> {
             inventory: Inventory::default(),
             roots,
             known: HashMap::new(),
+            scripts: HashMap::new(),
             templates: RefCell::default(),
             counted: std::collections::HashSet::new(),
             depth: 0,
@@ -140,7 +158,9 @@ impl<'a> Compiler<'a> {
 
     /// Reports whether an element is gathered by the samplers in its scope.
     fn is_scoped(&self, element: &Element<'_>) -> bool {
-        parts::is_known(element.class) || http::is_config(element.class)
+        let holds_script =
+            script::moment(element.class).is_some_and(|moment| moment != script::Moment::Sample);
+        holds_script || parts::is_known(element.class) || http::is_config(element.class)
     }
 
     pub(super) fn count(&mut self, element: &Element<'_>) {

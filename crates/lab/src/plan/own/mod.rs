@@ -472,6 +472,7 @@ impl<'f> Compiler<'f> {
         let sampler = Sampler {
             action,
             timers: Vec::new(),
+            scripts: Vec::new(),
             before: Vec::new(),
             after: Vec::new(),
             judges: Vec::new(),

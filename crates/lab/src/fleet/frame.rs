@@ -1,0 +1,186 @@
+//! What controller and agents say to each other: a byte for the kind, a length of four bytes, and a body.
+//!
+//! | frame | from | body |
+//! |---|---|---|
+//! | hello | agent | JSON: protocol, version, wanted index, processors |
+//! | file | controller | number of the file, bytes; several of one file follow each other |
+//! | job | controller | JSON: what to run, which portion, the names of the files |
+//! | ready | agent | – |
+//! | refused | agent | text: why the job cannot be run |
+//! | ping, pong | both | number, and in the pong the agent's clock in microseconds |
+//! | arrived | agent | number of the part of the run that is prepared |
+//! | start | controller | when to start it, in microseconds of the agent's clock |
+//! | interval | agent | what a worker measured in a second |
+//! | tally | agent | JSON: samples since the last, threads, whether the plan asks to stop |
+//! | rows | agent | lines of a result file |
+//! | part | agent | JSON: how long the part took, facts about the generator |
+//! | stop | controller | – |
+//! | done | agent | JSON: faults outside of samples |
+
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Both sides speak this, or do not speak.
+pub(super) const PROTOCOL: u32 = 1;
+/// Largest body.
+const MOST: u32 = 16 << 20;
+/// Bytes of a file in one frame.
+pub(super) const PIECE: usize = 1 << 20;
+
+/// What a frame is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Hello = 1,
+    File,
+    Job,
+    Ready,
+    Refused,
+    Ping,
+    Pong,
+    Arrived,
+    Start,
+    Interval,
+    Tally,
+    Rows,
+    Part,
+    Stop,
+    Done,
+}
+
+const KINDS: [Kind; 15] = [
+    Kind::Hello,
+    Kind::File,
+    Kind::Job,
+    Kind::Ready,
+    Kind::Refused,
+    Kind::Ping,
+    Kind::Pong,
+    Kind::Arrived,
+    Kind::Start,
+    Kind::Interval,
+    Kind::Tally,
+    Kind::Rows,
+    Kind::Part,
+    Kind::Stop,
+    Kind::Done,
+];
+
+/// Reads a frame; `None` at the end of what the other side sends.
+pub(super) fn read(input: &mut dyn Read) -> io::Result<Option<(Kind, Vec<u8>)>> {
+    let mut head = [0; 5];
+    let mut filled = 0;
+    while filled < head.len() {
+        match input.read(head.get_mut(filled..).unwrap_or_default()) {
+            Ok(0) if filled == 0 => return Ok(None),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let [kind, length @ ..] = head;
+    let length = u32::from_be_bytes(length);
+    let kind = KINDS.into_iter().find(|known| *known as u8 == kind);
+    let Some(kind) = kind.filter(|_| length <= MOST) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "no frame of the lab"));
+    };
+    let mut body = Vec::new();
+    let read = input.take(length.into()).read_to_end(&mut body)?;
+    if read < length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Some((kind, body)))
+}
+
+/// Where frames go; several threads may send.
+#[derive(Clone)]
+pub(super) struct Sender(Arc<Mutex<Box<dyn Write + Send>>>);
+
+impl std::fmt::Debug for Sender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sender")
+    }
+}
+
+impl Sender {
+    pub(super) fn new(out: Box<dyn Write + Send>) -> Self {
+        Self(Arc::new(Mutex::new(out)))
+    }
+
+    /// Sends a frame.
+    pub(super) fn send(&self, kind: Kind, body: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(body.len()).ok().filter(|&length| length <= MOST);
+        let Some(length) = length else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the frame is too long"));
+        };
+        let mut frame = Vec::with_capacity(body.len() + 5);
+        frame.push(kind as u8);
+        frame.extend_from_slice(&length.to_be_bytes());
+        frame.extend_from_slice(body);
+        let mut out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        out.write_all(&frame)?;
+        out.flush()
+    }
+
+    /// Sends a frame whose body is JSON.
+    pub(super) fn send_json(&self, kind: Kind, body: &impl serde::Serialize) -> io::Result<()> {
+        self.send(kind, &serde_json::to_vec(body)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Collect(std::sync::mpsc::Sender<Vec<u8>>);
+
+    impl Write for Collect {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.send(bytes.to_vec()).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn frames_arrive_as_they_were_sent(bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..50), 0..5)) {
+            let (out, sent) = channel();
+            let sender = Sender::new(Box::new(Collect(out)));
+            for body in &bodies {
+                sender.send(Kind::Rows, body).unwrap();
+            }
+            drop(sender);
+            let bytes: Vec<u8> = sent.into_iter().flatten().collect();
+            let mut input = bytes.as_slice();
+            for body in &bodies {
+                prop_assert_eq!(read(&mut input).unwrap(), Some((Kind::Rows, body.clone())));
+            }
+            prop_assert_eq!(read(&mut input).unwrap(), None);
+        }
+
+        #[test]
+        fn what_is_no_frame_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            read(&mut bytes.as_slice()).ok();
+        }
+    }
+
+    #[test]
+    fn every_kind_has_a_number_of_its_own_and_long_bodies_are_refused() {
+        for (place, kind) in KINDS.into_iter().enumerate() {
+            assert_eq!(kind as usize, place + 1);
+        }
+        let mut long = [Kind::Rows as u8, 0xFF, 0, 0, 0].as_slice();
+        assert!(read(&mut long).is_err());
+        let mut cut = [Kind::Rows as u8, 0, 0, 0, 9, 1, 2].as_slice();
+        assert!(read(&mut cut).is_err());
+    }
+}

@@ -1,0 +1,210 @@
+//! A load as a manifest for Kubernetes: the controller as a job with a service, agents as an indexed job.
+//!
+//! Both run the same program. Agents find the controller by the service's name and show the token of a secret; the
+//! index of each pod is the portion that it takes. Other engines that run numbered copies need the same three facts.
+
+use std::fmt::Write as _;
+use std::path::{Component, Path, PathBuf};
+
+use base64::Engine as _;
+
+use super::token::Token;
+use crate::{Error, Result};
+
+/// What the manifest is made from.
+#[derive(Debug)]
+pub struct Manifest<'a> {
+    /// The image that holds the program as its entry point.
+    pub image: &'a str,
+    /// How many agents.
+    pub agents: usize,
+    /// Words after `lab run PLAN`, as the controller gets them.
+    pub arguments: &'a [String],
+    /// The plan.
+    pub plan: &'a Path,
+    /// Files beside it: what they are called, and where they are.
+    pub files: &'a [(String, PathBuf)],
+    /// What controller and agents share.
+    pub token: &'a Token,
+}
+
+/// Where the controller listens.
+const PORT: u16 = 7410;
+/// Bytes that a config map may hold, less what the rest of it takes.
+const MOST: usize = 950_000;
+
+/// Returns the manifest.
+///
+/// # Errors
+/// [`Error::Input`] for files that a config map cannot hold; [`Error::File`].
+pub fn manifest(wanted: &Manifest<'_>) -> Result<String> {
+    let plan = wanted.plan.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut files = vec![(plan.clone(), wanted.plan.to_owned())];
+    files.extend(wanted.files.iter().cloned());
+    let mut data = String::new();
+    let mut items = String::new();
+    for (number, (name, path)) in files.iter().enumerate() {
+        let is_below =
+            Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+        if !is_below {
+            return Err(Error::Input(format!(
+                "`{name}` is not below the plan's folder, so a manifest cannot carry it"
+            )));
+        }
+        let bytes = std::fs::read(path).map_err(|source| Error::read(path, source))?;
+        let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+        writeln!(data, "  file-{number}: {text}").ok();
+        writeln!(items, "            - {{key: file-{number}, path: {}}}", quoted(name)).ok();
+    }
+    if data.len() > MOST {
+        return Err(Error::Input(format!(
+            "the plan and its files take {} bytes; a config map holds 1 MiB, so put them into a volume and mount it at /load",
+            data.len()
+        )));
+    }
+    let mut words = vec!["lab".to_owned(), "run".to_owned(), format!("/load/{plan}")];
+    words.extend(["--agents".to_owned(), wanted.agents.to_string()]);
+    words.extend(["--listen".to_owned(), format!("0.0.0.0:{PORT}")]);
+    words.extend(["--token-file".to_owned(), "/token/token".to_owned()]);
+    words.extend(wanted.arguments.iter().cloned());
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    Ok(TEXT
+        .replace("{data}", data.trim_end())
+        .replace("{items}", items.trim_end())
+        .replace("{token}", wanted.token.reveal())
+        .replace("{image}", &quoted(wanted.image))
+        .replace("{agents}", &wanted.agents.to_string())
+        .replace("{port}", &PORT.to_string())
+        .replace("{words}", &words.join(", ")))
+}
+
+/// Every text of JSON is one of YAML.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+const TEXT: &str = "\
+# kubectl apply -f this; kubectl wait --for=condition=complete job/tympan-lab; kubectl logs job/tympan-lab
+apiVersion: v1
+kind: Secret
+metadata: {name: tympan-lab}
+stringData:
+  token: {token}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: tympan-lab}
+binaryData:
+{data}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: tympan-lab}
+spec:
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector: {job-name: tympan-lab}
+  ports: [{port: {port}}]
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: tympan-lab}
+spec:
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: controller
+          image: {image}
+          args: [{words}]
+          ports: [{containerPort: {port}}]
+          volumeMounts:
+            - {name: load, mountPath: /load, readOnly: true}
+            - {name: token, mountPath: /token, readOnly: true}
+      volumes:
+        - name: load
+          configMap:
+            name: tympan-lab
+            items:
+{items}
+        - name: token
+          secret: {secretName: tympan-lab}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: tympan-lab-agents}
+spec:
+  completionMode: Indexed
+  completions: {agents}
+  parallelism: {agents}
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+      # Agents on one machine would measure each other.
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: ScheduleAnyway
+          labelSelector: {matchLabels: {job-name: tympan-lab-agents}}
+      containers:
+        - name: agent
+          image: {image}
+          args: [lab, agent, \"tympan-lab:{port}\", --token-file, /token/token, --wait, 5m]
+          env:
+            - name: TYMPAN_LAB_INDEX
+              valueFrom:
+                fieldRef: {fieldPath: \"metadata.annotations['batch.kubernetes.io/job-completion-index']\"}
+          volumeMounts:
+            - {name: token, mountPath: /token, readOnly: true}
+      volumes:
+        - name: token
+          secret: {secretName: tympan-lab}
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_carries_plan_data_and_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = folder.path().join("a \"plan\".jmx");
+        std::fs::write(&plan, "<x/>").unwrap();
+        let rows = folder.path().join("users.csv");
+        std::fs::write(&rows, "a,b\n").unwrap();
+        let token = Token::new([1; 32]);
+        let text = manifest(&Manifest {
+            image: "registry/tympan:1",
+            agents: 20,
+            arguments: &["-Jthreads=100".to_owned()],
+            plan: &plan,
+            files: &[("data/users.csv".to_owned(), rows.clone())],
+            token: &token,
+        })
+        .unwrap();
+        for wanted in [
+            "  file-0: PHgvPg==",
+            "  file-1: YSxiCg==",
+            "            - {key: file-0, path: \"a \\\"plan\\\".jmx\"}",
+            "            - {key: file-1, path: \"data/users.csv\"}",
+            "args: [\"lab\", \"run\", \"/load/a \\\"plan\\\".jmx\", \"--agents\", \"20\", \"--listen\", \"0.0.0.0:7410\", \"--token-file\", \"/token/token\", \"-Jthreads=100\"]",
+            "completions: 20",
+            "image: \"registry/tympan:1\"",
+            "clusterIP: None",
+        ] {
+            assert!(text.contains(wanted), "{wanted}\n{text}");
+        }
+        assert_eq!(text.matches(token.reveal()).count(), 1);
+        let outside = manifest(&Manifest {
+            image: "i",
+            agents: 1,
+            arguments: &[],
+            plan: &plan,
+            files: &[("../users.csv".to_owned(), rows)],
+            token: &token,
+        });
+        assert!(outside.unwrap_err().to_string().contains("not below the plan's folder"));
+    }
+}

@@ -1,0 +1,181 @@
+//! TLS on a blocking socket whose two directions are used by two threads.
+//!
+//! The reader waits at the socket without holding the connection's state, so a writer never waits for the other side to
+//! say something. Certificates prove nothing here: each run makes its own, and [`super::token`] proves who is who.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustls::crypto::ring;
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
+
+use super::token::{Side, Token};
+use crate::{Error, Result};
+
+/// How long either side may take to shake hands.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What the keys of the proof are called in TLS.
+const LABEL: &[u8] = b"EXPORTER-tympan-lab-agent";
+const PROOF: usize = 32;
+
+/// One direction of a connection.
+pub(super) struct Half {
+    socket: TcpStream,
+    state: Arc<Mutex<Connection>>,
+}
+
+impl std::fmt::Debug for Half {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Half").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+impl Half {
+    fn state(&self) -> MutexGuard<'_, Connection> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        // The other half waits at the same socket and would never learn that nobody listens any more.
+        self.socket.shutdown(std::net::Shutdown::Both).ok();
+    }
+}
+
+fn broken(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+impl Read for Half {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            match self.state().reader().read(out) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+            let count = self.socket.read(&mut buffer)?;
+            if count == 0 {
+                return Ok(0);
+            }
+            let mut bytes = buffer.get(..count).unwrap_or_default();
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            while !bytes.is_empty() {
+                state.read_tls(&mut bytes)?;
+                let processed = state.process_new_packets();
+                while state.wants_write() {
+                    state.write_tls(&mut self.socket)?;
+                }
+                processed.map_err(broken)?;
+            }
+        }
+    }
+}
+
+impl Write for Half {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = state.writer().write(bytes)?;
+        while state.wants_write() {
+            state.write_tls(&mut self.socket)?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a controller shows to those who dial in.
+#[derive(Debug, Clone)]
+pub(super) struct Host {
+    config: Arc<ServerConfig>,
+}
+
+impl Host {
+    /// Makes a certificate of its own.
+    ///
+    /// # Errors
+    /// [`Error::Tls`].
+    pub(super) fn new() -> Result<Self> {
+        let failed = |error: &dyn std::fmt::Display| Error::Tls(error.to_string());
+        let made = rcgen::generate_simple_self_signed(vec!["tympan-lab".to_owned()])
+            .map_err(|error| failed(&error))?;
+        let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .and_then(|builder| {
+                builder.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key)
+            })
+            .map_err(|error| failed(&error))?;
+        Ok(Self { config: Arc::new(config) })
+    }
+
+    /// Shakes hands with who dialed in.
+    ///
+    /// # Errors
+    /// What went wrong; `PermissionDenied` if it does not know the token.
+    pub(super) fn welcome(&self, socket: TcpStream, token: &Token) -> io::Result<(Half, Half)> {
+        let state = ServerConnection::new(Arc::clone(&self.config)).map_err(broken)?;
+        meet(socket, state.into(), token, Side::Controller)
+    }
+}
+
+/// Shakes hands with a controller.
+///
+/// # Errors
+/// What went wrong; `PermissionDenied` if it does not know the token.
+pub(super) fn dial(socket: TcpStream, token: &Token) -> io::Result<(Half, Half)> {
+    let (config, _) = crate::net::tls_client("tympan-lab").map_err(io::Error::other)?;
+    let name = ServerName::try_from("tympan-lab").map_err(io::Error::other)?;
+    let mut config = Arc::unwrap_or_clone(config);
+    config.alpn_protocols.clear();
+    let state = ClientConnection::new(Arc::new(config), name).map_err(broken)?;
+    meet(socket, state.into(), token, Side::Agent)
+}
+
+fn meet(
+    socket: TcpStream,
+    mut state: Connection,
+    token: &Token,
+    side: Side,
+) -> io::Result<(Half, Half)> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    let mut io = socket.try_clone()?;
+    while state.is_handshaking() {
+        state.complete_io(&mut io)?;
+    }
+    let keys = state.export_keying_material([0; 32], LABEL, None).map_err(broken)?;
+    let state = Arc::new(Mutex::new(state));
+    let mut reader = Half { socket: socket.try_clone()?, state: Arc::clone(&state) };
+    let mut writer = Half { socket, state };
+    let other = match side {
+        Side::Controller => Side::Agent,
+        Side::Agent => Side::Controller,
+    };
+    // The agent shows first, so that a stranger who dials in learns nothing to try words against.
+    let mut proof = [0; PROOF];
+    if matches!(side, Side::Agent) {
+        writer.write_all(&token.proof(side, &keys))?;
+    }
+    // A controller that does not know the word of an agent hangs up without one of its own.
+    if reader.read_exact(&mut proof).is_err() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    if !token.accepts(other, &keys, &proof) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    if matches!(side, Side::Controller) {
+        writer.write_all(&token.proof(side, &keys))?;
+    }
+    reader.socket.set_read_timeout(None)?;
+    reader.socket.set_write_timeout(None)?;
+    Ok((reader, writer))
+}

@@ -1,0 +1,58 @@
+//! Which portion of a load falls to this process when several share it.
+//!
+//! Invariant: the portions of one count are disjoint, and together the whole.
+
+use serde::{Deserialize, Serialize};
+
+/// Every `count`th thing, from `index` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Portion {
+    pub(crate) index: u64,
+    pub(crate) count: u64,
+}
+
+impl Default for Portion {
+    fn default() -> Self {
+        Self { index: 0, count: 1 }
+    }
+}
+
+impl Portion {
+    /// Reports whether the thing `number`, counted from 0, is in this portion.
+    pub(crate) fn has(self, number: u64) -> bool {
+        number % self.count.max(1) == self.index
+    }
+
+    /// Returns how many of `whole` things are in this portion.
+    pub(crate) fn of(self, whole: u64) -> u64 {
+        let count = self.count.max(1);
+        whole / count + u64::from(whole % count > self.index)
+    }
+
+    /// Returns the place in the whole of the thing that is `number`th, from 0, in this portion.
+    pub(crate) fn place(self, number: u64) -> u64 {
+        number.saturating_mul(self.count.max(1)).saturating_add(self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn portions_are_together_the_whole(whole in 0u64..500, count in 1u64..9) {
+            let mut seen = Vec::new();
+            for index in 0..count {
+                let portion = Portion { index, count };
+                let mine: Vec<u64> = (0..portion.of(whole)).map(|number| portion.place(number)).collect();
+                prop_assert!(mine.iter().all(|&place| portion.has(place)));
+                seen.extend(mine);
+            }
+            seen.sort_unstable();
+            prop_assert_eq!(seen, (0..whole).collect::<Vec<_>>());
+        }
+    }
+}

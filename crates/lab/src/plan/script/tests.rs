@@ -1,0 +1,148 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::plan::answer::Answer;
+use crate::plan::scope::World;
+
+fn scope() -> Scope {
+    let mut scope = Scope::new(Arc::new(World::default()));
+    scope.set("x", "5");
+    scope.set("name", "page");
+    scope
+}
+
+fn script(text: &str, dialect: Dialect) -> Result<Script, String> {
+    Script::new(dialect, Template::literal(text), Template::literal("one two"))
+}
+
+/// Runs a script and returns its value, and what is in the variable `out`.
+fn run(text: &str, dialect: Dialect) -> (String, String) {
+    let mut scope = scope();
+    let script = script(text, dialect).unwrap_or_else(|fault| panic!("{text}: {fault}"));
+    let value = script.run(&mut scope, &mut Stand::default());
+    let value = value.map_or_else(|fault| fault, |value| value.to_string());
+    (value, scope.variable("out").unwrap_or_default().to_owned())
+}
+
+#[track_caller]
+fn groovy(text: &str, expected: &str) {
+    assert_eq!(run(text, Dialect::Groovy).0, expected, "{text}");
+}
+
+#[track_caller]
+fn java(text: &str, expected: &str) {
+    assert_eq!(run(text, Dialect::Java).1, expected, "{text}");
+}
+
+#[test]
+fn a_script_of_a_public_plan_chooses_a_node() {
+    let text = "String deploymentType = vars.get(\"name\");\nint numOfNodes = Integer.parseInt(vars.get(\"x\"));\n\
+        int x = 12;\nint y = x - (x/numOfNodes)*numOfNodes;\n\n\
+        if (y == 0 || \"active-passive\".equals(deploymentType)) {\n    vars.put(\"out\", \"node1\");\n\
+        } else if (y == 1) {\n    vars.put(\"out\", \"node2\");\n} else if (y == 2) {\n\
+            vars.put(\"out\", \"node3\");\n} else {\n    vars.put(\"out\", \"node4\");\n}";
+    java(text, "node3");
+}
+
+#[test]
+fn statements_do_what_they_do_in_java() {
+    java("for (int i = 0; i < 3; i++) { vars.put(\"out\", vars.get(\"out\") + i); }", "null012");
+    java(
+        "int i = 7; while (true) { i -= 2; if (i < 3) break; } vars.put(\"out\", \"\" + i / 2);",
+        "0",
+    );
+    java(
+        "String[] parts = \"a,b,,\".split(\",\"); vars.put(\"out\", parts[1] + parts.length);",
+        "b2",
+    );
+    java(
+        "try { Integer.parseInt(\"x\"); } catch (Exception e) { vars.put(\"out\", e.getMessage()); }",
+        "java.lang.NumberFormatException: For input string: \"x\"",
+    );
+    java("vars.put(\"out\", args[1] + Parameters.length());", "two7");
+    java("double d = 7 / 2; vars.put(\"out\", String.valueOf((int) 3.9) + d + 7.0 / 2);", "333.5");
+    java(
+        "import java.util.*;\nList l = new ArrayList(); l.add(\"q\"); l.add(2);\nvars.put(\"out\", l.toString());",
+        "[q, 2]",
+    );
+    java("vars.put(\"out\", \"a-b\".replaceAll(\"(\\\\w)-(\\\\w)\", \"$2x$1\"));", "bxa");
+    java("vars.put(\"out\", String.format(\"%05d|%.2f|%s\", 42, 1.5, \"z\"));", "00042|1.50|z");
+}
+
+#[test]
+fn values_of_groovy_scripts() {
+    groovy("def n = vars.get('x').toInteger()\nn * 2", "10");
+    groovy("return \"${1 + 1}-$name\"".replace("$name", "${vars.get('name')}").as_str(), "2-page");
+    groovy("vars['name'] == 'page' ? 'yes' : 'no'", "yes");
+    groovy("7 / 2", "3.5");
+    groovy("6 / 2", "3");
+    groovy("def s = ''\nfor (c in ['a', 'b']) {\n  s += c\n}\ns", "ab");
+    groovy("vars.get('missing') ?: 'default'", "default");
+    groovy("'page 17' =~ /* a comment */ '[0-9]+' ? 1 : 2 // the end", "1");
+    groovy("if (vars.get('x') == '5')\n  return 'a'\nelse\n  return 'b'", "a");
+    groovy("[1, 2, 3][-1]", "3");
+    groovy(
+        "vars.missing.length()",
+        "java.lang.NullPointerException: Cannot invoke method length() on null object",
+    );
+    groovy("'abc'\n  .substring(1)\n  .toUpperCase()", "BC");
+}
+
+#[test]
+fn samples_are_seen_and_judged() {
+    let answer = Answer { code: "404".to_owned(), body: "gone".to_owned(), ..Answer::default() };
+    let mut stand = Stand::new(answer, false);
+    let judge = "if (prev.getResponseCode().equals('404')) {\n  prev.setSuccessful(true)\n  AssertionResult.setFailure(true)\n  AssertionResult.setFailureMessage('body ' + prev.getResponseDataAsString())\n}";
+    script(judge, Dialect::Groovy).unwrap().run(&mut scope(), &mut stand).unwrap();
+    assert!(stand.is_ok);
+    assert_eq!(stand.failure.as_deref(), Some("body gone"));
+    let mut stand = Stand::new(Answer::default(), true);
+    let judge = "Failure = !SampleResult.isSuccessful() || true; FailureMessage = \"no\";";
+    script(judge, Dialect::Java).unwrap().run(&mut scope(), &mut stand).unwrap();
+    assert_eq!(stand.failure.as_deref(), Some("no"));
+}
+
+#[test]
+fn what_is_not_in_the_list_is_told_with_its_name() {
+    for (text, wanted) in [
+        (
+            "ctx.getCurrentSampler()",
+            "line 1: script calls `ctx.getCurrentSampler()` (not supported)",
+        ),
+        ("\nnew File('/etc/passwd')", "line 2: script calls `new File` (not supported)"),
+        ("'ls'.execute()", "line 1: script calls `execute()` (not supported)"),
+        ("System.exit(1)", "line 1: script calls `System.exit` (not supported)"),
+        ("java.lang.Runtime.getRuntime()", "line 1: script uses `Runtime` (not supported)"),
+        ("x = y", "line 1: script uses `y` (not supported)"),
+        ("foo(1)", "line 1: script calls `foo` (not supported)"),
+        ("def f = { it + 1 }", "line 1: a value is expected, not `{`"),
+        ("switch (1) {}", "line 1: a statement that is supported is expected, not `switch`"),
+        ("'never ends", "a text has no end"),
+    ] {
+        let fault = script(text, Dialect::Groovy).unwrap_err();
+        assert_eq!(fault, wanted, "{text}");
+    }
+}
+
+#[test]
+fn scripts_end() {
+    let (told, _) = run("while (true) { x = 1 }", Dialect::Groovy);
+    assert!(told.contains("was ended after"), "{told}");
+    let (told, _) = run("def s = 'xxxxxxxxxxxxxxxx'\nwhile (true) { s = s + s }", Dialect::Groovy);
+    assert!(told.contains("OutOfMemoryError"), "{told}");
+    let deep = format!("{}1{}", "(".repeat(5000), ")".repeat(5000));
+    assert!(script(&deep, Dialect::Groovy).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_run_or_refused(text in "[-a-z0-9(){}\\[\\]\"'$.;=+*/!<>?:,&|\\n ]{0,60}") {
+        for dialect in [Dialect::Groovy, Dialect::Java] {
+            if let Ok(script) = script(&text, dialect) {
+                script.run(&mut scope(), &mut Stand::default()).ok();
+            }
+        }
+    }
+}

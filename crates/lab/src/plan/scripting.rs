@@ -1,0 +1,84 @@
+//! When scripts of a plan run, and what comes of what they say.
+//!
+//! As in JMeter, a script that fails before or after a sample is told and changes nothing; one that fails as an
+//! assertion fails the sample, and one that fails as a sampler is a failed sample with code 500.
+
+use std::time::Instant;
+
+use super::actor::Actor;
+use super::answer::Answer;
+use super::judge::Verdict;
+use super::model::NodeId;
+use super::script::{Script, Stand, Value};
+
+impl Actor {
+    /// Runs a script before a sample.
+    pub(super) fn run_before(&mut self, script: &Script) {
+        if let Err(fault) = script.run(&mut self.scope, &mut Stand::default()) {
+            self.note_script(&fault);
+        }
+    }
+
+    /// Runs a script after a sample; what it sets is set in the answer, and whether it succeeded is returned.
+    pub(super) fn run_after(&mut self, script: &Script, answer: &mut Answer, is_ok: bool) -> bool {
+        let mut stand = Stand::new(std::mem::take(answer), is_ok);
+        let outcome = script.run(&mut self.scope, &mut stand);
+        *answer = stand.answer;
+        if let Err(fault) = outcome {
+            self.note_script(&fault);
+        }
+        self.take_label(stand.label.as_deref());
+        stand.is_ok
+    }
+
+    /// Runs a script that judges a sample.
+    pub(super) fn run_judge(
+        &mut self,
+        script: &Script,
+        answer: &mut Answer,
+        is_ok: &mut bool,
+    ) -> Verdict {
+        let mut stand = Stand::new(std::mem::take(answer), *is_ok);
+        let outcome = script.run(&mut self.scope, &mut stand);
+        *answer = stand.answer;
+        *is_ok = stand.is_ok;
+        self.take_label(stand.label.as_deref());
+        match (outcome, stand.failure) {
+            (Err(fault), _) => {
+                self.note_script(&fault);
+                Verdict::Wrong(fault)
+            }
+            (Ok(_), Some(failure)) => Verdict::Wrong(failure),
+            (Ok(_), None) => Verdict::Right,
+        }
+    }
+
+    /// Runs a script that is a sample itself.
+    pub(super) fn run_sample(&mut self, node: NodeId, script: &Script, started: Instant) {
+        let answer =
+            Answer { code: "200".to_owned(), message: "OK".to_owned(), ..Answer::default() };
+        let mut stand = Stand::new(answer, true);
+        match script.run(&mut self.scope, &mut stand) {
+            Ok(Value::Null) => {}
+            Ok(value) => stand.answer.body = value.to_string(),
+            Err(fault) => {
+                self.note_script(&fault);
+                stand.is_ok = false;
+                "500".clone_into(&mut stand.answer.code);
+                stand.answer.message = fault;
+            }
+        }
+        self.take_label(stand.label.as_deref());
+        self.finish_plain(node, stand.answer, started, stand.is_ok);
+    }
+
+    fn take_label(&mut self, label: Option<&str>) {
+        if let Some(label) = label {
+            self.scope.sampler = label.into();
+        }
+    }
+
+    fn note_script(&self, fault: &str) {
+        tracing::debug!(reason = %fault, "a script of the plan failed");
+    }
+}

@@ -1,0 +1,336 @@
+//! Loads that several agents share: nothing twice, nothing left out, and losses told.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tympan_lab::fleet::{Carrier, Fleet, Outcome, Place, Token, serve};
+use tympan_lab::get::Get;
+use tympan_lab::honesty;
+use tympan_lab::plan::Run;
+use tympan_lab::{Error, Result};
+use tympan_testkit::origin::{Answer, Origin};
+
+use crate::plan::{defaults, element, plan, sampler};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn token() -> Token {
+    Token::new([9; 32])
+}
+
+/// Returns a fleet whose agents dial in, and where.
+fn fleet(agents: usize) -> (Fleet, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let door = Some((listener, token(), agents));
+    (Fleet { places: Vec::new(), door, copies_rows: false, patience: PATIENCE }, address)
+}
+
+fn agent(address: SocketAddr, index: usize) -> JoinHandle<Result<()>> {
+    std::thread::spawn(move || {
+        serve(Carrier::Dial {
+            controller: address.to_string(),
+            token: token(),
+            index: Some(index),
+            patience: PATIENCE,
+        })
+    })
+}
+
+fn play(agents: usize, path: &Path, run: &Run, copies_rows: bool) -> Result<Outcome> {
+    let (mut fleet, address) = fleet(agents);
+    fleet.copies_rows = copies_rows;
+    let agents: Vec<_> = (0..agents).map(|index| agent(address, index)).collect();
+    let outcome = fleet.run_plan(path, run, &mut |_| ());
+    for agent in agents {
+        let ended = agent.join().unwrap();
+        if outcome.is_ok() {
+            ended.unwrap();
+        }
+    }
+    outcome
+}
+
+fn rows(file: &str) -> String {
+    element(
+        "CSVDataSet",
+        "rows",
+        &[
+            ("filename", file),
+            ("variableNames", "user,secret"),
+            ("delimiter", ","),
+            ("recycle", "false"),
+            ("stopThread", "true"),
+            ("shareMode", "shareMode.all"),
+        ],
+        "",
+    )
+}
+
+fn written(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn seen(origin: &Origin) -> Vec<String> {
+    let mut seen: Vec<String> = origin.seen().iter().map(|seen| seen.target.clone()).collect();
+    seen.sort();
+    seen
+}
+
+#[test]
+fn four_agents_use_each_row_of_the_data_once() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let folder = tempfile::tempdir().unwrap();
+    let users: String = (0..103).map(|user| format!("user{user:03},s{user}\n")).collect();
+    written(folder.path(), "users.csv", &users);
+    let inside = format!(
+        "{}{}{}",
+        defaults(&origin),
+        rows("${__P(where,users)}.csv"),
+        sampler("/login?user=${user}&amp;secret=${secret}", "")
+    );
+    let path = written(folder.path(), "plan.jmx", &plan("-1", "10", &inside));
+    let run = Run { rows: Some(folder.path().join("rows.jtl")), ..Run::default() };
+    let outcome = play(4, &path, &run, false).unwrap();
+    let wanted: Vec<String> =
+        (0..103).map(|user| format!("/login?user=user{user:03}&secret=s{user}")).collect();
+    assert_eq!(seen(&origin), wanted);
+    assert_eq!(outcome.results.total().count(), 103);
+    assert_eq!(outcome.tally.count, 103);
+    assert_eq!(outcome.results.members.len(), 4);
+    let told: u64 = outcome.results.members.iter().map(|member| member.samples).sum();
+    assert_eq!(told, 103);
+    assert!(honesty::losses(&outcome.results).is_empty());
+    let text = std::fs::read_to_string(folder.path().join("rows.jtl")).unwrap();
+    assert_eq!(text.lines().count(), 104, "a header, and a row per sample");
+    // Threads have the numbers that they have in one process.
+    let threads: std::collections::BTreeSet<&str> =
+        text.lines().skip(1).filter_map(|row| row.split(',').nth(5)).collect();
+    assert!(threads.iter().all(|thread| thread.starts_with("g 1-")), "{threads:?}");
+    assert!(threads.len() <= 10);
+}
+
+#[test]
+fn agents_do_together_what_one_process_does() {
+    let numbers = element(
+        "CounterConfig",
+        "c",
+        &[
+            ("CounterConfig.start", "5"),
+            ("CounterConfig.end", "11"),
+            ("CounterConfig.incr", "1"),
+            ("CounterConfig.name", "n"),
+        ],
+        "",
+    );
+    let random = element(
+        "RandomVariableConfig",
+        "r",
+        &[
+            ("minimumValue", "1"),
+            ("maximumValue", "1000000"),
+            ("variableName", "r"),
+            ("perThread", "true"),
+        ],
+        "",
+    );
+    let target = "/x?thread=${__threadNum}&amp;n=${n}&amp;r=${r}&amp;row=${user}";
+    let run_with = |agents: Option<usize>| {
+        let origin = Origin::start(|_| Answer::html("hello"));
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), "users.csv", "a,1\nb,2\nc,3\n");
+        let recycled = rows("users.csv")
+            .replace("<boolProp name=\"recycle\">false", "<boolProp name=\"recycle\">true");
+        let inside =
+            format!("{}{recycled}{numbers}{random}{}", defaults(&origin), sampler(target, ""));
+        let path = written(folder.path(), "plan.jmx", &plan("2", "8", &inside));
+        let run = Run { seed: 7, workers: 1, ..Run::default() };
+        let count = match agents {
+            Some(agents) => play(agents, &path, &run, false).unwrap().results.total().count(),
+            None => {
+                let plan = tympan_lab::plan::Plan::load(&path).unwrap();
+                plan.run(&run, &mut |_| ()).unwrap().results.total().count()
+            }
+        };
+        assert_eq!(count, 16);
+        let part = |target: &str, from: &str| {
+            let value = target.split(from).nth(1).unwrap_or_default();
+            value.split('&').next().unwrap_or_default().to_owned()
+        };
+        let sorted = |mut all: Vec<String>| {
+            all.sort();
+            all
+        };
+        let seen = seen(&origin);
+        // Which thread draws which shared row or count is chance; who draws what random number is not.
+        (
+            sorted(seen.iter().map(|it| part(it, "thread=") + " " + &part(it, "r=")).collect()),
+            sorted(seen.iter().map(|it| part(it, "n=")).collect()),
+            sorted(seen.iter().map(|it| part(it, "row=")).collect()),
+        )
+    };
+    let one = run_with(None);
+    assert_eq!(run_with(Some(4)), one);
+    assert_eq!(run_with(Some(1)), one);
+}
+
+#[test]
+fn every_agent_has_all_rows_where_that_is_asked_for() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), "users.csv", "a,1\nb,2\nc,3\n");
+    let inside = format!("{}{}{}", defaults(&origin), rows("users.csv"), sampler("/${user}", ""));
+    let path = written(folder.path(), "plan.jmx", &plan("-1", "2", &inside));
+    play(2, &path, &Run::default(), true).unwrap();
+    assert_eq!(seen(&origin), ["/a", "/a", "/b", "/b", "/c", "/c"]);
+}
+
+#[test]
+fn a_group_with_fewer_threads_than_agents_is_refused_where_rows_would_be_left_over() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), "users.csv", "a,1\nb,2\nc,3\n");
+    let inside = format!("{}{}{}", defaults(&origin), rows("users.csv"), sampler("/${user}", ""));
+    let path = written(folder.path(), "plan.jmx", &plan("-1", "2", &inside));
+    let (fleet, _) = fleet(3);
+    let error = fleet.run_plan(&path, &Run::default(), &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("thread group `g` has 2 threads for 3 agents"), "{error}");
+    assert!(error.is_usage());
+    assert_eq!(origin.requests(), 0);
+}
+
+#[test]
+fn set_up_ends_on_all_agents_before_the_load_begins() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let folder = tempfile::tempdir().unwrap();
+    let text = plan("3", "4", &format!("{}{}", defaults(&origin), sampler("/main", "")));
+    let set_up = |class: &str, name: &str, target: &str| {
+        let start = text.find("<ThreadGroup ").unwrap();
+        let end = text.rfind("</hashTree></hashTree></jmeterTestPlan>").unwrap();
+        text[start..end]
+            .replace("ThreadGroupGui", class)
+            .replace("<ThreadGroup ", &format!("<{class} "))
+            .replace("</ThreadGroup>", &format!("</{class}>"))
+            .replace("testclass=\"ThreadGroup\"", &format!("testclass=\"{class}\""))
+            .replace("testname=\"g\"", &format!("testname=\"{name}\""))
+            .replace("/main", target)
+    };
+    let start = text.find("<ThreadGroup ").unwrap();
+    let whole = format!(
+        "{}{}{}{}",
+        &text[..start],
+        set_up("SetupThreadGroup", "s", "/before"),
+        set_up("PostThreadGroup", "t", "/after"),
+        &text[start..]
+    );
+    let path = written(folder.path(), "plan.jmx", &whole);
+    let outcome = play(2, &path, &Run::default(), false).unwrap();
+    let order: Vec<String> = origin.seen().iter().map(|seen| seen.target.clone()).collect();
+    let wanted: Vec<&str> = [["/before"; 12], ["/main"; 12], ["/after"; 12]].concat();
+    assert_eq!(order, wanted);
+    assert_eq!(outcome.results.total().count(), 36);
+}
+
+#[test]
+fn a_schedule_is_divided_and_sent_once() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let (fleet, address) = fleet(3);
+    let agents: Vec<_> = (0..3).map(|index| agent(address, index)).collect();
+    let get = Get {
+        urls: vec![format!("http://{}/a", origin.addr()), format!("http://{}/b", origin.addr())],
+        rate: Some(500.0),
+        requests: Some(200),
+        workers: 2,
+        ..Get::default()
+    };
+    let outcome = fleet.run_get(&get, &mut |_| ()).unwrap();
+    for agent in agents {
+        agent.join().unwrap().unwrap();
+    }
+    assert_eq!(origin.requests(), 200);
+    assert_eq!(outcome.results.total().count(), 200);
+    assert_eq!(outcome.results.generator.offered, Some(500.0));
+    let mut told: Vec<u64> = outcome.results.members.iter().map(|it| it.samples).collect();
+    told.sort_unstable();
+    assert_eq!(told, [66, 67, 67]);
+}
+
+#[test]
+fn users_and_requests_of_the_closed_model_are_divided() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let (fleet, address) = fleet(2);
+    let agents: Vec<_> = (0..2).map(|index| agent(address, index)).collect();
+    let get = Get {
+        urls: vec![format!("http://{}/", origin.addr())],
+        users: 3,
+        requests: Some(101),
+        ..Get::default()
+    };
+    let outcome = fleet.run_get(&get, &mut |_| ()).unwrap();
+    for agent in agents {
+        agent.join().unwrap().unwrap();
+    }
+    assert_eq!((origin.requests(), outcome.results.total().count()), (101, 101));
+}
+
+#[test]
+fn who_does_not_know_the_token_is_sent_away() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let (fleet, address) = fleet(1);
+    let url = format!("http://{}/", origin.addr());
+    let controller = std::thread::spawn(move || {
+        let get = Get { urls: vec![url], requests: Some(5), ..Get::default() };
+        fleet.run_get(&get, &mut |_| ())
+    });
+    let stranger = serve(Carrier::Dial {
+        controller: address.to_string(),
+        token: Token::new([8; 32]),
+        index: None,
+        patience: Duration::ZERO,
+    });
+    assert!(matches!(stranger, Err(Error::Fleet(_))), "{stranger:?}");
+    // One who speaks no TLS is no more welcome.
+    TcpStream::connect(address).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    agent(address, 0).join().unwrap().unwrap();
+    assert_eq!(controller.join().unwrap().unwrap().results.total().count(), 5);
+}
+
+#[test]
+fn a_load_without_all_its_agents_does_not_begin() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let (mut fleet, address) = fleet(2);
+    fleet.patience = Duration::from_secs(2);
+    let present = agent(address, 1);
+    let get = Get {
+        urls: vec![format!("http://{}/", origin.addr())],
+        users: 2,
+        requests: Some(5),
+        ..Get::default()
+    };
+    let error = fleet.run_get(&get, &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("of 2 agents were ready"), "{error}");
+    assert!(!error.is_usage());
+    assert!(present.join().unwrap().is_err(), "an agent whose controller is gone says so");
+    assert_eq!(origin.requests(), 0);
+}
+
+#[test]
+fn a_program_that_is_no_agent_is_told() {
+    let place = Place::Here { program: "true".into() };
+    let fleet = Fleet { places: vec![place], door: None, copies_rows: false, patience: PATIENCE };
+    let get = Get { urls: vec!["http://127.0.0.1:1/".to_owned()], ..Get::default() };
+    let error = fleet.run_get(&get, &mut |_| ()).unwrap_err().to_string();
+    assert!(
+        error.contains("agent 1 (this machine): it hung up before it said who it is"),
+        "{error}"
+    );
+    let place =
+        Place::Host { ssh: "ssh".into(), host: "-oProxyCommand=x".into(), program: "t".into() };
+    let fleet = Fleet { places: vec![place], door: None, copies_rows: false, patience: PATIENCE };
+    assert!(fleet.run_get(&get, &mut |_| ()).unwrap_err().is_usage());
+}

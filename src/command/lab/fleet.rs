@@ -1,0 +1,177 @@
+//! Loads that several processes or machines make together.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::ExitCode;
+
+use tympan_lab::fleet::{Carrier, Fleet, Manifest, Place, Token, manifest, serve};
+use tympan_lab::get::Get;
+use tympan_lab::plan::{Plan, Run as PlanRun};
+
+use super::{Telling, conclude, duration, fault, goals, read_text};
+use crate::args::lab::{Output, Run};
+use crate::args::lab_fleet::{Agent, Agents, Data};
+use crate::command::{Fault, Outcome};
+use crate::say;
+
+/// Most agents that one controller gathers.
+const MOST: usize = 1000;
+
+pub(super) fn agent(arguments: &Agent) -> Outcome {
+    let carrier = match &arguments.controller {
+        Some(controller) if !arguments.stdio => Carrier::Dial {
+            controller: controller.clone(),
+            token: match (&arguments.token_file, std::env::var("TYMPAN_LAB_TOKEN")) {
+                (Some(path), _) => read_token(path)?,
+                (None, Ok(text)) => Token::parse(&text).map_err(|error| fault(&error))?,
+                (None, Err(_)) => {
+                    return Err(Fault::usage(
+                        "give the controller's token with --token-file or in TYMPAN_LAB_TOKEN",
+                    ));
+                }
+            },
+            index: arguments.index,
+            patience: duration(&arguments.wait)?,
+        },
+        _ => Carrier::Stdio,
+    };
+    serve(carrier).map(|()| ExitCode::SUCCESS).map_err(|error| fault(&error))
+}
+
+fn read_token(path: &Path) -> Result<Token, Fault> {
+    Token::parse(&read_text(path)?).map_err(|error| fault(&error))
+}
+
+fn new_token() -> Result<Token, Fault> {
+    let mut random = [0; 32];
+    getrandom::fill(&mut random)
+        .map_err(|error| Fault::cannot_run(format!("the system gives no random bytes: {error}")))?;
+    Ok(Token::new(random))
+}
+
+/// Returns the agents that the arguments ask for; `None` if the load stays in this process.
+pub(super) fn fleet(arguments: &Agents) -> Result<Option<Fleet>, Fault> {
+    let Some(agents) = &arguments.agents else { return Ok(None) };
+    let count = agents.parse::<usize>().ok();
+    if count.is_some_and(|count| count == 0 || count > MOST) {
+        return Err(Fault::usage(format!("--agents is a number from 1 to {MOST}, or hosts")));
+    }
+    let mut fleet = Fleet {
+        places: Vec::new(),
+        door: None,
+        copies_rows: arguments.data == Data::Copy,
+        patience: duration(&arguments.agent_wait)?,
+    };
+    match (count, arguments.listen) {
+        (Some(count), Some(address)) => {
+            let listener = TcpListener::bind(address).map_err(|error| {
+                Fault::cannot_run(format!("cannot listen at {address}: {error}"))
+            })?;
+            let token = match &arguments.token_file {
+                Some(path) => read_token(path)?,
+                None => new_token()?,
+            };
+            tell_door(&listener, arguments.token_file.is_none().then_some(&token));
+            fleet.door = Some((listener, token, count));
+        }
+        (Some(count), None) => {
+            let program = std::env::current_exe().map_err(|error| {
+                Fault::cannot_run(format!("cannot find this program to start agents: {error}"))
+            })?;
+            fleet.places = vec![Place::Here { program }; count];
+        }
+        (None, Some(_)) => {
+            return Err(Fault::usage(
+                "with --listen, --agents is the number of agents to wait for",
+            ));
+        }
+        (None, None) => {
+            let place = |host: &str| Place::Host {
+                ssh: arguments.ssh.clone().into_os_string(),
+                host: host.trim().to_owned(),
+                program: arguments.agent_program.clone(),
+            };
+            fleet.places = agents.split(',').map(place).collect();
+        }
+    }
+    Ok(Some(fleet))
+}
+
+/// Tells where agents dial in, on standard error: standard output is for what was measured.
+#[expect(clippy::print_stderr, reason = "a command speaks to the person who called it")]
+fn tell_door(listener: &TcpListener, token: Option<&Token>) {
+    let Ok(address) = listener.local_addr() else { return };
+    match token {
+        Some(token) => eprintln!(
+            "agents dial in with: TYMPAN_LAB_TOKEN={} tympan lab agent {address}",
+            token.reveal()
+        ),
+        None => eprintln!("agents dial in at {address}"),
+    }
+}
+
+/// Runs a plan on agents.
+pub(super) fn run(fleet: Fleet, path: &Path, run: &PlanRun, output: &Output) -> Outcome {
+    let goals = goals(output.goals.as_deref())?;
+    let is_quiet = output.json;
+    let mut tell = |line: &str| {
+        if !is_quiet {
+            say!("{line}");
+        }
+    };
+    let outcome = fleet.run_plan(path, run, &mut tell).map_err(|error| fault(&error))?;
+    for problem in &outcome.faults {
+        tracing::error!(reason = %problem, "a thread of the plan ended early");
+    }
+    let title = path.file_stem().unwrap_or_default().to_string_lossy();
+    let telling = Telling { title: &title, goals: &goals, output, is_own: true };
+    let code = conclude(&outcome.results, &telling)?;
+    Ok(if outcome.faults.is_empty() { code } else { ExitCode::from(3) })
+}
+
+/// Puts URLs under load from agents.
+pub(super) fn get(fleet: Fleet, get: &Get, title: &str, output: &Output) -> Outcome {
+    let goals = goals(output.goals.as_deref())?;
+    let is_quiet = output.json;
+    let mut tell = |line: &str| {
+        if !is_quiet {
+            say!("{line}");
+        }
+    };
+    let outcome = fleet.run_get(get, &mut tell).map_err(|error| fault(&error))?;
+    conclude(&outcome.results, &Telling { title, goals: &goals, output, is_own: true })
+}
+
+/// Prints a manifest that runs a plan.
+pub(super) fn emit(arguments: &Run, run: &PlanRun) -> Outcome {
+    let agents = arguments.agents.agents.as_deref().and_then(|agents| agents.parse().ok());
+    let Some(agents) = agents.filter(|&agents| (1..=MOST).contains(&agents)) else {
+        return Err(Fault::usage(format!("--emit needs --agents N, from 1 to {MOST}")));
+    };
+    let plan = Plan::load(&arguments.plan).map_err(|error| fault(&error))?;
+    let token = match &arguments.agents.token_file {
+        Some(path) => read_token(path)?,
+        None => new_token()?,
+    };
+    let mut files = plan.files(run).map_err(|error| fault(&error))?;
+    let mut words: Vec<String> =
+        arguments.properties.iter().map(|property| format!("-J{property}")).collect();
+    words.push(format!("--seed={}", arguments.seed));
+    if arguments.agents.data == Data::Copy {
+        words.push("--data=copy".to_owned());
+    }
+    if let Some(goals) = &arguments.output.goals {
+        files.push(("goals.toml".to_owned(), goals.clone()));
+        words.push("--goals=/load/goals.toml".to_owned());
+    }
+    let wanted = Manifest {
+        image: &arguments.emit.image,
+        agents,
+        arguments: &words,
+        plan: &arguments.plan,
+        files: &files,
+        token: &token,
+    };
+    say!("{}", manifest(&wanted).map_err(|error| fault(&error))?.trim_end());
+    Ok(ExitCode::SUCCESS)
+}

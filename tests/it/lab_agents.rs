@@ -1,0 +1,156 @@
+//! Loads of the lab that several processes make together.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tympan_testkit::origin::{Answer, Gate, Origin};
+
+use crate::program::{run_ok, tympan};
+
+/// Returns a plan whose threads log in with a row of `users.csv` each time.
+fn plan(origin: &Origin, threads: usize, loops: &str) -> String {
+    format!(
+        r#"<?xml version="1.0" encoding="UTF-8"?>
+<jmeterTestPlan version="1.2" properties="5.0" jmeter="5.6.3"><hashTree>
+<TestPlan guiclass="TestPlanGui" testclass="TestPlan" testname="p" enabled="true"/><hashTree>
+<ThreadGroup guiclass="ThreadGroupGui" testclass="ThreadGroup" testname="visitors" enabled="true">
+<stringProp name="ThreadGroup.on_sample_error">continue</stringProp>
+<elementProp name="ThreadGroup.main_controller" elementType="LoopController"><stringProp name="LoopController.loops">{loops}</stringProp></elementProp>
+<stringProp name="ThreadGroup.num_threads">{threads}</stringProp><stringProp name="ThreadGroup.ramp_time">0</stringProp>
+</ThreadGroup><hashTree>
+<CSVDataSet testclass="CSVDataSet" testname="users" enabled="true"><stringProp name="filename">users.csv</stringProp><stringProp name="variableNames">user,secret</stringProp><stringProp name="delimiter">,</stringProp><boolProp name="recycle">false</boolProp><boolProp name="stopThread">true</boolProp><stringProp name="shareMode">shareMode.all</stringProp></CSVDataSet><hashTree/>
+<HTTPSamplerProxy guiclass="HttpTestSampleGui" testclass="HTTPSamplerProxy" testname="login" enabled="true">
+<stringProp name="HTTPSampler.domain">127.0.0.1</stringProp><stringProp name="HTTPSampler.port">{}</stringProp>
+<stringProp name="HTTPSampler.path">/login?user=${{user}}</stringProp><stringProp name="HTTPSampler.method">GET</stringProp>
+<boolProp name="HTTPSampler.use_keepalive">true</boolProp></HTTPSamplerProxy>
+<hashTree/>
+</hashTree></hashTree></hashTree></jmeterTestPlan>"#,
+        origin.addr().port()
+    )
+}
+
+/// Returns which row of the users a request was made from.
+fn row_of(target: &str) -> usize {
+    target.trim_start_matches("/login?user=user").parse().unwrap()
+}
+
+/// Writes a plan and `rows` users into a folder.
+fn write(folder: &Path, plan: &str, rows: usize) -> PathBuf {
+    let users: String = (0..rows).map(|user| format!("user{user:05},s{user}\n")).collect();
+    std::fs::write(folder.join("users.csv"), users).unwrap();
+    let path = folder.join("plan.jmx");
+    std::fs::write(&path, plan).unwrap();
+    path
+}
+
+/// Returns what stands in for `ssh`: it runs the program here and notes its process id by the host's name.
+fn stand_in(folder: &Path) -> PathBuf {
+    let path = folder.join("ssh");
+    let text = format!("#!/bin/sh\necho $$ > {}/$3.pid\nshift 3\nexec \"$@\"\n", folder.display());
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn four_agent_processes_use_each_user_once() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), &plan(&origin, 40, "-1"), 2000);
+    let rows = folder.path().join("rows.jtl");
+    let output = tympan()
+        .args(["lab", "run", path.to_str().unwrap(), "--agents", "4", "--workers", "1"])
+        .args(["--jtl", rows.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    // On a busy machine the generator may say of itself that it was saturated; nothing may be lost.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{output:?}");
+    assert!(!told.contains("INCOMPLETE"), "{told}");
+    let mut seen: Vec<String> = origin.seen().iter().map(|seen| seen.target.clone()).collect();
+    seen.sort();
+    let wanted: Vec<String> = (0..2000).map(|user| format!("/login?user=user{user:05}")).collect();
+    assert_eq!(seen, wanted);
+    assert!(told.contains("the load is divided among 4 agents"), "{told}");
+    assert!(told.contains("summary =   2000 in"), "{told}");
+    assert!(told.contains("requests 2000 in"), "{told}");
+    assert_eq!(std::fs::read_to_string(rows).unwrap().lines().count(), 2001);
+}
+
+#[test]
+fn an_agent_that_dies_is_told_and_the_verdict_says_so() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let origin = Origin::start(move |seen| {
+        // The third agent gets no answer to its later requests, so that it is at work when it dies.
+        if row_of(&seen.target) % 4 == 2 && row_of(&seen.target) > 40 {
+            held.pass();
+        }
+        Answer::html("hello")
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), &plan(&origin, 4, "100"), 1000);
+    let ssh = stand_in(folder.path());
+    let mut command = tympan();
+    command
+        .args(["lab", "run", path.to_str().unwrap(), "--agents", "a,b,c,d", "--workers", "1"])
+        .args(["--agent-program", env!("CARGO_BIN_EXE_tympan"), "--ssh", ssh.to_str().unwrap()]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    origin.wait_for(20);
+    let pid = std::fs::read_to_string(folder.path().join("c.pid")).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    gate.open();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(told.contains("agent 3 (c) is lost"), "{told}");
+    assert!(told.contains("INCOMPLETE: agent 3 (c) was lost after"), "{told}");
+    // The others send what is theirs, no more and no less.
+    let seen = origin.seen();
+    let of = |agent: usize| seen.iter().filter(|seen| row_of(&seen.target) % 4 == agent).count();
+    assert_eq!([of(0), of(1), of(3)], [100; 3]);
+    assert!(of(2) < 100);
+}
+
+#[test]
+fn a_manifest_is_printed_and_nothing_is_sent() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), &plan(&origin, 4, "1"), 4);
+    let path = path.to_str().unwrap();
+    let told = run_ok(&[
+        "lab",
+        "run",
+        path,
+        "--agents",
+        "20",
+        "--emit",
+        "k8s",
+        "--image",
+        "site/tympan:2",
+        "-Jthreads=7",
+    ]);
+    for wanted in ["completionMode: Indexed", "completions: 20", "\"-Jthreads=7\"", "\"users.csv\""]
+    {
+        assert!(told.contains(wanted), "{wanted}\n{told}");
+    }
+    assert_eq!(origin.requests(), 0);
+    let refused = tympan().args(["lab", "run", path, "--emit", "k8s"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn an_agent_without_a_controller_or_a_token_says_so() {
+    let without = tympan().args(["lab", "agent", "127.0.0.1:9"]).output().unwrap();
+    assert_eq!(without.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(text.contains("--token-file"), "{text}");
+    let alone = tympan()
+        .args(["lab", "agent", "127.0.0.1:9", "--wait", "0s"])
+        .env("TYMPAN_LAB_TOKEN", "t".repeat(40))
+        .output()
+        .unwrap();
+    assert_eq!(alone.status.code(), Some(3), "{alone:?}");
+}
