@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tympan_backup::LiveStore;
-use tympan_blobs::{FolderBlobs, ReadBlobs};
+use tympan_blobs::{Composite, Delegate, ReadBlobs};
 use tympan_replicate::{Credentials, RemoteStore};
 use tympan_store::{
     Base, BlobId, ByteSize, Chunk, ChunkId, Error, FollowedStore, Lease, LocalOptions, NearBase,
@@ -80,19 +80,21 @@ fn open_home(home: &Path) -> Result<Opened, Fault> {
             Some(origin) => Arc::new(Layered::open(own, &origin, home)?),
         }
     };
-    let section = backend::chosen_blobs(&config);
-    let below = match Origin::of_clone(home)? {
-        Some(origin) => Some(origin.open(home)?.1),
-        None => None,
+    let spool = new_spool()?;
+    let own = places::open_other(home, spool.path())?;
+    let blobs: Arc<dyn ReadBlobs> = match Origin::of_clone(home)? {
+        None => own,
+        Some(origin) => Arc::new(Composite::new(vec![
+            Delegate::read_only("own", own),
+            Delegate::read_only("base", origin.open(home)?.1),
+        ])),
     };
-    let is_plain = below.is_none() && !section.names_a_place();
-    let blobs: Arc<dyn ReadBlobs> = if is_plain {
-        Arc::new(FolderBlobs::new(&home.join("blobs")))
-    } else {
-        let small = Arc::new(ReadOnly::new(base.clone()));
-        places::open(home, &section, small, below.as_ref())?.readable(home)
-    };
-    Ok(Opened { base, blobs, path, _spool: None })
+    Ok(Opened { base, blobs, path, _spool: Some(spool) })
+}
+
+fn new_spool() -> Result<tempfile::TempDir, Fault> {
+    tempfile::tempdir()
+        .map_err(|error| Fault::cannot_run(format!("cannot make a temporary folder: {error}")))
 }
 
 fn open_url(url: &str, arguments: &Save) -> Result<Opened, Fault> {
@@ -125,8 +127,7 @@ fn open_url(url: &str, arguments: &Save) -> Result<Opened, Fault> {
             "a password does not belong into a URL, where other users of this machine see it: use `--key` or `--token-file`",
         ));
     }
-    let spool = tempfile::tempdir()
-        .map_err(|error| Fault::cannot_run(format!("cannot make a temporary folder: {error}")))?;
+    let spool = new_spool()?;
     let plain = format!("{scheme}://{host}/{folder}");
     let store = RemoteStore::new(&plain, &secret, trust.transpose()?, spool.path());
     let store = Arc::new(store.map_err(|error| Fault::usage(chain(&error)))?);

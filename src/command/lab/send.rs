@@ -62,11 +62,6 @@ pub(super) fn get(arguments: &Get) -> Outcome {
     };
     let title = arguments.urls.first().map_or("get", String::as_str);
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
-        if run.offer.is_some() {
-            return Err(Fault::usage(
-                "agents follow the load that the plan itself asks for: leave out `--rate` and `--users`".to_owned(),
-            ));
-        }
         return super::fleet::get(fleet, &load, title, &arguments.output);
     }
     let results = load.run().map_err(|error| fault(&error))?;
@@ -185,6 +180,11 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         return super::fleet::emit(arguments, &run);
     }
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
+        if run.offer.is_some() {
+            return Err(Fault::usage(
+                "agents follow the load that the plan itself asks for: leave out `--rate` and `--users`",
+            ));
+        }
         return super::fleet::run(fleet, &arguments.plan, &run, &arguments.output);
     }
     play(&arguments.plan, &run, &arguments.output)
