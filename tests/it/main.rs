@@ -12,6 +12,7 @@ mod api;
 mod asset_farm;
 mod asset_kills;
 mod backup;
+mod backup_remote;
 mod bad_input;
 mod blob_kills;
 mod blob_places;
