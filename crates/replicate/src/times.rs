@@ -18,8 +18,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::debug;
 use tympan_content::{
-    Cursor, Date, Depth, JCR_CONTENT, Node, NodePath, Privileges, Property,
-    RevisionChanges, Snapshot, Value, Viewer,
+    Cursor, Date, Depth, JCR_CONTENT, Node, NodePath, Privileges, Property, RevisionChanges,
+    Snapshot, Value, Viewer,
 };
 use tympan_jobs::{
     Behind, Handler, Job, JobContext, NewJob, Outcome, Rounds, chain, changes_behind,

@@ -31,12 +31,7 @@ use crate::home::chain;
 use crate::say;
 
 /// The commands that the design names and that do not exist.
-const MISSING: &[&str] = &[
-    "tough",
-    "convert",
-    "backup-impact",
-    "export",
-];
+const MISSING: &[&str] = &["tough", "convert", "backup-impact", "export"];
 
 /// Runs the command.
 pub(crate) fn run(lab: Lab) -> Outcome {

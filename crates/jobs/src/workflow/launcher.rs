@@ -15,8 +15,7 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::watch;
 use tracing::{info, warn};
 use tympan_content::{
-    Cursor, FeedKind, Node, NodeChange, NodePath, Repository, RevisionChanges,
-    Snapshot,
+    Cursor, FeedKind, Node, NodeChange, NodePath, Repository, RevisionChanges, Snapshot,
 };
 
 use crate::error::chain;

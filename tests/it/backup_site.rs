@@ -1,0 +1,195 @@
+//! Backups of a repository through the program: beside its running author, by its URL, by schedule, and back again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::program::{Demo, Running, ask, basic, free_address, get, post, run_ok, tympan};
+
+const PASSWORD: &str = "correct horse";
+/// For what must happen; generous, as the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// A page of the sample site.
+const PAGE: &str = "/content/wayfare/en";
+
+/// A vault, and places to restore to.
+struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Self { dir: tempfile::tempdir().unwrap() };
+        fs::write(bench.path("secret"), PASSWORD).unwrap();
+        bench.ok("init", &[]);
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, word: &str, arguments: &[&str]) -> Output {
+        let mut command = tympan();
+        command.args(["backup", word, "-r"]).arg(self.path("vault"));
+        command.arg("--password-file").arg(self.path("secret")).arg("--json").args(arguments);
+        command.env("XDG_CACHE_HOME", self.path("cache")).env("XDG_STATE_HOME", self.path("state"));
+        command.output().unwrap()
+    }
+
+    /// Runs a command that must end well, and returns the objects that it printed.
+    fn ok(&self, word: &str, arguments: &[&str]) -> Vec<Value> {
+        let output = self.run(word, arguments);
+        assert!(output.status.success(), "{word} {arguments:?}: {output:?}");
+        let lines = String::from_utf8(output.stdout).unwrap();
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn save(&self, source: &[&str]) -> Value {
+        self.ok("save", source).pop().unwrap()
+    }
+
+    /// Returns the roots that were saved, oldest first.
+    fn roots(&self) -> Vec<String> {
+        let root = |snapshot: &Value| {
+            let tags = snapshot["tags"].as_array().unwrap();
+            let root = tags.iter().find_map(|tag| tag.as_str().unwrap().strip_prefix("root:"));
+            root.unwrap().to_owned()
+        };
+        self.ok("list", &[]).iter().map(root).collect()
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_running_author_is_saved_and_comes_back() {
+    let bench = Bench::new();
+    let demo = Demo::start(&bench.path("demo"));
+    let source = format!("repo:{}", demo.home.join("author").display());
+    let first = bench.save(&[&source]);
+    let edit = |number: usize| {
+        let path = format!("{PAGE}/jcr:content");
+        let answer = demo.post(&path, &format!("edited{number}=backup+{number}"));
+        assert!(matches!(answer.status, 200 | 201), "{} {}", answer.status, answer.text());
+    };
+    (0..10).for_each(edit);
+    let second = bench.save(&[&source]);
+    let count = |saved: &Value, name: &str| saved[name].as_u64().unwrap();
+    for name in ["data_blobs", "data_added_packed"] {
+        let (full, some) = (count(&first, name), count(&second, name));
+        assert!(some * 4 < full, "{name}: {some} of {full}");
+    }
+
+    // Once more by its URL, as another machine does: the same root, and a path of its own.
+    let url = format!("http://backup@{}/", demo.author);
+    let refused = bench.run("save", &[&url]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let key = demo.home.join("replication.key");
+    bench.save(&["--key", text(&key), &url]);
+    let roots = bench.roots();
+    assert_eq!(roots.len(), 3);
+    assert_eq!(roots[1], roots[2]);
+    let paths = bench.ok("list", &[])[2]["paths"].clone();
+    assert_eq!(paths[0], format!("/tympan/http/{}", demo.author));
+
+    let kinds: Vec<String> =
+        bench.ok("runs", &[]).iter().map(|run| run["kind"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(kinds, ["full", "incremental", "failed", "full"]);
+
+    // What was saved by its URL becomes a home of the same root.
+    let copy = bench.path("copy");
+    let restored = bench.ok("restore", &["latest", "--home", text(&copy)]);
+    assert_eq!(restored[0]["root"], roots[2].as_str());
+    run_ok(&["repo", "check", "--home", text(&copy)]);
+
+    // And a folder that people read, which becomes a home, too.
+    let out = bench.path("out");
+    bench.ok("restore", &["latest", "--to", text(&out)]);
+    let page = fs::read_to_string(out.join(format!("content{PAGE}/.content.xml"))).unwrap();
+    assert!(page.contains("edited9=\"backup 9\""), "{page}");
+    assert!(files_below(&out.join("content/content/dam")).iter().any(|file| is_picture(file)));
+    let again = bench.path("again");
+    let unpacked = ["--unpacked", text(&out), "--home", text(&again)];
+    assert_eq!(bench.ok("restore", &unpacked)[0]["root"], roots[2].as_str());
+    assert!(bench.ok("check", &["--read-data"])[0]["faults"].as_array().unwrap().is_empty());
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files
+}
+
+/// Tells whether a file is what it is called.
+fn is_picture(file: &Path) -> bool {
+    let bytes = fs::read(file).unwrap();
+    match file.extension().and_then(|end| end.to_str()) {
+        Some("jpg" | "jpeg") => bytes.starts_with(&[0xff, 0xd8]),
+        Some("png") => bytes.starts_with(b"\x89PNG"),
+        Some("svg") => bytes.windows(4).any(|some| some == b"<svg"),
+        _ => false,
+    }
+}
+
+#[test]
+fn an_author_saves_itself_by_schedule() {
+    let bench = Bench::new();
+    let home = bench.path("home");
+    fs::create_dir_all(&home).unwrap();
+    fs::create_dir_all(bench.path("beside")).unwrap();
+    fs::write(bench.path("beside/note"), "kept").unwrap();
+    let config = format!(
+        "[backup]\nvault = {:?}\npassword_file = {:?}\nschedule = \"every 1s\"\nfolders = [{:?}]\nkeep = \"2\"\n",
+        bench.path("vault"),
+        bench.path("secret"),
+        bench.path("beside")
+    );
+    fs::write(home.join("tympan.toml"), config).unwrap();
+    let address = free_address();
+    let author =
+        Running::start(&["author", "--home", text(&home), "--listen", &address.to_string()]);
+    let password = fs::read_to_string(home.join("initial-password")).unwrap();
+    let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed() < PATIENCE, "{what}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let is_healthy = || {
+        let headers = [("Authorization", basic("admin", password.trim()))];
+        let health = ask(address, "GET", "/health", &headers, b"").unwrap();
+        let health: Value = serde_json::from_slice(&health.body).unwrap();
+        let checks = health["checks"].as_array().unwrap().clone();
+        checks.iter().any(|check| check["name"] == "backup" && check["ok"] == true)
+    };
+    wait_for("no save ended well", &is_healthy);
+    let metrics = get(address, "/metrics");
+    let line = "tympan_backup_failing{role=\"author\"} 0";
+    assert!(metrics.status != 200 || metrics.text().contains(line), "{}", metrics.text());
+
+    // An edit is in the vault soon, without anybody asking for it.
+    let answer = post(address, password.trim(), "/content/backed", "title=up");
+    assert!(matches!(answer.status, 200 | 201), "{}", answer.text());
+    let find = |name: &str| bench.run("find", &[name]).status.success();
+    wait_for("the edit is not saved", &|| find("backed"));
+    assert!(find("note"));
+    drop(author);
+    let repository =
+        |snapshot: &Value| snapshot["paths"][0].as_str().unwrap().starts_with("/tympan");
+    let kept = bench.ok("list", &[]).iter().filter(|one| repository(one)).count();
+    assert!(kept <= 3, "{kept} snapshots are kept");
+    assert!(home.join("logs/backup.jsonl").is_file());
+}

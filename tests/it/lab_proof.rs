@@ -1,0 +1,171 @@
+//! The commands of `tympan lab` that prove, tune and look at a site: their exit codes and what they print.
+
+use std::process::Output;
+
+use serde_json::Value;
+use tympan_testkit::origin::{Answer, Origin, dead_addr};
+
+use crate::program::tympan;
+
+struct Told {
+    code: Option<i32>,
+    text: String,
+    errors: String,
+}
+
+impl Told {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+}
+
+fn lab(folder: &std::path::Path, words: &[&str]) -> Told {
+    let Output { status, stdout, stderr } =
+        tympan().current_dir(folder).arg("lab").args(words).output().unwrap();
+    Told {
+        code: status.code(),
+        text: String::from_utf8(stdout).unwrap(),
+        errors: String::from_utf8(stderr).unwrap(),
+    }
+}
+
+#[test]
+fn verify_tells_same_from_changed_from_unanswered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::fs::write(path.join("pages.txt"), "/a.html\n").unwrap();
+    std::fs::write(path.join("error.log"), "*ERROR* old\n").unwrap();
+    let before = Origin::always(Answer::html("one"));
+    let log = path.join("error.log");
+    let after = Origin::start(move |_| {
+        std::fs::write(&log, "*ERROR* old\n*ERROR* new\n").unwrap();
+        Answer::html("two")
+    });
+    let url = |origin: &Origin| format!("http://{}", origin.addr());
+    let verify = |after: &str, more: &[&str]| {
+        let before = url(&before);
+        let mut words = vec!["verify", "pages.txt", "--before", &before, "--after", after];
+        words.extend(more);
+        lab(path, &words)
+    };
+    assert_eq!(verify(&url(&before), &["--watch-log", "error.log"]).code, Some(0));
+    let changed = verify(&url(&after), &["--watch-log", "error.log", "--json"]);
+    assert_eq!(changed.code, Some(1));
+    assert_eq!(changed.json()["changes"][0]["diff"], "- one\n+ two");
+    assert_eq!(changed.json()["errors_logged"][0]["line"], "*ERROR* new");
+    assert_eq!(verify(&format!("http://{}", dead_addr()), &[]).code, Some(3));
+    assert_eq!(verify("nonsense", &[]).code, Some(2));
+}
+
+#[test]
+fn settings_are_swept_and_tuned() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "echo $((100 / $1)) points";
+    let metric = ["--metric", "([0-9]+) points", "--runs", "1", "--json"];
+    let program = ["--", "sh", "-c", script, "sh", "{n}"];
+    let words = |command: &str, values: &str| {
+        let knob = format!("n={values}");
+        let mut words = vec![command, "--set", &knob];
+        words.extend(metric);
+        words.extend(program);
+        lab(folder.path(), &words)
+    };
+    let swept = words("sweep", "1,2,4");
+    assert_eq!(swept.code, Some(0), "{}", swept.errors);
+    assert_eq!(swept.json()["best"]["n"], "4");
+    assert_eq!(swept.json()["at_least"], 4.0);
+    let tuned = words("autotune", "1..64:x2");
+    assert_eq!(tuned.json()["chosen"]["n"], "64");
+    assert_eq!(lab(folder.path(), &["sweep", "--set", "n=1", "--", "true"]).code, Some(2));
+    assert_eq!(lab(folder.path(), &["sweep", "--set", "n=1", "--", "false", "{n}"]).code, Some(3));
+    let missed = ["tune", "--set", "n=1,2", "--goal", "1us", "--runs", "1", "--", "echo", "{n}"];
+    assert_eq!(lab(folder.path(), &missed).code, Some(1));
+}
+
+#[test]
+fn a_journal_compares_only_what_asked_for_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = Origin::always(Answer::html("hello"));
+    let url = format!("http://{}/", origin.addr());
+    let add = |what: &str, count: &str| {
+        lab(folder.path(), &["journal", "add", what, "--", "get", &url, "-n", count])
+    };
+    assert_eq!(add("baseline", "5").code, Some(0));
+    assert_eq!(add("change", "5").code, Some(0));
+    assert_eq!(add("other", "6").code, Some(0));
+    let shown = lab(folder.path(), &["journal", "show", "--json"]).json();
+    assert!(shown["steps"][1]["factor"].is_number());
+    assert!(shown["steps"][2]["factor"].is_null());
+    assert_eq!(shown["steps"][2]["differences"][0], "count 5 -> 6");
+    assert!(folder.path().join("lab-journal.runs/step-003.json").exists());
+    let compared =
+        lab(folder.path(), &["compare", "lab-journal.runs", "lab-journal.runs", "--json"]);
+    assert_eq!(compared.json()["metrics"][0]["verdict"], "noise");
+    assert_eq!(
+        lab(
+            folder.path(),
+            &["journal", "add", "x", "--", "users", "--users", "1", "--every", "1s"]
+        )
+        .code,
+        Some(2)
+    );
+    let lost = format!("http://{}/", dead_addr());
+    assert_eq!(lab(folder.path(), &["journal", "add", "x", "--", "get", &lost]).code, Some(3));
+    let shown = lab(folder.path(), &["journal", "show", "--json"]).json();
+    assert_eq!(shown["steps"].as_array().unwrap().len(), 3, "what was not measured is no step");
+}
+
+#[test]
+fn sites_are_walked_through_profiled_and_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/a.html" => Answer::html("<a href='b.html?x=1'>b</a>"),
+        _ => Answer::html("x"),
+    });
+    let site = format!("http://{}", origin.addr());
+    let walked = lab(folder.path(), &["cacheability", &format!("{site}/a.html"), "--json"]);
+    assert_eq!(walked.code, Some(1));
+    assert_eq!(walked.json()["found"][0]["obstacle"], "query-string");
+    assert_eq!(lab(folder.path(), &["cacheability", &format!("{site}/c.html")]).code, Some(0));
+    let line =
+        "10.0.0.1 - - [21/Nov/2026:00:00:00 +0000] \"GET /a.html HTTP/1.1\" 200 5 \"-\" \"-\"\n";
+    std::fs::write(folder.path().join("access.log"), line.repeat(3)).unwrap();
+    let words = [
+        "profile",
+        "access.log",
+        "--target",
+        &site,
+        "--plan",
+        "plan.toml",
+        "--goals",
+        "goals.toml",
+    ];
+    assert_eq!(lab(folder.path(), &words).code, Some(0));
+    assert_eq!(lab(folder.path(), &["check", "plan.toml"]).code, Some(0));
+    let before = origin.requests();
+    let replayed =
+        lab(folder.path(), &["replay", "access.log", "--target", &site, "--speed", "9x", "--json"]);
+    assert_eq!(replayed.json()["total"]["samples"], 3, "{}", replayed.errors);
+    assert_eq!(origin.requests(), before + 3);
+    std::fs::write(folder.path().join("no.log"), "nonsense\n").unwrap();
+    assert_eq!(lab(folder.path(), &["profile", "no.log"]).code, Some(2));
+}
+
+#[test]
+fn content_is_counted_and_a_project_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let counted = lab(folder.path(), &["content", "--dry-run", "--increments", "2", "--json"]);
+    assert_eq!(counted.json()["total"]["pages"], 1400, "{}", counted.errors);
+    assert_eq!(lab(folder.path(), &["content"]).code, Some(2));
+    let project = "title = \"x\"\n[[use_case]]\nname = \"a\"\nkind = \"business\"\nkpi = \"max\"\naverage = \"1s\"\npeak = \"1s\"\n\
+                   [[element]]\nname = \"b\"\nkind = \"c\"\nuse_cases = [\"a\"]\n";
+    std::fs::write(folder.path().join("project.toml"), project).unwrap();
+    let drawn = lab(folder.path(), &["map", "project.toml", "-o", "map.svg", "--json"]);
+    assert_eq!(
+        (drawn.code, drawn.json()["elements"][0]["color"].as_str()),
+        (Some(0), Some("grey"))
+    );
+    let told = lab(folder.path(), &["report", "--project", "project.toml", "-o", "p.html"]);
+    assert_eq!(told.code, Some(0), "{}", told.errors);
+    assert!(std::fs::read_to_string(folder.path().join("p.html")).unwrap().contains("<svg"));
+}
