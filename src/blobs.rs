@@ -146,7 +146,8 @@ impl Sharing {
     ) -> impl Fn() -> Option<String> + Send + Sync + use<> {
         let faults = Arc::new(Mutex::new(BTreeMap::new()));
         let far = self.places.iter().filter(|(role, _)| self.far.contains(role));
-        for (role, place) in far.cloned() {
+        for (role, place) in far {
+            let (role, place) = (role.clone(), place.clone());
             let (faults, stopped) = (Arc::clone(&faults), stopped.clone());
             // A thread of its own: the process does not wait for it when it ends.
             std::thread::spawn(move || register_until((&role, &place), &faults, &stopped));

@@ -219,7 +219,7 @@ fn killed_saves_cost_nothing(bench: &Bench, mut seed: u64) {
     }
     // A prune needs the vault alone: what the dead have left does not hold it up.
     bench.ok(&["prune", "-r", vault, "--grace", "0s"]);
-    println!("{} kills, {with_lock} with the lock held: nothing lost", kills());
+    eprintln!("{} kills, {with_lock} with the lock held: nothing lost", kills());
 }
 
 #[test]

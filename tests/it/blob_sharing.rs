@@ -118,7 +118,7 @@ fn forbidding_server() -> SocketAddr {
             let Ok(mut stream) = stream else { return };
             std::thread::spawn(move || {
                 let mut request = [0; 4096];
-                stream.read(&mut request).ok();
+                let _begun = stream.read(&mut request);
                 stream
                     .write_all(
                         b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",

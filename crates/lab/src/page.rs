@@ -186,14 +186,14 @@ struct Browser {
 }
 
 impl Browser {
-    fn next(&mut self, got: Vec<Got>) -> Vec<Ask> {
+    fn next(&mut self, got: &[Got]) -> Vec<Ask> {
         let began = *self.began.get_or_insert_with(Instant::now);
         if got.is_empty() {
             let url = self.url.clone();
             return self.ask(vec![url]);
         }
         let mut wanted = Vec::new();
-        for got in &got {
+        for got in got {
             self.note(got, began);
             wanted.extend(self.parts(got));
         }
@@ -275,7 +275,7 @@ fn visit(url: &Url, visits: &Visits, cache: Option<&Arc<Mutex<Cache>>>) -> Resul
         is_page_there: false,
         visit: Arc::clone(&visit),
     };
-    browse(PARALLEL, move |got| browser.next(got))?;
+    browse(PARALLEL, move |got| browser.next(&got))?;
     let mut visit = visit.lock().unwrap_or_else(PoisonError::into_inner).clone();
     visit.elements.sort_by_key(|element| element.start);
     Ok(visit)

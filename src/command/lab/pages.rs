@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
 use tympan_lab::report::sheet::{Sheet, Tone};
 use tympan_lab::{components as profile, page as visit, slo as latency};
 
@@ -82,10 +83,14 @@ fn addresses(words: &[String]) -> Result<Vec<String>, Fault> {
 
 fn measure(arguments: &Slo, pages: &latency::Pages) -> Result<Sheet, Fault> {
     let mut sheet = latency::run(pages).map_err(|error| fault(&error))?;
-    if arguments.strict && sheet.json["comparable"] != true {
+    if arguments.strict && !is_true(&sheet, "comparable") {
         sheet.say(Tone::Doubt, "not measured: --strict wants all five conditions");
     }
     Ok(sheet)
+}
+
+fn is_true(sheet: &Sheet, key: &str) -> bool {
+    sheet.json.get(key).and_then(Value::as_bool) == Some(true)
 }
 
 /// How often a folder is looked at, and how long to wait where none is.
@@ -102,17 +107,18 @@ fn watch(arguments: &Slo, pages: &latency::Pages) -> Outcome {
         if arguments.output.json {
             say!("{}", sheet.to_json());
         } else {
-            let number = |key: &str| sheet.json[key].as_f64().unwrap_or(0.0);
+            let told = |key: &str| sheet.json.get(key);
+            let number = |key: &str| told(key).and_then(Value::as_f64).unwrap_or(0.0);
             say!(
                 "{} {}: p70 {:.1} ms, p95 {:.1} ms, p99 {:.1} ms, longest {:.1} ms, by the {} clock{}",
                 round,
-                if sheet.json["met"] == true { "met" } else { "MISSED" },
+                if is_true(&sheet, "met") { "met" } else { "MISSED" },
                 number("p70_ms"),
                 number("p95_ms"),
                 number("p99_ms"),
                 number("max_ms"),
-                sheet.json["clock"].as_str().unwrap_or("client's"),
-                if sheet.json["comparable"] == true { "" } else { " (not comparable)" },
+                told("clock").and_then(Value::as_str).unwrap_or("client's"),
+                if is_true(&sheet, "comparable") { "" } else { " (not comparable)" },
             );
         }
         if arguments.rounds.is_some_and(|rounds| round >= rounds) {

@@ -100,7 +100,7 @@ pub fn estimate_full(
 fn share_of(files: u64, bytes: u64) -> f64 {
     let by_bytes = WANTED_BYTES as f64 / bytes.max(1) as f64;
     let by_files = WANTED_FILES as f64 / files.max(1) as f64;
-    by_bytes.min(by_files).max(0.01).min(1.0)
+    by_bytes.min(by_files).clamp(0.01, 1.0)
 }
 
 fn ratio(whole: u64, part: u64) -> f64 {
