@@ -91,7 +91,18 @@ fn a_lost_flush_is_missed_by_the_next_one_and_healed() {
         let seen = proxy.seen();
         seen.iter().any(|flush| flush.header("cq-handle") == Some(page))
     };
-    wait("both flushes to come", || has_come(LOST) && has_come(NEXT));
+    let begun = Instant::now();
+    while !(has_come(LOST) && has_come(NEXT)) {
+        let handles = || {
+            proxy
+                .seen()
+                .iter()
+                .map(|flush| flush.header("cq-handle").map(str::to_owned))
+                .collect::<Vec<_>>()
+        };
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for both flushes, had {:?}", handles());
+        std::thread::yield_now();
+    }
     wait("the page to be cached", || {
         let before = demo.renders_of(&lost);
         (0..3).all(|_| shows(demo.dispatcher, &lost, "Zebra-one"))
