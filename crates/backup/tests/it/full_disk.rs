@@ -47,12 +47,12 @@ fn a_save_into_a_full_disk_harms_nothing() {
     let report = || check(&vault, Depth::Data, &Progress::default()).unwrap();
 
     fs::write(source.join("a"), noise(2 << 20, 1)).unwrap();
-    let first = save(&vault, &[source.clone()]).unwrap();
+    let first = save(&vault, std::slice::from_ref(&source)).unwrap();
     // More than there is room for, at several fill levels.
     for (number, mib) in [14, 11, 12].into_iter().enumerate() {
         let big = source.join("big");
         fs::write(&big, noise(mib << 20, 7 + number as u64)).unwrap();
-        let refused = save(&vault, &[source.clone()]).unwrap_err();
+        let refused = save(&vault, std::slice::from_ref(&source)).unwrap_err();
         let said = format!("{refused}: {:?}", std::error::Error::source(&refused));
         assert!(said.contains("StorageFull") || said.contains("os error 28"), "{said}");
         let found = report();
