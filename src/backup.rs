@@ -88,7 +88,7 @@ pub(crate) async fn register(
     let keep = keep.map_err(|error| wrong(format!("keep: {}", chain(&error))))?;
     let log = RunLog::new(home.dir.join("logs/backup.jsonl"));
     let last = log.read().unwrap_or_default();
-    let last = last.iter().rev().find(|run| run.kind.is_success());
+    let last = last.iter().rev().find(|run| run.kind.is_success() && run.faults == 0);
     let status = Arc::new(Status {
         success: AtomicI64::new(last.map_or(0, |run| run.end.as_second())),
         fault: Mutex::default(),
@@ -243,7 +243,7 @@ impl Save {
             *opened = Some((Arc::new(vault), Arc::default()));
         }
         let Some((vault, index)) = opened else { return Err("the vault is not open".to_owned()) };
-        let who = Who::this_process();
+        let (who, since) = (Who::this_process(), now());
         let (mut words, mut faults) = (Vec::new(), Vec::new());
         {
             let lock = Lock::take(vault, &who, LockMode::Shared, LOCK_WAIT).map_err(failed)?;
@@ -260,7 +260,7 @@ impl Save {
             return Err(faults.join("; "));
         }
         if let Some(keep) = &self.keep {
-            words.extend(self.thin_out(vault, &who, keep).map_err(failed)?);
+            words.extend(self.thin_out(vault, &who, (keep, since)).map_err(failed)?);
         }
         Ok(words.join("; "))
     }
@@ -324,7 +324,7 @@ impl Save {
         &self,
         vault: &Arc<Vault>,
         who: &Who,
-        keep: &Keep,
+        (keep, since): (&Keep, Timestamp),
     ) -> tympan_backup::Result<Option<String>> {
         let mut own = vault.snapshots()?;
         let folders: Vec<String> =
@@ -337,7 +337,8 @@ impl Save {
         let chosen = choose(&own, keep);
         let gone: Vec<_> = chosen
             .iter()
-            .filter(|(_, reasons)| reasons.is_empty())
+            // Whatever clocks say: what was made just now stays.
+            .filter(|(one, reasons)| reasons.is_empty() && one.timestamp() < since)
             .map(|(one, _)| one.id)
             .collect();
         if gone.is_empty() {

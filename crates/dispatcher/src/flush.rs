@@ -233,12 +233,13 @@ impl Inner {
             let hot = self.hot_named(&farm, cache, &message);
             message.refetch.extend(hot);
             let listed = self.listed_files(&farm, &message);
-            let flush = Flush {
-                handle: PathBuf::from(message.handle.trim_matches('/')),
-                variants: variants_of(cache, &listed),
-                listed,
-                message: message.clone(),
-            };
+            let handle = PathBuf::from(message.handle.trim_matches('/'));
+            let mut variants = variants_of(cache, &listed);
+            // The handle of a file, such as an asset, is no beginning of its variants' names.
+            if !cache.key_params.rules.is_empty() && handle.extension().is_some() {
+                variants.push(variant::handle_of(&handle));
+            }
+            let flush = Flush { handle, variants, listed, message: message.clone() };
             // Visitors of a listed file must not find it marked before it waits to be fetched.
             let listed = flush.listed.clone();
             farm.refetch.announce(&listed);

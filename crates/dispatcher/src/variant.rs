@@ -25,6 +25,10 @@ const MARK: &str = "q~";
 /// What stays as it is in names: all but what separates parts of names, and the sign that escapes begin with.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'=').remove(b'&');
 
+/// Queries with more parameters name no variant, nor do those with `;`: renders read no more than so many, and some take the
+/// sign for a part of a value, so that the page drawn would be another one than the name says.
+const MAX_PAIRS: usize = 100;
+
 /// What a parameter does to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
@@ -38,8 +42,7 @@ pub(crate) enum Use {
 
 /// Tells what a pair of a query does.
 pub(crate) fn use_of(cache: &Cache, pair: &str) -> Use {
-    let name = pair.split('=').next().unwrap_or(pair).replace('+', " ");
-    let name = percent_decode_str(&name).decode_utf8_lossy();
+    let name = name_of(pair);
     if cache.key_params.allows(&name) && !cache.key_params.rules.is_empty() {
         Use::Key
     } else if cache.ignore_url_params.allows(&name) && !cache.ignore_url_params.rules.is_empty() {
@@ -47,6 +50,12 @@ pub(crate) fn use_of(cache: &Cache, pair: &str) -> Use {
     } else {
         Use::Unknown
     }
+}
+
+/// Returns the name of a parameter as renders read it.
+fn name_of(pair: &str) -> String {
+    let name = pair.split('=').next().unwrap_or(pair).replace('+', " ");
+    percent_decode_str(&name).decode_utf8_lossy().into_owned()
 }
 
 /// Returns the pairs of a query.
@@ -63,6 +72,10 @@ pub(crate) fn key_of<'a>(cache: &Cache, query: Option<&'a str>) -> Result<Cow<'a
     if cache.ignore_url_params.rules.is_empty() && cache.key_params.rules.is_empty() {
         return Err(Reason::Query);
     }
+    let has_keys = !cache.key_params.rules.is_empty();
+    if has_keys && (query.contains(';') || pairs(query).count() > MAX_PAIRS) {
+        return Err(Reason::Query);
+    }
     let mut keys = Vec::new();
     for pair in pairs(query) {
         match use_of(cache, pair) {
@@ -72,7 +85,7 @@ pub(crate) fn key_of<'a>(cache: &Cache, query: Option<&'a str>) -> Result<Cow<'a
         }
     }
     // Of several with one name the order may mean something.
-    keys.sort_by_key(|pair| pair.split('=').next());
+    keys.sort_by_cached_key(|pair| name_of(pair));
     Ok(Cow::Owned(keys.join("&")))
 }
 
@@ -113,7 +126,9 @@ pub(crate) fn is_variant(file: &Path) -> bool {
 
 /// Returns the handle that stands for all variants of the page with this file, of whatever extension.
 pub(crate) fn handle_of(file: &Path) -> PathBuf {
-    file.with_extension(MARK)
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    file.with_file_name(format!("{stem}.{MARK}"))
 }
 
 #[cfg(test)]

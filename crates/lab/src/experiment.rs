@@ -33,7 +33,7 @@ use crate::plan::{Plan, Run};
 use crate::program::Program;
 use crate::record::Results;
 use crate::record::summariser::{Tally, line};
-use crate::{Error, Finding, Result};
+use crate::{Error, Finding, Result, honesty};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,7 +95,7 @@ pub struct Trial {
     pub is_after: bool,
     /// JMeter's summary line.
     pub summary: String,
-    /// Requests per second.
+    /// Requests per second that were answered without an error.
     pub rate: f64,
     /// Mean time.
     pub mean_ms: f64,
@@ -105,6 +105,8 @@ pub struct Trial {
     pub error_rate: f64,
     /// Requests that reached the publisher since the event.
     pub reached: Option<u64>,
+    /// Why it is no measurement of the target, if it is none.
+    pub doubts: Vec<String>,
 }
 
 /// What an experiment came to.
@@ -215,22 +217,30 @@ impl Experiment {
             self.shell(command)?;
         }
         let log = side.requests.as_ref().map(|path| self.folder.join(path));
-        let (results, end) = std::thread::scope(|scope| -> Result<(Results, u64)> {
-            let event = scope.spawn(|| self.event(log.as_deref()));
-            let results = self.load();
-            let end = event.join().map_err(|_| Error::Input("the event broke off".to_owned()))?;
-            Ok((results?, end?))
-        })?;
+        let ((results, faults), end) =
+            std::thread::scope(|scope| -> Result<((Results, Vec<String>), u64)> {
+                let event = scope.spawn(|| self.event(log.as_deref()));
+                let load = self.load();
+                let end =
+                    event.join().map_err(|_| Error::Input("the event broke off".to_owned()))?;
+                Ok((load?, end?))
+            })?;
         let total = results.total();
+        let mut doubts = honesty::doubts(&results);
+        doubts.extend(faults);
+        if total.statuses.keys().all(|status| *status == 0) {
+            doubts.push("the target never answered".to_owned());
+        }
         let ms = |time: Duration| time.as_secs_f64() * 1000.0;
         Ok(Trial {
             is_after,
             summary: summary(&results),
-            rate: results.rate(total.count()),
+            rate: results.rate(total.count().saturating_sub(total.errors)),
             mean_ms: ms(total.response.mean()),
             max_ms: ms(total.response.max()),
             error_rate: total.error_rate(),
             reached: log.as_deref().map(|path| entries(path, end)).transpose()?,
+            doubts,
         })
     }
 
@@ -256,7 +266,7 @@ impl Experiment {
         Ok(before)
     }
 
-    fn load(&self) -> Result<Results> {
+    fn load(&self) -> Result<(Results, Vec<String>)> {
         let load = &self.file.load;
         if let Some(plan) = &load.plan {
             let run = Run {
@@ -264,7 +274,8 @@ impl Experiment {
                 without_listeners: true,
                 ..Run::default()
             };
-            return Ok(Plan::load(&self.folder.join(plan))?.run(&run, &mut |_| {})?.results);
+            let outcome = Plan::load(&self.folder.join(plan))?.run(&run, &mut |_| {})?;
+            return Ok((outcome.results, outcome.faults));
         }
         let get = Get {
             urls: load.urls.clone(),
@@ -273,7 +284,7 @@ impl Experiment {
             duration: load.duration.as_deref().and_then(parse_duration),
             ..Get::default()
         };
-        get.run()
+        Ok((get.run()?, Vec::new()))
     }
 }
 
@@ -321,6 +332,7 @@ mod tests {
             max_ms: 0.0,
             error_rate: 0.0,
             reached: None,
+            doubts: Vec::new(),
         };
         let findings = Findings::of(vec![
             trial(false, 578.2, 123.0),

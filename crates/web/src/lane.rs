@@ -104,6 +104,8 @@ impl<T> OneRequest<T> {
     /// Returns the connection, and what was read of it and not given out.
     pub(crate) fn into_parts(mut self) -> (T, Vec<u8>) {
         self.unread.drain(..self.given.min(self.unread.len()));
+        // A connection may wait for long, and need not hold the room of its largest head.
+        self.unread.shrink_to_fit();
         (self.inner, self.unread)
     }
 }

@@ -548,6 +548,8 @@ where
             match next {
                 Next::End => return Ok(stream.shutdown().await?),
                 Next::Request(length) => {
+                    // Read already, out of sight of what lingers.
+                    asked.expected.set(true);
                     let lingering = Linger::new(stream, asked.expected.clone());
                     let one = OneRequest::first(lingering, std::mem::take(&mut unread), length);
                     match Box::pin(answer_one(limits, one, service, &ending)).await? {
@@ -556,6 +558,7 @@ where
                     }
                 }
                 Next::Other => {
+                    asked.expected.set(true);
                     let stream = Linger::new(stream, asked.expected.clone());
                     let all = TokioIo::new(OneRequest::all(stream, unread));
                     let connection = http1_builder(limits).serve_connection(all, service);

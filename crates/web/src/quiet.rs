@@ -18,8 +18,9 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 /// What is read at a time.
 const PIECE: usize = 4 * 1024;
-/// Headers that tell of a body, or of more than an answer, by their first letters.
-const OTHERS: [&[u8]; 4] = [b"content-length", b"transfer-encoding", b"expect", b"upgrade"];
+/// Headers that tell of a body, or of more than an answer, by their first letters. Browsers send `Upgrade-Insecure-Requests`
+/// wherever they go, which is none of these.
+const OTHERS: [&[u8]; 4] = [b"content-length", b"transfer-encoding", b"expect:", b"upgrade:"];
 
 /// What a client sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +163,8 @@ mod tests {
         check("", Next::End);
         check("GET / HTTP/1.1\r\nHost: h\r\n\r\n", Next::Request(27));
         check("HEAD / HTTP/1.0\n\n", Next::Request(17));
+        // What browsers send.
+        check("GET / HTTP/1.1\r\nUpgrade-Insecure-Requests: 1\r\n\r\n", Next::Request(48));
         check("GET / HTTP/1.1\r\n", Next::Other);
         for other in [
             "POST / HTTP/1.1\r\nHost: h\r\n\r\n",

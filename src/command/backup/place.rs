@@ -83,12 +83,26 @@ fn sftp(options: &PlaceArguments) -> SftpOptions {
     }
 }
 
+/// Tells whether a setting of the environment would lead elsewhere than the address of a vault.
+fn names_a_place(setting: &str) -> bool {
+    let places = [
+        "aws_endpoint",
+        "aws_endpoint_url",
+        "aws_endpoint_url_s3",
+        "aws_virtual_hosted_style_request",
+        "aws_s3_express",
+    ];
+    places.iter().any(|place| setting.eq_ignore_ascii_case(place))
+}
+
 fn bucket(address: S3Address) -> Result<Objects, Fault> {
     let url = format!("s3://{}/{}", address.bucket, address.prefix);
     let mut options = BucketOptions::new(url, "");
     // What is given here outdoes what is usual.
     options.settings.push(("AWS_REGION".to_owned(), "us-east-1".to_owned()));
-    options.settings.extend(crate::places::usual_settings().map_err(Fault::usage)?);
+    let usual = crate::places::usual_settings().map_err(Fault::usage)?;
+    // The address alone says where the vault is.
+    options.settings.extend(usual.into_iter().filter(|(name, _)| !names_a_place(name)));
     if let Some(region) = address.region {
         options.settings.push(("AWS_REGION".to_owned(), region));
     }

@@ -112,7 +112,8 @@ fn tell_door(listener: &TcpListener, token: Option<&Token>) {
 
 /// Runs a plan on agents.
 pub(super) fn run(fleet: Fleet, path: &Path, run: &PlanRun, output: &Output) -> Outcome {
-    let goals = goals(output.goals.as_deref())?;
+    let mut goals = goals(output.goals.as_deref())?;
+    goals.extend(Plan::load(path).map_err(|error| fault(&error))?.goals);
     let is_quiet = output.json;
     let mut tell = |line: &str| {
         if !is_quiet {
@@ -148,14 +149,25 @@ pub(super) fn emit(arguments: &Run, run: &PlanRun) -> Outcome {
     let Some(agents) = agents.filter(|&agents| (1..=MOST).contains(&agents)) else {
         return Err(Fault::usage(format!("--emit needs --agents N, from 1 to {MOST}")));
     };
+    let output = &arguments.output;
+    let has_files =
+        [&output.report, &output.junit, &output.markdown].iter().any(|file| file.is_some());
+    if has_files || run.rows.is_some() || run.trace > 0 {
+        return Err(Fault::usage(
+            "what a cluster writes into files is lost with its pods: leave out `--report`, `--junit`, `--markdown`, `--jtl` and \
+             `--trace`, and read the result from the log of the controller",
+        ));
+    }
     let plan = Plan::load(&arguments.plan).map_err(|error| fault(&error))?;
     let token = match &arguments.agents.token_file {
         Some(path) => read_token(path)?,
         None => new_token()?,
     };
     let mut files = plan.files(run).map_err(|error| fault(&error))?;
+    // With what `--target` means for the plan.
     let mut words: Vec<String> =
-        arguments.properties.iter().map(|property| format!("-J{property}")).collect();
+        run.properties.iter().map(|(name, value)| format!("-J{name}={value}")).collect();
+    words.sort_unstable();
     words.push(format!("--seed={}", arguments.seed));
     if arguments.agents.data == Data::Copy {
         words.push("--data=copy".to_owned());

@@ -140,7 +140,8 @@ fn conclude(results: &Results, telling: &Telling<'_>) -> Outcome {
 /// Tells "slow" from "not measured": a saturated generator, or a target that never answered, measures nothing.
 fn exit_code(results: &Results, judged: &[Judged], is_own: bool) -> ExitCode {
     let total = results.total();
-    let is_unreachable = total.count() > 0 && total.statuses.keys().all(|status| *status == 0);
+    // Of nothing at all, too.
+    let is_unreachable = total.statuses.keys().all(|status| *status == 0);
     let is_doubtful = !tympan_lab::honesty::doubts(results).is_empty();
     let is_incomplete = !tympan_lab::honesty::losses(results).is_empty();
     if is_own && (is_unreachable || is_doubtful || is_incomplete) {

@@ -32,6 +32,10 @@ pub(super) fn breakpoint(arguments: &Breakpoint) -> Outcome {
         p95_limit: arguments.p95.as_deref().map(duration).transpose()?,
         narrows: !arguments.no_narrow,
     };
+    no_goals(
+        &arguments.subject,
+        "a breaking point has its own rules; bound the times with `--p95`",
+    )?;
     with_subject(&arguments.subject, |subject, _, tell| {
         breakpoint::run(subject, &search, tell).map_err(|error| fault(&error))
     })
@@ -99,6 +103,10 @@ pub(super) fn errors(arguments: &Errors) -> Outcome {
         }
     };
     let mistakes = mistakes.map_err(|error| fault(&error))?;
+    no_goals(
+        &arguments.subject,
+        "what errors do to healthy visitors is compared, not held against goals",
+    )?;
     with_subject(&arguments.subject, |subject, _, tell| {
         errors::run(subject, &mistakes, &trial, tell).map_err(|error| fault(&error))
     })
@@ -117,6 +125,14 @@ pub(super) fn component(arguments: &Component) -> Outcome {
     let sheet = component::run(&trial, &run, &mut teller(&arguments.output));
     let sheet = sheet.map_err(|error| fault(&error))?;
     finish(&sheet, &arguments.output, arguments.keep.as_deref(), None)
+}
+
+/// Refuses goals where nothing would judge them.
+fn no_goals(arguments: &Subject, why: &str) -> Result<(), Fault> {
+    match arguments.output.goals {
+        Some(_) => Err(Fault::usage(format!("--goals is of no use here: {why}"))),
+        None => Ok(()),
+    }
 }
 
 /// Loads the plan, runs a test over it, and tells what came out.

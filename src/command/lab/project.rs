@@ -109,6 +109,13 @@ pub(super) fn experiment(arguments: &args::Experiment) -> Outcome {
         say!("throughput {} per round, mean {gain:.1}x", gains.join(" and "));
         say!("mean time  {before:.1} ms -> {after:.1} ms");
     }
+    let doubts: Vec<&String> = findings.trials.iter().flat_map(|trial| &trial.doubts).collect();
+    if let Some(doubt) = doubts.first() {
+        if !is_quiet {
+            say!("not measured: {doubt}");
+        }
+        return Ok(ExitCode::from(3));
+    }
     let is_missed = arguments.at_least.is_some_and(|wanted| gain < wanted);
     if is_missed && !is_quiet {
         say!("goal MISSED: at least {}x was wanted", arguments.at_least.unwrap_or_default());
@@ -123,6 +130,7 @@ fn trial_json(trial: &Trial) -> Value {
         "mean_ms": trial.mean_ms,
         "max_ms": trial.max_ms,
         "error_rate": trial.error_rate,
+        "doubts": trial.doubts,
         "reached": trial.reached,
     })
 }

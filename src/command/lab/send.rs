@@ -176,15 +176,16 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         },
         trace: arguments.trace,
     };
+    let has_agents = arguments.agents.agents.is_some() || arguments.agents.listen.is_some();
+    if run.offer.is_some() && (has_agents || arguments.emit.emit.is_some()) {
+        return Err(Fault::usage(
+            "agents follow the load that the plan itself asks for: leave out `--rate` and `--users`",
+        ));
+    }
     if arguments.emit.emit.is_some() {
         return super::fleet::emit(arguments, &run);
     }
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
-        if run.offer.is_some() {
-            return Err(Fault::usage(
-                "agents follow the load that the plan itself asks for: leave out `--rate` and `--users`",
-            ));
-        }
         return super::fleet::run(fleet, &arguments.plan, &run, &arguments.output);
     }
     play(&arguments.plan, &run, &arguments.output)

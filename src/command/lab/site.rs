@@ -31,7 +31,11 @@ pub(super) fn cacheability(arguments: &args::Cacheability) -> Outcome {
     } else {
         print_survey(&survey, arguments.examples);
     }
-    Ok(if survey.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(match (survey.found.is_empty(), survey.unanswered.is_empty()) {
+        (false, _) => ExitCode::from(CHECK_FAILED),
+        (true, false) => ExitCode::from(3),
+        (true, true) => ExitCode::SUCCESS,
+    })
 }
 
 fn print_survey(survey: &Survey, most: usize) {

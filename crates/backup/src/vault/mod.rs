@@ -179,6 +179,11 @@ impl Vault {
         let cutter = polynomial.and_then(Cutter::new).ok_or_else(|| {
             Error::damaged(FileKind::Config, &Id::default(), &"its polynomial is none")
         })?;
+        // Folders and files here are named by it.
+        if config.id.parse::<Id>().is_err() {
+            let what = "its id is none";
+            return Err(Error::damaged(FileKind::Config, &Id::default(), &what));
+        }
         let (compression, tuning) = (Compression::default(), Tuning::default());
         let known_snapshots = Mutex::default();
         Ok(Self {

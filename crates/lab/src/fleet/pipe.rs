@@ -25,6 +25,8 @@ const PROOF: usize = 32;
 pub(super) struct Half {
     socket: TcpStream,
     state: Arc<Mutex<Connection>>,
+    /// What was received and is not taken in yet.
+    left: Vec<u8>,
 }
 
 impl std::fmt::Debug for Half {
@@ -52,17 +54,20 @@ fn broken(error: rustls::Error) -> io::Error {
 
 impl Read for Half {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let mut buffer = [0; 16 * 1024];
         loop {
             match self.state().reader().read(out) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result,
             }
-            let count = self.socket.read(&mut buffer)?;
-            if count == 0 {
-                return Ok(0);
+            if self.left.is_empty() {
+                let mut buffer = [0; 16 * 1024];
+                let count = self.socket.read(&mut buffer)?;
+                if count == 0 {
+                    return Ok(0);
+                }
+                self.left.extend_from_slice(buffer.get(..count).unwrap_or_default());
             }
-            let mut bytes = buffer.get(..count).unwrap_or_default();
+            let mut bytes = self.left.as_slice();
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             while !bytes.is_empty() {
                 state.read_tls(&mut bytes)?;
@@ -70,8 +75,14 @@ impl Read for Half {
                 while state.wants_write() {
                     state.write_tls(&mut self.socket)?;
                 }
-                processed.map_err(broken)?;
+                // It takes no more before this is taken from it.
+                if processed.map_err(broken)?.plaintext_bytes_to_read() > 0 {
+                    break;
+                }
             }
+            drop(state);
+            let used = self.left.len() - bytes.len();
+            self.left.drain(..used);
         }
     }
 }
@@ -154,8 +165,9 @@ fn meet(
     }
     let keys = state.export_keying_material([0; 32], LABEL, None).map_err(broken)?;
     let state = Arc::new(Mutex::new(state));
-    let mut reader = Half { socket: socket.try_clone()?, state: Arc::clone(&state) };
-    let mut writer = Half { socket, state };
+    let mut reader =
+        Half { socket: socket.try_clone()?, state: Arc::clone(&state), left: Vec::new() };
+    let mut writer = Half { socket, state, left: Vec::new() };
     let other = match side {
         Side::Controller => Side::Agent,
         Side::Agent => Side::Controller,

@@ -244,7 +244,9 @@ pub fn run(subject: &Subject<'_>, search: &Search, say: &mut dyn FnMut(&str)) ->
     while all.len() < search.most_steps.max(1) && search.most.is_none_or(|most| level <= most) {
         let measured = step(subject, search, level, all.last(), say)?;
         let figures = figures(&measured, level);
-        signs.push(sign(steps.last(), &figures, search.p95_limit));
+        // What says nothing of the target is no sign of its.
+        let is_sound = measured.doubts.is_empty();
+        signs.push(sign(steps.last(), &figures, search.p95_limit).filter(|_| is_sound));
         steps.push(figures);
         let is_saturated = !measured.doubts.is_empty();
         let is_unreachable = measured.is_unreachable();
@@ -339,7 +341,7 @@ fn tell(search: &Search, all: &[Measured], steps: &[Step], signs: &[Option<Sign>
     if let Some(doubt) = doubts.first() {
         sheet.say(
             Tone::Doubt,
-            format!("GENERATOR SATURATED: {doubt}; the figures of that step are the generator's"),
+            format!("{doubt}; the figures of that step say nothing of the target"),
         );
     }
     match (first_bad, knee) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Measured, Phase, Subject, add_row, grid, measure};
+use super::{Measured, Phase, Subject, add_row, grid, measure, with_errors};
 use crate::Result;
 use crate::goal::{Goal, Judged, judge};
 use crate::plan::{Amount, Offer, Plan, Run};
@@ -49,7 +49,7 @@ pub fn run(trial: &Trial, run: &Run, say: &mut dyn FnMut(&str)) -> Result<Sheet>
 }
 
 fn judge_one(goals: &[Goal], measured: &Measured, rate: f64) -> Vec<Judged> {
-    let mut judged = judge(goals, &measured.results);
+    let mut judged = judge(&with_errors(goals), &measured.results);
     judged.push(Judged {
         label: "*".to_owned(),
         wanted: format!("{rate:.1} transactions per second"),
@@ -69,15 +69,12 @@ fn tell(all: Vec<(String, Vec<Judged>, Measured)>) -> Sheet {
     for (url, judged, measured) in all {
         let is_met = judged.iter().all(|goal| goal.is_met);
         let (tone, word) = match (measured.doubts.is_empty(), is_met) {
-            (false, _) => (Tone::Doubt, "saturated"),
+            (false, _) => (Tone::Doubt, "not measured"),
             (true, true) => (Tone::Good, "met"),
             (true, false) => (Tone::Bad, "missed"),
         };
         for doubt in &measured.doubts {
-            sheet.say(
-                Tone::Doubt,
-                format!("GENERATOR SATURATED at {}: {doubt}", measured.phase.name),
-            );
+            sheet.say(Tone::Doubt, format!("at {}: {doubt}", measured.phase.name));
         }
         if measured.is_unreachable() {
             sheet.say(Tone::Doubt, format!("{url} never answered"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Measured, Phase, Subject, measure};
+use super::{Measured, Phase, Subject, measure, pace, with_errors};
 use crate::Result;
 use crate::goal::{Goal, judge, show};
 use crate::plan::Offer;
@@ -147,7 +147,8 @@ pub fn run(subject: &Subject<'_>, endurance: &Endurance) -> Result<Sheet> {
 
 fn tell(endurance: &Endurance, measured: &Measured) -> Sheet {
     let mut sheet = Sheet::new("Endurance");
-    sheet.goals = judge(&endurance.goals, &measured.results);
+    sheet.goals = judge(&with_errors(&endurance.goals), &measured.results);
+    sheet.goals.extend(pace(measured));
     let all = series(endurance, measured);
     let mut grid = Grid::new(
         "Change per hour",
@@ -183,14 +184,14 @@ fn tell(endurance: &Endurance, measured: &Measured) -> Sheet {
         );
     }
     for doubt in &measured.doubts {
-        sheet.say(Tone::Doubt, format!("GENERATOR SATURATED: {doubt}"));
+        sheet.say(Tone::Doubt, doubt.clone());
     }
     if measured.is_unreachable() {
         sheet.say(Tone::Doubt, "the target never answered");
     }
     match (judged, worse.is_empty()) {
         (0, _) => sheet.say(
-            Tone::Plain,
+            Tone::Doubt,
             format!(
                 "too short for a trend: it needs {FEWEST} windows after the warm-up of {}",
                 show(endurance.warm_up)

@@ -168,10 +168,7 @@ fn tell(trial: &Trial, alone: &Measured, beside: &Measured, mistakes: &Measured)
     sheet.goals.extend(costs);
     for measured in [alone, beside, mistakes] {
         for doubt in &measured.doubts {
-            sheet.say(
-                Tone::Doubt,
-                format!("GENERATOR SATURATED in {}: {doubt}", measured.phase.name),
-            );
+            sheet.say(Tone::Doubt, format!("in {}: {doubt}", measured.phase.name));
         }
         if measured.is_unreachable() {
             sheet.say(Tone::Doubt, format!("{}: the target never answered", measured.phase.name));

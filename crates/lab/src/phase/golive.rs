@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tympan_web::access_log;
 
-use super::{Measured, Phase, Subject, add_row, grid, measure};
+use super::{Measured, Phase, Subject, add_row, grid, measure, pace};
 use crate::goal::{Goal, Judged, judge};
 use crate::plan::{Amount, Offer};
 use crate::report::sheet::{Curves, Part, Sheet, Tone};
@@ -78,7 +78,7 @@ pub fn run(subject: &Subject<'_>, launch: &Launch, say: &mut dyn FnMut(&str)) ->
     if let Some(soft) = launch.soft {
         rates.push(("soft launch", full * soft));
     }
-    rates.push(("launch", full));
+    rates.push((LAUNCH, full));
     let mut all = Vec::new();
     for (name, rate) in rates {
         say(&format!("{name}: {rate:.1}/s"));
@@ -98,6 +98,9 @@ pub fn run(subject: &Subject<'_>, launch: &Launch, say: &mut dyn FnMut(&str)) ->
     Ok(tell(launch, &all))
 }
 
+/// The last phase.
+const LAUNCH: &str = "launch";
+
 /// Returns the goals of a launch for which none were given.
 #[must_use]
 pub fn default_goals() -> Vec<Goal> {
@@ -108,14 +111,7 @@ pub fn default_goals() -> Vec<Goal> {
 /// Judges a phase by the goals, and by whether the target kept pace.
 fn judge_phase(goals: &[Goal], measured: &Measured) -> Vec<Judged> {
     let mut judged = judge(goals, &measured.results);
-    if let Some(offered) = measured.offered() {
-        judged.push(Judged {
-            label: "*".to_owned(),
-            wanted: format!("keeps pace with {offered:.1}/s"),
-            measured: format!("{:.1}/s", measured.achieved),
-            is_met: measured.achieved >= offered * 0.97,
-        });
-    }
+    judged.extend(pace(measured));
     for goal in &mut judged {
         goal.label = format!("{}: {}", measured.phase.name, goal.label);
     }
@@ -131,18 +127,15 @@ fn tell(launch: &Launch, all: &[Measured]) -> Sheet {
         let judged = judge_phase(&launch.goals, measured);
         let missed = judged.iter().filter(|goal| !goal.is_met).count();
         let (tone, word) = match (measured.doubts.is_empty(), missed) {
-            (false, _) => (Tone::Doubt, "saturated".to_owned()),
+            (false, _) => (Tone::Doubt, "not measured".to_owned()),
             (true, 0) => (Tone::Good, "met".to_owned()),
             (true, missed) => (Tone::Bad, format!("{missed} of {} missed", judged.len())),
         };
-        if missed == 0 {
+        if missed == 0 && measured.doubts.is_empty() {
             held = held.max(measured.offered().unwrap_or(0.0));
         }
         for doubt in &measured.doubts {
-            sheet.say(
-                Tone::Doubt,
-                format!("GENERATOR SATURATED in {}: {doubt}", measured.phase.name),
-            );
+            sheet.say(Tone::Doubt, format!("in {}: {doubt}", measured.phase.name));
         }
         if measured.is_unreachable() {
             sheet.say(Tone::Doubt, "the target never answered");
@@ -152,7 +145,11 @@ fn tell(launch: &Launch, all: &[Measured]) -> Sheet {
         sheet.goals.extend(judged);
     }
     let times = if launch.expected.peak > 0.0 { held / launch.expected.peak } else { 0.0 };
-    let (tone, verdict) = if sheet.goals.iter().all(|goal| goal.is_met) {
+    let is_whole = all.last().is_some_and(|last| last.phase.name == LAUNCH)
+        && all.iter().all(|measured| measured.doubts.is_empty() && !measured.is_unreachable());
+    let (tone, verdict) = if !is_whole {
+        (Tone::Doubt, "not measured up to the launch: there is no verdict".to_owned())
+    } else if sheet.goals.iter().all(|goal| goal.is_met) {
         (Tone::Good, format!("ready: the goals hold up to the launch, {times:.1} times the peak"))
     } else {
         (

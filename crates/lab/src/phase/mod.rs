@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::goal::show;
+use crate::goal::{Goal, Judged, Limit, show};
 use crate::plan::{Amount, Offer, Outcome, Plan, Run};
 use crate::record::{Results, Stats};
 use crate::report::sheet::{Grid, Tone};
@@ -114,6 +114,26 @@ impl Measured {
     }
 }
 
+/// Returns goals with a bound of errors, if they have none: what only fails holds any rate.
+fn with_errors(goals: &[Goal]) -> Vec<Goal> {
+    let mut goals = goals.to_vec();
+    if !goals.iter().any(|goal| matches!(goal.limit, Limit::ErrorRate(_))) {
+        goals.push(Goal { label: "*".to_owned(), limit: Limit::ErrorRate(0.01) });
+    }
+    goals
+}
+
+/// Judges whether the target kept pace with what was offered; nothing if users wait for their answers.
+fn pace(measured: &Measured) -> Option<Judged> {
+    let offered = measured.offered()?;
+    Some(Judged {
+        label: "*".to_owned(),
+        wanted: format!("keeps pace with {offered:.1}/s"),
+        measured: format!("{:.1}/s", measured.achieved),
+        is_met: measured.achieved >= offered * 0.97,
+    })
+}
+
 /// Runs one phase.
 ///
 /// # Errors
@@ -135,7 +155,10 @@ fn sum_up(phase: Phase, outcome: Outcome, watched: Vec<watch::Facts>) -> Measure
     // Arrivals that an overloaded target leaves unsent are what such a test looks for.
     let mut believed = outcome.results.clone();
     believed.generator.unsent = 0;
-    let doubts = honesty::doubts(&believed);
+    let saturated = honesty::doubts(&believed).into_iter();
+    let ended = outcome.faults.iter().map(|fault| format!("THE PLAN ENDED EARLY: {fault}"));
+    let doubts =
+        saturated.map(|doubt| format!("GENERATOR SATURATED: {doubt}")).chain(ended).collect();
     Measured {
         phase,
         results: outcome.results,

@@ -80,9 +80,27 @@ pub(super) async fn list(channel: &Channel, path: &str) -> Outcome<Vec<File>> {
 /// Lists the files in a folder that are named by ids.
 pub(super) async fn list_ids(channel: &Channel, path: &str) -> Outcome<Vec<(Id, u64)>> {
     let files = list(channel, path).await?;
-    let plain = files.into_iter().filter(|file| is_of(&file.attrs, PLAIN));
-    let named = plain.filter_map(|file| Some((file.filename.parse().ok()?, file.attrs.size?)));
-    Ok(named.collect())
+    let mut named = Vec::new();
+    for file in files.into_iter().filter(|file| is_of(&file.attrs, PLAIN)) {
+        let Ok(id) = file.filename.parse() else { continue };
+        // Hosts may leave it out. A file that is passed over would be taken for one that is not there.
+        let length = match file.attrs.size {
+            Some(length) => length,
+            None => length_of(channel, &format!("{path}/{}", file.filename)).await?,
+        };
+        named.push((id, length));
+    }
+    Ok(named)
+}
+
+async fn length_of(channel: &Channel, path: &str) -> Outcome<u64> {
+    let size = channel.sftp.stat(path).await?.attrs.size;
+    size.ok_or_else(|| {
+        Failure::Said(std::io::Error::new(
+            ErrorKind::InvalidData,
+            format!("the host does not say how long `{path}` is"),
+        ))
+    })
 }
 
 /// Lists the packs, which lie in many folders.

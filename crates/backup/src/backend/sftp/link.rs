@@ -142,9 +142,10 @@ impl Link {
         let runtime = self.runtime.as_ref().ok_or_else(gone)?;
         runtime.block_on(async {
             let _permit = self.permits.acquire().await.map_err(|_| gone())?;
-            let begin = Instant::now();
+            let mut since = Instant::now();
             let mut wait = FIRST_WAIT;
             loop {
+                let tried = Instant::now();
                 let error = match self.try_once(&work).await {
                     Ok(value) => return Ok(value),
                     Err(Failure::Said(error)) => return Err(error),
@@ -152,7 +153,11 @@ impl Link {
                 };
                 // A host that was never reached is more likely named wrongly than gone for a moment.
                 let was_connected = self.was_connected.load(Ordering::Relaxed);
-                if !was_connected || begin.elapsed() + wait > self.options.patience {
+                // Patience begins when the connection breaks, however long it worked before.
+                if tried.elapsed() > LONGEST_WAIT {
+                    (since, wait) = (Instant::now(), FIRST_WAIT);
+                }
+                if !was_connected || since.elapsed() + wait > self.options.patience {
                     return Err(error);
                 }
                 warn!(%error, host = %self.address.host, wait_ms = wait.as_millis(), "a connection broke; connecting again");
