@@ -219,8 +219,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Packs that are written without being listed are garbage, which a prune removes: no more of them.
-        self.shared.has_failed.store(true, Ordering::Release);
+        // Packs that are written without being listed are garbage, which a prune removes.
         self.join();
     }
 }
