@@ -91,7 +91,7 @@ fn tests_of_phases_end_with_their_codes_and_keep_their_runs() {
     check(&["golive", &url], 2, "--avg");
     check(&["golive", &url, "--avg", "5/s", "--peak", "x"], 2, "is no rate");
     check(&["endure", &url, "--rate", "5/s", "--for", "1s", "--warm-up", "2s"], 2, "the warm-up");
-    check(&["endure", &url, "--rate", "5/s", "--for", "1s"], 0, "too short for a trend");
+    check(&["endure", &url, "--rate", "5/s", "--for", "1s"], 3, "too short for a trend");
     check(&["errors", &good, "--rate", "5/s", "--for", "1s"], 2, "--errors");
     let missing = format!("http://{}/missing.html", origin.addr());
     let goals = dir.path().join("goals.toml");
