@@ -248,8 +248,9 @@ fn judge_children(dir: &Path, node: &Node, found: &mut Vec<Finding>) {
             let (file, line) = place_of(dir, child.path(), &kind);
             let entries: Vec<&str> = policy.entries().collect();
             let message = format!(
-                "`{}` is of the type `{kind}`, which may not lie here: allowed are {}",
+                "`{}` is of the type `{kind}`, which may not lie here: `{}/allowedChildren` allows {}",
                 child.path(),
+                policy.source(),
                 entries.join(", ")
             );
             let file = file.display().to_string();

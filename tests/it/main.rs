@@ -45,6 +45,7 @@ mod openapi;
 mod package;
 mod package_manager;
 mod pictures;
+mod placed;
 mod portal;
 mod program;
 mod publish_crowd;

@@ -59,7 +59,8 @@ fn a_new_site_is_sound_and_its_faults_are_told() {
     assert_ne!(strict, text);
     fs::write(&container, strict).unwrap();
     let (_, told) = check(&dir);
-    assert!(told.contains("which may not lie here: allowed are shop/components/other"), "{told}");
+    let rule = "which may not lie here: `/apps/shop/components/container/allowedChildren` allows shop/components/other";
+    assert!(told.contains(rule), "{told}");
     fs::write(&container, text).unwrap();
 
     let output = tympan(&["site", "check", name, "--json"]);

@@ -4,6 +4,9 @@
 //! template (`cq:template`) for containers directly below the page's content, else of the container's component or of the
 //! nearest super type that has it. An entry is a resource type, or a group of components as `group:Wayfare article`.
 //!
+//! In AEM, `allowedChildren` of a template names templates of pages below. Such entries say nothing about components: they
+//! are passed over, and a template with no other ones has no policy.
+//!
 //! Not here: whether a component holds others at all (`cq:isContainer`).
 
 use tympan_content::{JCR_CONTENT, Node, NodePath, Result, Snapshot};
@@ -21,6 +24,7 @@ const GROUP: &str = "group:";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     entries: Vec<String>,
+    source: NodePath,
 }
 
 impl Policy {
@@ -33,7 +37,7 @@ impl Policy {
         if let Some(content) = container.parent()?.filter(|above| above.name() == JCR_CONTENT)
             && let Some(template) = content.text("cq:template")
             && let Some(template) = node_at(snapshot, &template)?
-            && let Some(policy) = Self::in_property(&template)
+            && let Some(policy) = Self::in_property(&template)?
         {
             return Ok(Some(policy));
         }
@@ -41,7 +45,7 @@ impl Policy {
         for _ in 0..MAX_CHAIN {
             let Some(resource_type) = next else { break };
             let Some(component) = component(snapshot, &resource_type)? else { break };
-            if let Some(policy) = Self::in_property(&component) {
+            if let Some(policy) = Self::in_property(&component)? {
                 return Ok(Some(policy));
             }
             next = component.text("sling:resourceSuperType");
@@ -49,10 +53,18 @@ impl Policy {
         Ok(None)
     }
 
-    fn in_property(node: &Node) -> Option<Self> {
-        let property = node.property(ALLOWED)?;
-        let entries = property.values().iter().map(|value| value.to_text().into_owned()).collect();
-        Some(Self { entries })
+    fn in_property(node: &Node) -> Result<Option<Self>> {
+        let Some(property) = node.property(ALLOWED) else { return Ok(None) };
+        let mut entries = Vec::new();
+        for value in property.values() {
+            let entry = value.to_text().into_owned();
+            if !is_of_templates(node.snapshot(), &entry)? {
+                entries.push(entry);
+            }
+        }
+        // An empty list allows nothing; one of templates does not speak of components.
+        let is_said = !entries.is_empty() || property.values().is_empty();
+        Ok(is_said.then(|| Self { entries, source: node.path().clone() }))
     }
 
     /// Tells whether a component may lie in the container.
@@ -77,6 +89,12 @@ impl Policy {
         Ok(group.is_some_and(|group| groups.contains(&group.as_str())))
     }
 
+    /// Returns the node whose `allowedChildren` it is.
+    #[must_use]
+    pub fn source(&self) -> &NodePath {
+        &self.source
+    }
+
     /// Returns the entries, as they are written.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(String::as_str)
@@ -99,6 +117,21 @@ fn component(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
         }
     }
     Ok(None)
+}
+
+/// Tells whether an entry names templates of pages: one that is there, or a pattern of paths below a folder of templates.
+fn is_of_templates(snapshot: &Snapshot, entry: &str) -> Result<bool> {
+    let is_folder = |name: &str| {
+        name.strip_prefix("templates")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['(', '[']))
+    };
+    if !entry.starts_with('/') {
+        return Ok(false);
+    }
+    if entry.split('/').any(is_folder) {
+        return Ok(true);
+    }
+    Ok(node_at(snapshot, entry)?.is_some_and(|node| node.primary_type() == "cq:Template"))
 }
 
 fn node_at(snapshot: &Snapshot, path: &str) -> Result<Option<Node>> {
@@ -157,5 +190,49 @@ mod tests {
         assert_eq!(check(inner, "t/picture"), Some(true), "by its group");
         assert_eq!(check(inner, "t/other"), Some(false));
         assert_eq!(check("/page/jcr:content/root/free", "t/text"), None);
+    }
+
+    #[test]
+    fn entries_that_name_templates_say_nothing_about_components() {
+        let repository = Repository::memory().unwrap();
+        let mut session = repository.session("test").unwrap();
+        let plain = || Subtree::new("", "nt:unstructured");
+        let mut put = |path: &str, tree: Subtree| {
+            session.put(&NodePath::new(path).unwrap(), tree).unwrap();
+        };
+        put("/apps", plain());
+        put("/apps/t", plain());
+        put("/apps/t/box", plain().with(ALLOWED, texts(&["t/text"])));
+        put("/apps/t/other", Subtree::new("", "cq:Template"));
+        let patterns =
+            ["/apps/t/other", "/apps/t/templates/.*", "/conf/t/settings/wcm/templates(/.*)?"];
+        put("/apps/t/home", plain().with(ALLOWED, texts(&patterns)));
+        let mixed = [&patterns[..], &["/apps/t/picture"]].concat();
+        put("/apps/t/mixed", plain().with(ALLOWED, texts(&mixed)));
+        put("/apps/t/closed", plain().with(ALLOWED, texts(&[])));
+        for template in ["home", "mixed", "closed"] {
+            put(&format!("/{template}"), plain());
+            let path = format!("/apps/t/{template}");
+            put(&format!("/{template}/jcr:content"), plain().with("cq:template", path.as_str()));
+            let root = plain().with("sling:resourceType", "t/box");
+            put(&format!("/{template}/jcr:content/root"), root);
+        }
+        session.commit("begin", SystemTime::UNIX_EPOCH).unwrap();
+        let snapshot = repository.snapshot().unwrap();
+        let check = |template: &str, kind: &str| {
+            let path = NodePath::new(&format!("/{template}/jcr:content/root")).unwrap();
+            let policy = Policy::of(&snapshot.node(&path).unwrap().unwrap()).unwrap().unwrap();
+            (policy.source().to_string(), policy.allows(&snapshot, kind).unwrap())
+        };
+        let of = |source: &str, allowed| (source.to_owned(), allowed);
+        assert_eq!(check("home", "t/text"), of("/apps/t/box", true), "the component decides");
+        assert_eq!(check("home", "t/picture"), of("/apps/t/box", false));
+        assert_eq!(check("mixed", "t/text"), of("/apps/t/mixed", false));
+        assert_eq!(check("mixed", "t/picture"), of("/apps/t/mixed", true));
+        assert_eq!(
+            check("closed", "t/text"),
+            of("/apps/t/closed", false),
+            "an empty list allows nothing"
+        );
     }
 }

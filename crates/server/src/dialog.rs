@@ -54,6 +54,11 @@ pub(crate) fn is_container(snapshot: &Snapshot, resource_type: &str) -> Result<b
     Ok(false)
 }
 
+/// Tells whether a node without a component is a place for components, empty as it may be.
+pub(crate) fn is_group(node: &Node) -> bool {
+    matches!(node.name(), "root" | "par" | "parsys" | "main" | "content")
+}
+
 /// Finds the dialog of a component along its super types.
 fn dialog_node(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
     let mut next = Some(resource_type.to_owned());

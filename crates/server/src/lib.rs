@@ -27,6 +27,7 @@ mod metrics;
 mod observe;
 mod package;
 mod page;
+mod placed;
 mod pool;
 mod post;
 mod process;

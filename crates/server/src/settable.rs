@@ -1,8 +1,9 @@
 //! What people may not set: properties that the repository alone sets, such as `jcr:uuid`, `jcr:created` and those of
 //! users and policies.
 //!
-//! In: the properties that a request named, the state before it, and its pending state. Out: a refusal of the first
-//! that its node's types protect and that changes; what is sent back as it was read passes.
+//! In: the properties that a request named, the nodes that it moved or copied, the state before it, and its pending state.
+//! Out: a refusal of the first that its node's types protect and that changes; what is sent back as it was read passes.
+//! Components are judged by where they lie in the end (`placed`).
 //!
 //! Not here: who may change a node (`content`), and importers, which carry such properties on purpose.
 
@@ -11,14 +12,31 @@ use tympan_content::{
 };
 
 use crate::failure::{Failure, Result};
+use crate::placed::Placed;
 
-/// The properties that a request named.
+/// The property that makes a node a component.
+const RESOURCE_TYPE: &str = "sling:resourceType";
+
+/// The properties that a request named, and the components that it put somewhere.
 #[derive(Debug, Default)]
-pub(crate) struct SetProperties(Vec<Named>);
+pub(crate) struct SetProperties {
+    named: Vec<Named>,
+    placed: Placed,
+}
 
-#[derive(Debug)]
+/// How a node came to another place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Move,
+    Copy,
+}
+
+#[derive(Debug, Clone)]
 struct Named {
+    /// Where the node is now.
     path: NodePath,
+    /// Where it was when the property was named.
+    origin: NodePath,
     name: String,
     /// What it is to be; nothing if it is to go.
     value: Option<Property>,
@@ -35,7 +53,25 @@ impl SetProperties {
         value: Option<Property>,
         operation: usize,
     ) {
-        self.0.push(Named { path: path.clone(), name: name.to_owned(), value, operation });
+        if name == RESOURCE_TYPE && value.is_some() {
+            self.placed.add(path, operation);
+        }
+        let (path, origin) = (path.clone(), path.clone());
+        self.named.push(Named { path, origin, name: name.to_owned(), value, operation });
+    }
+
+    /// Notes that a node was moved or copied: what was named below it is judged where it lies now, too.
+    pub(crate) fn relocated(&mut self, from: &NodePath, to: &NodePath, way: Way, operation: usize) {
+        self.placed.relocated(from, to, way, operation);
+        let inside = |named: &Named| {
+            let path = named.path.rebased(from, to)?;
+            Some(Named { path, ..named.clone() })
+        };
+        let there: Vec<Named> = self.named.iter().filter_map(inside).collect();
+        if way == Way::Move {
+            self.named.retain(|named| !named.path.is_within(from));
+        }
+        self.named.extend(there);
     }
 
     /// Notes all properties of a tree.
@@ -50,23 +86,39 @@ impl SetProperties {
         }
     }
 
-    /// Refuses a change of a protected property.
+    /// Refuses a change of a protected property, and a component where none of its kind may lie.
     ///
     /// # Errors
     /// With the operation that named it; errors of the store.
     pub(crate) fn check(&self, begun: &Snapshot, session: &mut Session) -> Result<(), Refused> {
-        if self.0.is_empty() {
+        if self.named.is_empty() && self.placed.is_empty() {
             return Ok(());
         }
-        let states = States::of(begun, session).map_err(|error| Refused::new(0, error))?;
-        for named in &self.0 {
+        let states = States::of(begun, session).map_err(|error| Refused::new(0, error.into()))?;
+        for named in &self.named {
             let checked = match &*named.name {
-                PRIMARY_TYPE | MIXIN_TYPES => states.check_types(&named.path),
+                PRIMARY_TYPE | MIXIN_TYPES => states.check_types(named),
                 _ => states.check(named),
             };
-            checked.map_err(|error| Refused::new(named.operation, error))?;
+            checked.map_err(|error| Refused::new(named.operation, error.into()))?;
         }
-        Ok(())
+        self.placed.check(&states.whole, &states.pending)
+    }
+
+    /// Refuses a component where none of its kind may lie.
+    ///
+    /// # Errors
+    /// With the operation that put it there; errors of the store.
+    pub(crate) fn check_places(
+        &self,
+        begun: &Snapshot,
+        session: &mut Session,
+    ) -> Result<(), Refused> {
+        if self.placed.is_empty() {
+            return Ok(());
+        }
+        let states = States::of(begun, session).map_err(|error| Refused::new(0, error.into()))?;
+        self.placed.check(&states.whole, &states.pending)
     }
 
     /// Takes back changes of protected properties.
@@ -76,7 +128,7 @@ impl SetProperties {
     pub(crate) fn take_back(&self, begun: &Snapshot, session: &mut Session) -> Result<()> {
         let states = States::of(begun, session)?;
         let mut refused = Vec::new();
-        for named in &self.0 {
+        for named in &self.named {
             match states.check(named) {
                 Ok(()) => {}
                 Err(Error::Constraint(_)) => {
@@ -96,7 +148,7 @@ impl SetProperties {
     }
 }
 
-/// A refusal, with the operation that named the property.
+/// A refusal, with the operation that it is for.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) operation: usize,
@@ -104,8 +156,8 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    fn new(operation: usize, error: Error) -> Self {
-        Self { operation, failure: Box::new(error.into()) }
+    pub(crate) fn new(operation: usize, failure: Failure) -> Self {
+        Self { operation, failure: Box::new(failure) }
     }
 }
 
@@ -130,21 +182,23 @@ impl States {
     }
 
     fn check(&self, named: &Named) -> Result<(), Error> {
-        let Named { path, name, value, .. } = named;
-        let before = property(&self.whole, path, name)?;
+        let Named { path, origin, name, value, .. } = named;
+        let before = property(&self.whole, origin, name)?;
         if before == *value {
             return Ok(());
         }
         for property in [&before, value].into_iter().flatten() {
-            self.whole.check_settable(path, name, property)?;
+            self.whole.check_settable(origin, name, property)?;
             self.pending.check_settable(path, name, property)?;
         }
         Ok(())
     }
 
     /// Refuses types that make users or policies of what was plain content.
-    fn check_types(&self, path: &NodePath) -> Result<(), Error> {
-        let (Some(before), Some(after)) = (self.begun.node(path)?, self.pending.node(path)?) else {
+    fn check_types(&self, named: &Named) -> Result<(), Error> {
+        let Named { path, origin, .. } = named;
+        let (Some(before), Some(after)) = (self.begun.node(origin)?, self.pending.node(path)?)
+        else {
             return Ok(());
         };
         let is_same = |name| before.property(name) == after.property(name);
@@ -153,7 +207,7 @@ impl States {
         }
         let own = after.properties().into_iter().filter(|(name, _)| name.starts_with("rep:"));
         for (name, property) in own {
-            if self.whole.check_settable(path, &name, &property).is_ok() {
+            if self.whole.check_settable(origin, &name, &property).is_ok() {
                 self.pending.check_settable(path, &name, &property)?;
             }
         }

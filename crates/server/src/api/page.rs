@@ -16,7 +16,7 @@ use crate::api::endpoint::{
 };
 use crate::api::queue::MAX_JOBS;
 use crate::api::{node, tag};
-use crate::dialog::{component, describe, is_container, title_of};
+use crate::dialog::{component, describe, is_container, is_group, title_of};
 use crate::failure::{Failure, Result};
 
 /// The most entries one listing returns.
@@ -312,11 +312,6 @@ fn allowed_in(container: &Node) -> Result<Option<Vec<String>>> {
         }
     }
     Ok(Some(allowed))
-}
-
-/// Tells whether a node without a component is a place for components, empty as it may be.
-fn is_group(node: &Node) -> bool {
-    matches!(node.name(), "root" | "par" | "parsys" | "main" | "content")
 }
 
 /// Returns the first words of a text, without markup.

@@ -22,7 +22,7 @@ use crate::api::node::{NodePatch, SentNode, given};
 use crate::api::tag::{self, Condition};
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
-use crate::settable::SetProperties;
+use crate::settable::{SetProperties, Way};
 use crate::touch::touch_pages;
 use crate::wishes::{taken_away, with_wishes};
 
@@ -492,12 +492,16 @@ impl Changing<'_> {
             }
             Operation::Move { from, to, replace } => {
                 let to = make_way(session, from, to, *replace)?;
-                session.move_node(&NodePath::new(from)?, &to)?;
+                let from = NodePath::new(from)?;
+                session.move_node(&from, &to)?;
+                self.set.relocated(&from, &to, Way::Move, self.number);
                 Ok(Done { path: to, status: StatusCode::CREATED })
             }
             Operation::Copy { from, to, replace } => {
                 let to = make_way(session, from, to, *replace)?;
-                session.copy_node(&NodePath::new(from)?, &to)?;
+                let from = NodePath::new(from)?;
+                session.copy_node(&from, &to)?;
+                self.set.relocated(&from, &to, Way::Copy, self.number);
                 Ok(Done { path: to, status: StatusCode::CREATED })
             }
             Operation::Order { path, place, sibling } => {

@@ -17,7 +17,7 @@ use crate::form::Upload;
 use crate::post::fields::{Chunk, Fields, Spec};
 use crate::post::import::{self, Form, Merging};
 use crate::post::{Done, duplicate};
-use crate::settable::{SetProperties, is_protected};
+use crate::settable::{SetProperties, Way, is_protected};
 use crate::touch::touch_pages;
 
 /// Carries out everything but activation, if the condition on the node that is asked for holds.
@@ -312,6 +312,7 @@ impl Work<'_> {
         let mut created = Vec::new();
         import::put(&mut self.session, &path, tree, merging, &mut created)?;
         named.take_back(&self.begun, &mut self.session)?;
+        named.check_places(&self.begun, &mut self.session)?;
         self.done.changes.extend(created.into_iter().map(|path| ("created", vec![path])));
         if is_set(":checkin") { self.check_in_created() } else { Ok(()) }
     }
@@ -545,11 +546,12 @@ impl Work<'_> {
             if self.session.node(to)?.is_some() {
                 self.session.remove(to)?;
             }
-            if is_move {
-                self.session.move_node(from, to)?
-            } else {
-                self.session.copy_node(from, to)?
+            let way = if is_move { Way::Move } else { Way::Copy };
+            match way {
+                Way::Move => self.session.move_node(from, to)?,
+                Way::Copy => self.session.copy_node(from, to)?,
             }
+            self.set.relocated(from, to, way, 0);
         } else {
             let missing = || Failure::not_found(from.as_str());
             let parent = from.parent().ok_or_else(missing)?;
@@ -594,13 +596,14 @@ impl Work<'_> {
             }
             self.session.remove(&to)?;
         }
-        if operation == "move" {
-            self.session.move_node(&from, &to)?
-        } else {
-            self.session.copy_node(&from, &to)?
+        let way = if operation == "move" { Way::Move } else { Way::Copy };
+        match way {
+            Way::Move => self.session.move_node(&from, &to)?,
+            Way::Copy => self.session.copy_node(&from, &to)?,
         }
+        self.set.relocated(&from, &to, way, 0);
         to.as_str().clone_into(&mut self.done.path);
-        let word = if operation == "move" { "moved" } else { "copied" };
+        let word = if way == Way::Move { "moved" } else { "copied" };
         self.done.changes.push((word, vec![from.to_string(), to.to_string()]));
         if let Some(order) = commands_order(fields) {
             self.order(&to, order)?;
