@@ -39,6 +39,7 @@ mod launches;
 mod ledger_kills;
 mod lost_flush;
 mod maintenance;
+mod members;
 mod mounts;
 mod offload;
 mod openapi;

@@ -56,7 +56,7 @@ mod value;
 mod value_key;
 mod version;
 
-pub use access::{Cause, Deciding, Privileges, Reason, Viewer};
+pub use access::{Cause, Deciding, Privileges, Reason, Sight, Viewer};
 pub use borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
 pub use branch::{Branch, Revising};
 pub use changes::{

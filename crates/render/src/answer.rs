@@ -500,6 +500,7 @@ impl Answer<'_> {
             root: self.reader.root(),
             now: SystemTime::now(),
             user: asked.user.to_owned(),
+            sight: self.reader.sight(),
             flex: self.request.flex,
             visitor: Visitor {
                 site,

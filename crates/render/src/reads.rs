@@ -110,8 +110,10 @@ impl Facts {
     pub const INDEX: Self = Self(1 << 10);
     /// What lies below `/home`: users see what is their own there.
     pub const ACCOUNTS: Self = Self(1 << 11);
+    /// What who asks may see and somebody without a login may not, or the other way round.
+    pub const SIGHT: Self = Self(1 << 12);
 
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 13] = [
         "page",
         "url",
         "parameters",
@@ -124,6 +126,7 @@ impl Facts {
         "fault",
         "index",
         "accounts",
+        "sight",
     ];
 
     /// Returns the facts of both.
@@ -446,7 +449,7 @@ impl Reader {
 
     /// Returns what was read and used since the latest beginning.
     pub(crate) fn read_since(&self) -> (Dependencies, Facts) {
-        let facts = Facts(self.facts.load(Ordering::Relaxed));
+        let facts = self.facts();
         let read = self.notes.as_ref().map(|notes| notes.lock().of_component());
         (read.unwrap_or_default(), facts)
     }
@@ -491,9 +494,24 @@ impl Reader {
             noted,
             listings,
             kept,
-            facts: Facts(self.facts.load(Ordering::Relaxed)),
+            facts: self.facts(),
             max_age: *self.max_age.lock(),
         }
+    }
+
+    /// Returns what was used of the request. What was decided about reading counts from its first difference on, whichever
+    /// component met it.
+    fn facts(&self) -> Facts {
+        let noted = Facts(self.facts.load(Ordering::Relaxed));
+        match self.snapshot.saw_alike() {
+            Some(false) => noted.and(Facts::SIGHT),
+            Some(true) | None => noted,
+        }
+    }
+
+    /// Returns what the request's viewer may see, apart from who it is; empty if it may see everything.
+    pub(crate) fn sight(&self) -> String {
+        self.snapshot.sight().map(|sight| sight.to_string()).unwrap_or_default()
     }
 
     /// Finds a node, noting nothing.

@@ -4,7 +4,8 @@
 //! in memory; nothing otherwise, and the request is drawn as any other.
 //!
 //! Invariants
-//! * Kept is only what used nothing of its request but the URL, and only what anybody may get.
+//! * Kept is only what used nothing of its request but the URL, and only what anybody may get. Members get it if they see
+//!   all content as somebody without a login does.
 //! * An answer is given again only for the root that it was drawn from, and only after the ledger took it as if it had
 //!   been drawn anew: each change that concerns it is told to the caches that have it.
 //! * Nothing here waits for a disk or a database.
@@ -21,6 +22,7 @@ use tympan_content::ChunkId;
 use tympan_render::ledger::{Look, Recorded};
 use tympan_render::{Blob, Body, Dependencies, Facts, Outcome, RenderResponse};
 
+use crate::login::Identity;
 use crate::page::{CAPABILITY, send_known};
 use crate::{Instance, Role};
 
@@ -52,12 +54,19 @@ impl Instance {
     }
 
     /// Answers at once what was answered before; nothing if it has to be drawn.
-    pub(crate) fn answer_at_once(&self, parts: &Parts) -> Option<Response> {
+    pub(crate) fn answer_at_once(
+        &self,
+        parts: &Parts,
+        identity: Option<&Identity>,
+    ) -> Option<Response> {
         let path = path_of(self, parts)?;
         let known = self.hot.get()?.0.get(path)?;
         let ledger = self.ledger.as_ref()?;
         let ticket = ledger.ticket();
         if self.repository.head().ok()? != known.root {
+            return None;
+        }
+        if identity.is_some_and(|identity| !self.sees_as_nobody(identity)) {
             return None;
         }
         let is_head = parts.method == Method::HEAD;
@@ -72,6 +81,20 @@ impl Instance {
         });
         crate::metrics::count(&self.metrics.answered_at_once);
         Some(response)
+    }
+}
+
+impl Instance {
+    /// Tells whether a member sees all content as somebody without a login does. Whoever drew the present state has read its
+    /// policies.
+    fn sees_as_nobody(&self, identity: &Identity) -> bool {
+        let sight_of = |identity| {
+            let snapshot =
+                self.repository.snapshot().ok()?.seen_by(&self.viewer_of(identity).ok()?);
+            snapshot.sight().filter(|_| snapshot.failure().is_none())
+        };
+        let own = sight_of(Some(identity));
+        own.is_some() && own == sight_of(None)
     }
 }
 

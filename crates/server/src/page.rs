@@ -88,9 +88,10 @@ async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
     if instance.role == Role::Author && identity.is_none() {
         return Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first"));
     }
-    if identity.is_none()
-        && let Some(response) = instance.answer_at_once(parts)
-    {
+    if let Some(mut response) = instance.answer_at_once(parts, identity.as_ref()) {
+        if let Some(identity) = identity {
+            response.extensions_mut().insert(identity);
+        }
         return Ok(response);
     }
     let asked = Asked {
@@ -129,38 +130,37 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     if let Some(fragments) = instance.renderer.fragments().filter(|_| wishes.clears) {
         fragments.clear();
     }
-    // What everybody gets tells nobody's times, whoever asks for it.
     let answer = |of: &Asked, drawn| {
         let mut response = to_http(instance, drawn, (of, wishes))?;
         add_keys(instance, &asked.path, &mut response);
         Ok(response)
     };
-    let own = match asked.user.is_some() && instance.role == Role::Publish {
-        true => Some(draw(instance, &repository, (asked, wishes), Recording::Paths)?.answer),
-        false => None,
-    };
+    let (mut drawn, mut is_kept) = draw_noted(instance, &repository, (asked, wishes))?;
     // What uses the visitor says so itself, and nobody keeps it.
-    if own.as_ref().is_some_and(|own| own.reads.facts.has(Facts::USER)) {
-        return own.map_or_else(|| Err(Failure::not_found(&asked.path)), |own| answer(asked, own));
+    if asked.is_member(instance) && drawn.answer.reads.facts.has(Facts::USER) {
+        return answer(asked, drawn.answer);
     }
-    let nobody = own.as_ref().map(|_| asked.as_nobody(instance)).transpose()?;
+    // What everybody gets tells nobody's times, whoever asks for it.
+    let nobody = asked.is_member(instance).then(|| asked.as_nobody(instance)).transpose()?;
     let everyones = nobody.as_ref().unwrap_or(asked);
-    let (drawn, is_kept) = draw_noted(instance, &repository, (everyones, wishes))?;
-    match own {
-        // What this visitor alone may see must not come to others.
-        Some(own) if !is_same(&own, &drawn.answer) => Ok(unshared(answer(asked, own)?)),
-        None if is_kept => {
-            let Drawn { answer: drawn, look, root } = drawn;
-            let remembered = Remembered::of(instance, &drawn, root, look.as_ref());
-            let response = answer(everyones, drawn)?;
-            if let Some(remembered) = remembered.filter(|_| everyones.is_plain()) {
-                remembered.keep(instance, &everyones.path, &response);
-            }
-            Ok(response)
+    if !drawn.is_everyones {
+        let own = drawn.answer;
+        (drawn, is_kept) = draw_noted(instance, &repository, (everyones, wishes))?;
+        if !is_same(&own, &drawn.answer) {
+            // What this visitor alone may see must not come to others.
+            return Ok(unshared(answer(asked, own)?));
         }
-        _ if is_kept => answer(everyones, drawn.answer),
-        _ => Ok(unkept(answer(everyones, drawn.answer)?)),
     }
+    if !is_kept {
+        return Ok(unkept(answer(everyones, drawn.answer)?));
+    }
+    let Drawn { answer: drawn, look, root, .. } = drawn;
+    let remembered = Remembered::of(instance, &drawn, root, look.as_ref());
+    let response = answer(everyones, drawn)?;
+    if let Some(remembered) = remembered.filter(|_| everyones.is_plain()) {
+        remembered.keep(instance, &everyones.path, &response);
+    }
+    Ok(response)
 }
 
 /// A drawing, how it looks if the same can be drawn again, and of which state it is.
@@ -168,20 +168,27 @@ struct Drawn {
     answer: RenderResponse,
     look: Option<Look>,
     root: ChunkId,
+    /// Whether it is what everybody gets: nothing that was read is decided otherwise for somebody without a login.
+    is_everyones: bool,
 }
 
-/// Draws what everybody may get, and notes in the ledger what it was drawn from; tells whether that was possible.
+/// Draws, and notes in the ledger what it was drawn from if it is what everybody gets; tells whether that was possible.
 fn draw_noted(
     instance: &Instance,
     repository: &Repository,
     (asked, wishes): (&Asked, Wishes),
 ) -> Result<(Drawn, bool)> {
     let Some(ledger) = &instance.ledger else {
-        return Ok((draw(instance, repository, (asked, wishes), Recording::Count)?, true));
+        // What is read is noted for members, too: it says whether others may get the same.
+        let recording = if asked.is_member(instance) { Recording::Paths } else { Recording::Count };
+        return Ok((draw(instance, repository, (asked, wishes), recording)?, true));
     };
     for _ in 0..MAX_DRAWINGS {
         let ticket = ledger.ticket();
         let drawn = draw(instance, repository, (asked, wishes), Recording::Paths)?;
+        if !drawn.is_everyones {
+            return Ok((drawn, true));
+        }
         match ledger.record_answer(ticket, &asked.path, &drawn.answer, drawn.look.clone()) {
             Recorded::Kept => return Ok((drawn, true)),
             Recorded::Outdated => {}
@@ -225,7 +232,11 @@ fn draw(
     (asked, wishes): (&Asked, Wishes),
     recording: Recording,
 ) -> Result<Drawn> {
-    let snapshot = repository.snapshot()?.seen_by(&asked.viewer);
+    let snapshot = repository.snapshot()?;
+    let snapshot = match asked.is_member(instance) {
+        true => snapshot.seen_beside(&asked.viewer, &instance.viewer_of(None)?),
+        false => snapshot.seen_by(&asked.viewer),
+    };
     let ip = asked.peer.map(|peer| peer.addr.ip().to_string()).unwrap_or_default();
     let request = RenderRequest {
         method: asked.method,
@@ -257,7 +268,11 @@ fn draw(
         Recording::Paths => Look::of(&drawn, &request),
         Recording::Count => None,
     };
-    Ok(Drawn { answer: drawn, look, root: snapshot.root_id() })
+    // A member gets what everybody gets if all that was looked at, for this answer or for what was kept of it, is there
+    // or not there for everybody.
+    let is_alike = snapshot.saw_alike() == Some(true) && !drawn.reads.facts.has(Facts::SIGHT);
+    let is_everyones = !asked.is_member(instance) || is_alike;
+    Ok(Drawn { answer: drawn, look, root: snapshot.root_id(), is_everyones })
 }
 
 impl Instance {

@@ -7,9 +7,16 @@
 //! * What is seen may be read by the policies of the state that is read *and* by those of the newest state of `main`. So
 //!   the past shows nothing that was closed since, and a policy that moves away at this moment still closes where it was.
 //! * `rep:password` and `rep:pwd` are never seen.
+//! * Viewers with equal sights are decided about alike, whatever is asked.
+//! * Who is read beside another viewer notes each decision that the other one would have met with another answer, before
+//!   the decision is used.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tympan_store::ChunkId;
 
 use crate::access::lens::{Children, Lens};
 use crate::access::policy::is_policy_name;
@@ -30,8 +37,32 @@ const FORMER_PASSWORDS: &str = "rep:pwd";
 /// What one viewer sees of one state.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
-    /// By the policies of the state, and of the newest of `main` if these differ; none lets nothing be seen.
-    lenses: [Option<Arc<Lens>>; 2],
+    own: Lenses,
+    /// Another viewer, for whom everything is decided, too.
+    beside: Option<Beside>,
+}
+
+/// By the policies of the state, and of the newest of `main` if these differ; none lets nothing be seen.
+#[derive(Debug, Clone)]
+struct Lenses([Option<Arc<Lens>>; 2]);
+
+/// Another viewer of the same state.
+#[derive(Debug, Clone)]
+struct Beside {
+    /// Its lenses; nothing where all decisions are the same anyway.
+    lenses: Option<Lenses>,
+    /// Whether one decision was another one.
+    differs: Arc<AtomicBool>,
+}
+
+/// What a viewer may do, apart from who it is: viewers with equal ones are decided about alike in all that is asked of a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Sight([Option<ChunkId>; 2]);
+
+impl fmt::Display for Sight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().flatten().try_for_each(|lens| write!(f, "{lens}"))
+    }
 }
 
 /// By which policies and accounts a door was opened; equal ones decide alike.
@@ -42,7 +73,7 @@ pub(crate) struct Rulings {
 }
 
 /// What of a document is hidden.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Mask {
     /// Nodes, by where they are in the body.
     nodes: HashSet<u32>,
@@ -65,47 +96,118 @@ impl Gate {
         let main = if is_ahead { own.clone() } else { cache.of_main(&view.shared)? };
         let other = (own.id != main.id).then(|| main.lens(&viewer.0, &main));
         let rulings = Rulings { own: own.id, main: main.id };
-        Ok((Self { lenses: [Some(own.lens(&viewer.0, &main)), other] }, rulings))
+        let own = Lenses([Some(own.lens(&viewer.0, &main)), other]);
+        Ok((Self { own, beside: None }, rulings))
     }
 
     /// Makes a door that lets nothing through.
     pub(crate) fn shut() -> Self {
-        Self { lenses: [None, None] }
+        Self { own: Lenses([None, None]), beside: None }
     }
 
-    fn all(&self, sees: impl Fn(&Lens) -> bool) -> bool {
-        self.lenses[0].is_some() && self.lenses.iter().flatten().all(|lens| sees(lens))
+    /// Returns the same door, which notes what it would have decided otherwise for the viewer of another one.
+    pub(crate) fn beside(&self, other: &Self) -> Self {
+        let is_shut = self.own.0[0].is_none() || other.own.0[0].is_none();
+        let lenses = (self.sight() != other.sight()).then(|| other.own.clone());
+        let beside = Beside { lenses, differs: Arc::new(AtomicBool::new(is_shut)) };
+        Self { own: self.own.clone(), beside: Some(beside) }
+    }
+
+    /// Tells whether all that was decided would be the same for the viewer beside; nothing if there is none.
+    pub(crate) fn decided_alike(&self) -> Option<bool> {
+        self.beside.as_ref().map(|beside| !beside.differs.load(Ordering::Relaxed))
+    }
+
+    /// Returns what the viewer may do, apart from who it is.
+    pub(crate) fn sight(&self) -> Sight {
+        Sight([0, 1].map(|at: usize| self.own.0.get(at)?.as_ref().map(|lens| lens.digest())))
+    }
+
+    /// Decides, and notes whether the viewer beside is decided about alike.
+    fn decide<T: PartialEq>(&self, of: impl Fn(&Lenses) -> T) -> T {
+        let own = of(&self.own);
+        if let Some(Beside { lenses: Some(lenses), differs }) = &self.beside
+            && !differs.load(Ordering::Relaxed)
+            && of(lenses) != own
+        {
+            differs.store(true, Ordering::Relaxed);
+        }
+        own
     }
 
     /// Tells whether no policy binds the viewer.
     pub(crate) fn is_unbound(&self) -> bool {
-        self.all(|lens| matches!(lens, Lens::All))
+        self.decide(|lenses| lenses.all(|lens| matches!(lens, Lens::All)))
     }
 
     /// Tells whether a node is seen.
     pub(crate) fn sees(&self, path: &NodePath, primary_type: &str) -> bool {
-        self.all(|lens| lens.sees(path.as_str(), primary_type)) && !is_secret_node(path.as_str())
+        self.decide(|lenses| lenses.sees(path, primary_type))
     }
 
     /// Returns which of the wanted privileges are granted for an item.
     pub(crate) fn granted(&self, item: &Item<'_>, wanted: Privileges) -> Privileges {
-        if self.lenses[0].is_none() {
-            return Privileges::NONE;
-        }
-        self.lenses.iter().flatten().fold(wanted, |left, lens| lens.granted(item, left))
+        self.decide(|lenses| lenses.granted(wanted, |lens, left| lens.granted(item, left)))
     }
 
     /// Returns which of the wanted privileges are granted for the repository as a whole.
     pub(crate) fn granted_in_repository(&self, wanted: Privileges) -> Privileges {
-        if self.lenses[0].is_none() {
-            return Privileges::NONE;
-        }
-        self.lenses.iter().flatten().fold(wanted, |left, lens| lens.granted_in_repository(left))
+        self.decide(|lenses| lenses.granted(wanted, Lens::granted_in_repository))
     }
 
     /// Returns how the children of a node are seen, policies among them left out.
     pub(crate) fn children(&self, path: &NodePath) -> Children {
-        let mut lenses = self.lenses.iter().flatten();
+        self.decide(|lenses| lenses.children(path))
+    }
+
+    /// Tells whether everything that a record holds besides policies and passwords is seen: the node and, unless its
+    /// children have records of their own, all below. Gives `false` in doubt.
+    pub(crate) fn sees_record(&self, path: &NodePath, inner: Inner) -> bool {
+        self.decide(|lenses| lenses.sees_record(path, inner))
+    }
+
+    /// Returns what of a document is hidden; nothing if all of it is seen.
+    pub(crate) fn mask(&self, path: &NodePath, body: &Body, inner: Inner) -> Option<Arc<Mask>> {
+        let mask = self.decide(|lenses| Hidden(lenses.mask(path, body, inner)));
+        mask.0.map(Arc::new)
+    }
+}
+
+/// What of a document is hidden: nothing, in either way of saying so, is the same.
+struct Hidden(Option<Mask>);
+
+impl PartialEq for Hidden {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(own), Some(other)) => own == other,
+            (Some(mask), None) | (None, Some(mask)) => *mask == Mask::default(),
+            (None, None) => true,
+        }
+    }
+}
+
+impl Lenses {
+    fn all(&self, sees: impl Fn(&Lens) -> bool) -> bool {
+        self.0[0].is_some() && self.0.iter().flatten().all(|lens| sees(lens))
+    }
+
+    fn sees(&self, path: &NodePath, primary_type: &str) -> bool {
+        self.all(|lens| lens.sees(path.as_str(), primary_type)) && !is_secret_node(path.as_str())
+    }
+
+    fn granted(
+        &self,
+        wanted: Privileges,
+        of: impl Fn(&Lens, Privileges) -> Privileges,
+    ) -> Privileges {
+        if self.0[0].is_none() {
+            return Privileges::NONE;
+        }
+        self.0.iter().flatten().fold(wanted, |left, lens| of(lens, left))
+    }
+
+    fn children(&self, path: &NodePath) -> Children {
+        let mut lenses = self.0.iter().flatten();
         let Some(first) = lenses.next() else {
             return Children::Alike { is_visible: false, others: BTreeMap::new() };
         };
@@ -113,9 +215,7 @@ impl Gate {
         lenses.fold(own, |own, lens| both(own, lens.children(path.as_str())))
     }
 
-    /// Tells whether everything that a record holds besides policies and passwords is seen: the node and, unless its
-    /// children have records of their own, all below. Gives `false` in doubt.
-    pub(crate) fn sees_record(&self, path: &NodePath, inner: Inner) -> bool {
+    fn sees_record(&self, path: &NodePath, inner: Inner) -> bool {
         let path = path.as_str();
         self.all(|lens| match inner {
             Inner::All => lens.sees_all(path),
@@ -127,14 +227,13 @@ impl Gate {
         })
     }
 
-    /// Returns what of a document is hidden; nothing if all of it is seen.
-    pub(crate) fn mask(&self, path: &NodePath, body: &Body, inner: Inner) -> Option<Arc<Mask>> {
+    fn mask(&self, path: &NodePath, body: &Body, inner: Inner) -> Option<Mask> {
         if !body.is_guarded() && self.sees_record(path, inner) {
             return None;
         }
         let mut mask = Mask::default();
         self.hide(path, body, body.root(), &mut mask);
-        Some(Arc::new(mask))
+        Some(mask)
     }
 
     /// Notes what is hidden of a node and below it.

@@ -14,7 +14,10 @@
 //! * A scope is plain for reading only if no node in it can be decided differently.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::fmt::Write as _;
+use std::sync::{Arc, LazyLock};
+
+use tympan_store::ChunkId;
 
 use crate::NodePath;
 use crate::access::policies::Policies;
@@ -40,7 +43,12 @@ pub(crate) struct Rules {
     scopes: Vec<Scope>,
     /// What counts for the repository as a whole.
     repository: Scope,
+    /// Names all of the above.
+    digest: ChunkId,
 }
+
+/// The digest of a lens that no rule binds.
+static UNBOUND: LazyLock<ChunkId> = LazyLock::new(|| ChunkId::of(b"unbound"));
 
 /// A node at which a scope begins, or that leads to one.
 #[derive(Debug)]
@@ -90,6 +98,14 @@ impl Lens {
             return Self::All;
         }
         Self::Rules(Box::new(Compiler::new(principals, policies).compile()))
+    }
+
+    /// Returns a name of all that is decided: lenses of equal ones, of the same policies, decide alike.
+    pub(crate) fn digest(&self) -> ChunkId {
+        match self {
+            Self::All => *UNBOUND,
+            Self::Rules(rules) => rules.digest,
+        }
     }
 
     /// Returns which of the wanted privileges are granted for an item.
@@ -228,7 +244,47 @@ fn plain(rules: &[Rule]) -> Option<Privileges> {
     Some(granted)
 }
 
+impl Scope {
+    /// Writes all that decides in the scope.
+    fn write(&self, text: &mut String) {
+        let Self { rules, plain, is_closed } = self;
+        // What a string takes in cannot fail.
+        writeln!(text, "{is_closed} {plain:?}").ok();
+        for Rule { entry, policy, number, is_always } in rules {
+            writeln!(text, "{:?} {number} {is_always} {entry:?}", policy.as_str()).ok();
+        }
+    }
+}
+
 impl Rules {
+    /// Returns a digest of all that decides: which nodes are in which scopes, and the rules of each in their order.
+    fn name(&self) -> ChunkId {
+        let name_of = |scope: &Scope| {
+            let mut text = String::new();
+            scope.write(&mut text);
+            ChunkId::of(text.as_bytes())
+        };
+        let scopes: Vec<ChunkId> = self.scopes.iter().map(name_of).collect();
+        let repository = name_of(&self.repository);
+        let mut text = repository.to_string();
+        // From the top, children in the order of their names; marks are numbered in the order in which they were made.
+        let mut waiting = vec![0];
+        while let Some(at) = waiting.pop() {
+            let Some(mark) = self.marks.get(at) else { continue };
+            for scope in [mark.own, mark.below] {
+                write!(text, " {}", scopes.get(scope).unwrap_or(&repository)).ok();
+            }
+            let mut children: Vec<_> = mark.children.iter().collect();
+            children.sort_unstable();
+            for (name, child) in &children {
+                write!(text, "/{}:{name}", name.len()).ok();
+                waiting.push(**child);
+            }
+            text.push('\n');
+        }
+        ChunkId::of(text.as_bytes())
+    }
+
     /// Finds the deepest mark at or above a path, and whether it is at the path.
     fn locate(&self, path: &str) -> (usize, bool) {
         let mut at = 0;
@@ -328,7 +384,9 @@ impl<'a> Compiler<'a> {
         }
         points.sort_unstable();
         points.dedup();
-        let rules = Rules { marks: Vec::new(), scopes: Vec::new(), repository: Scope::default() };
+        let (marks, scopes) = (Vec::new(), Vec::new());
+        let digest = ChunkId::of(&[]);
+        let rules = Rules { marks, scopes, repository: Scope::default(), digest };
         Self { principals, policies: by_node, cugs, points, repository, rules }
     }
 
@@ -341,6 +399,7 @@ impl<'a> Compiler<'a> {
         for point in std::mem::take(&mut self.points) {
             self.add(&point);
         }
+        self.rules.digest = self.rules.name();
         self.rules
     }
 

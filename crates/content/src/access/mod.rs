@@ -24,6 +24,7 @@ mod viewer;
 
 pub(crate) use check::{Changed, check};
 pub use explain::{Cause, Deciding, Reason};
+pub use gate::Sight;
 pub(crate) use gate::{Gate, Inner, Mask, Rulings, is_guarded_name};
 pub(crate) use lens::Children;
 pub(crate) use policies::AccessCache;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::access::gate::Gate;
+use crate::access::gate::{Gate, Sight};
 use crate::access::principals::{ANONYMOUS, Principals};
 use crate::access::privilege::Privileges;
 use crate::access::restriction::Item;
@@ -163,6 +163,30 @@ impl Snapshot {
             Gate::shut()
         });
         Self(self.0.clone(), Some(Arc::new(gate)))
+    }
+
+    /// Returns the same state as the viewer may see it, and has each decision compared with what it would be for another
+    /// viewer; [`Snapshot::saw_alike`] tells the outcome.
+    #[must_use]
+    pub fn seen_beside(&self, viewer: &Viewer, other: &Viewer) -> Self {
+        match (self.seen_by(viewer).1, self.seen_by(other).1) {
+            (Some(own), Some(other)) => Self(self.0.clone(), Some(Arc::new(own.beside(&other)))),
+            (own, _) => Self(self.0.clone(), own),
+        }
+    }
+
+    /// Tells whether everything that was read so far would have been seen alike by the other viewer of
+    /// [`Snapshot::seen_beside`], what was not there included; nothing if there is none.
+    #[must_use]
+    pub fn saw_alike(&self) -> Option<bool> {
+        self.1.as_ref()?.decided_alike()
+    }
+
+    /// Returns what the viewer may see, apart from who it is; nothing for the program itself. Viewers of the same state with
+    /// equal ones see it alike.
+    #[must_use]
+    pub fn sight(&self) -> Option<Sight> {
+        self.1.as_ref().map(|gate| gate.sight())
     }
 
     /// Tells whether the snapshot's viewer has privileges at a path, whether or not there is a node.

@@ -422,6 +422,79 @@ proptest! {
     }
 }
 
+/// Tells all that a snapshot shows of a node, in as many ways as there are to read it.
+fn shown(seen: &Snapshot, at: &NodePath) -> String {
+    let Some(node) = seen.node(at).unwrap() else { return "nothing".to_owned() };
+    format!(
+        "{:?} {:?} {:?} {:?} {:?} {:?}",
+        node.properties(),
+        names_of(&node.children().unwrap()),
+        names_of(&node.listed_children().unwrap()),
+        node.has_listed_children().unwrap(),
+        node.read().unwrap(),
+        seen.privileges(at).unwrap(),
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    /// What was read beside another viewer without a difference, the other one reads alike; and who has an equal sight does
+    /// so wherever it looks.
+    #[test]
+    fn what_was_seen_alike_is_the_same_for_both(world in world(), places in prop::collection::vec(any::<prop::sample::Index>(), 1..4)) {
+        let mut known = Vec::new();
+        collect("/content", &world.tree, &mut known);
+        let repository = world.build(&known);
+        let all = repository.snapshot().unwrap();
+        let viewers: Vec<_> =
+            USERS.iter().copied().map(Some).chain([None, Some("admin")]).map(|user| repository.viewer(user).unwrap()).collect();
+        for (own, other) in viewers.iter().flat_map(|own| viewers.iter().map(move |other| (own, other))) {
+            let (plain, beside) = (all.seen_by(other), all.seen_beside(own, other));
+            prop_assert_eq!(plain.saw_alike(), None);
+            let mut is_same = true;
+            for place in &places {
+                let at = path(&place.get(&known).path);
+                is_same &= shown(&beside, &at) == shown(&plain, &at);
+                // A difference may be told where none shows, and never the other way round.
+                prop_assert!(is_same || beside.saw_alike() == Some(false), "{:?} {:?} {}", own, other, at);
+            }
+            if own == other || all.seen_by(own).sight() == plain.sight() {
+                prop_assert_eq!(beside.saw_alike(), Some(true));
+                for node in &known {
+                    prop_assert_eq!(shown(&beside, &path(&node.path)), shown(&plain, &path(&node.path)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn members_of_groups_that_no_policy_names_have_the_sight_of_everybody() {
+    let repository = house();
+    let sight = |user: Option<&str>| {
+        let viewer = repository.viewer(user).unwrap();
+        repository.snapshot().unwrap().seen_by(&viewer).sight()
+    };
+    assert_eq!(sight(Some("bob")), sight(None));
+    assert_ne!(sight(Some("ann")), sight(None), "an author");
+    assert_eq!(repository.snapshot().unwrap().sight(), None, "the program itself");
+    let mut session = repository.session("system").unwrap();
+    session.add_group("club").unwrap();
+    session.add_member("club", "bob").unwrap();
+    session.commit("join", at()).unwrap();
+    assert_eq!(sight(Some("bob")), sight(None));
+    put(&repository, "/content/closed/rep:policy", deny("club", &["jcr:read"]));
+    assert_ne!(sight(Some("bob")), sight(None));
+    // What is decided otherwise and never looked at makes no difference.
+    let viewer = |user| repository.viewer(user).unwrap();
+    let beside = repository.snapshot().unwrap().seen_beside(&viewer(Some("bob")), &viewer(None));
+    assert!(beside.node(&path("/content/open")).unwrap().is_some());
+    assert_eq!(beside.saw_alike(), Some(true));
+    assert!(beside.node(&path("/content/closed")).unwrap().is_none());
+    assert_eq!(beside.saw_alike(), Some(false));
+}
+
 /// A repository with its initial policies and two users: `ann` may edit, `bob` may look at what is public.
 fn house() -> Repository {
     let repository = Repository::memory().unwrap();

@@ -50,8 +50,7 @@ impl Look {
     #[must_use]
     pub fn of(drawn: &RenderResponse, request: &RenderRequest<'_>) -> Option<Self> {
         let reads = &drawn.reads;
-        let is_plain = request.visitor.user.is_empty()
-            && request.flex == Flex::None
+        let is_plain = request.flex == Flex::None
             && !request.edit
             // A path parameter may name a version.
             && !request.path.contains(';')

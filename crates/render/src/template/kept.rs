@@ -29,8 +29,10 @@ pub(crate) struct Fragments {
     pub cache: Arc<FragmentCache>,
     pub root: ChunkId,
     pub now: SystemTime,
-    /// What tells users apart; empty for visitors.
+    /// Who asks; empty for visitors.
     pub user: String,
+    /// What who asks may see: those who see alike share what does not use who they are.
+    pub sight: String,
     pub visitor: Visitor,
     pub flex: Flex,
 }
@@ -275,6 +277,7 @@ impl Scope {
             (Facts::PAGE, self.path.as_str()),
             (Facts::HOST, &host),
             (Facts::FAULT, fault),
+            (Facts::USER, &fragments.user),
             (Facts::URL, url),
             (Facts::PARAMETERS, request.raw.get(url.len()..).unwrap_or_default()),
         ] {
@@ -283,7 +286,7 @@ impl Scope {
             }
         }
         text.push('\0');
-        text.push_str(&fragments.user);
+        text.push_str(&fragments.sight);
         Ok(text)
     }
 }

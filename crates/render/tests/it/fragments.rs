@@ -151,12 +151,24 @@ fn what_a_drawing_used_of_its_request_tells_it_apart() {
 }
 
 #[test]
-fn users_do_not_get_what_visitors_get() {
+fn users_who_see_the_same_share_what_does_not_use_who_they_are() {
     let kept = Kept::always();
     kept.twice(HOME);
-    let visitor = Visitor { user: "ann", ..Visitor::default() };
-    let ask = || kept.ask(RenderRequest { visitor, ..RenderRequest::get(HOME) }).fragments;
-    assert_eq!([ask(), ask()], [counts(0, 3, 0), counts(3, 0, 0)]);
+    let ask = |user| {
+        let visitor = Visitor { user, ..Visitor::default() };
+        let drawn = kept.ask(RenderRequest { visitor, ..RenderRequest::get(HOME) });
+        (drawn.fragments, body_text(&drawn))
+    };
+    assert_eq!([ask("ann").0, ask("ben").0], [counts(3, 0, 0); 2]);
+    let script = "<q>{{ properties.text }} for {{ request.user }}.</q>";
+    kept.site.script("/apps/test/text/text.html.j2", script);
+    for user in ["ann", "ben", "", "ann", "ben", ""] {
+        let other = if user == "ann" { "for ben." } else { "for ann." };
+        let (_, text) = ask(user);
+        assert!(text.contains(&format!("for {user}.")) && !text.contains(other), "{user}: {text}");
+    }
+    assert_eq!([ask("ann").0, ask("ben").0, ask("").0], [counts(3, 0, 0); 3]);
+    assert!(ask("cem").0.misses > 0);
 }
 
 #[test]

@@ -7,9 +7,9 @@ use tympan_render::{Flex, Visitor};
 use tympan_web::listen::Peer;
 
 use super::query_value;
-use crate::Instance;
 use crate::failure::Result;
 use crate::login::Identity;
+use crate::{Instance, Role};
 
 /// What a request asks for, detached from its connection.
 #[derive(Clone)]
@@ -63,6 +63,11 @@ impl Asked {
     /// Returns the same request by somebody without a login.
     pub(super) fn as_nobody(&self, instance: &Instance) -> Result<Self> {
         Ok(Self { viewer: instance.viewer_of(None)?, user: None, ..self.clone() })
+    }
+
+    /// Tells whether somebody asks a publisher who has logged in there.
+    pub(super) fn is_member(&self, instance: &Instance) -> bool {
+        self.user.is_some() && instance.role == Role::Publish
     }
 
     /// Tells whether nothing was asked but a path, so that everybody who asks for it gets the same.
