@@ -263,6 +263,136 @@ fn a_full_disk_leaves_what_is_served() {
     assert_eq!(count(&out.join("current/")), whole);
 }
 
+/// Returns all names below a folder, with how much each holds.
+fn listing(folder: &Path) -> BTreeSet<(PathBuf, u64)> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let inner = entries.flat_map(|entry| {
+        let about = entry.path().symlink_metadata().unwrap();
+        match about.is_dir() {
+            true => listing(&entry.path()),
+            false => BTreeSet::from([(entry.path(), about.len())]),
+        }
+    });
+    inner.collect()
+}
+
+#[test]
+fn nobody_leaves_the_sandbox_of_on_demand_export() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("demo");
+    std::fs::create_dir_all(home.join("publish")).unwrap();
+    let settings =
+        "[export]\ndir = \"export\"\ndefault = true\nroots = [\"/content\", \"/etc.clientlibs\"]\n";
+    std::fs::write(home.join("publish/tympan.toml"), settings).unwrap();
+    let demo = Demo::start(&home);
+    let current = home.join("publish/export/current");
+    let started = Instant::now();
+    while !current.exists() {
+        assert!(started.elapsed() < PATIENCE, "nothing is exported");
+        std::thread::yield_now();
+    }
+    let ask_for = |uri: &str| get(demo.publish, &format!("/handle404?exporturi={uri}"));
+    // A page that is there and is not exported.
+    let hidden = "/content/wayfare/en/journal/night-train-to-lisbon";
+    let about = demo.post(&format!("{hidden}/jcr:content"), "./export=false");
+    assert_eq!(about.status, 200, "{}", about.text());
+    assert_eq!(demo.post(hidden, ":operation=activate").status, 200);
+    let started = Instant::now();
+    while ask_for(&format!("{hidden}.html")).status == 200 {
+        assert!(started.elapsed() < PATIENCE, "the page is still exported");
+        std::thread::yield_now();
+    }
+    // Links in the tree that lead elsewhere: to a folder, and to a file.
+    let outside = dir.path().join("outside");
+    std::fs::create_dir_all(&outside).unwrap();
+    std::fs::write(outside.join("letter"), "a private letter").unwrap();
+    let journal = current.join("content/wayfare/en/journal");
+    std::fs::create_dir_all(journal.parent().unwrap()).unwrap();
+    std::fs::remove_dir_all(&journal).ok();
+    std::os::unix::fs::symlink(&outside, &journal).unwrap();
+    let guide = current.join("content/wayfare/en/guides.html");
+    std::fs::remove_file(&guide).ok();
+    std::os::unix::fs::symlink(outside.join("letter"), &guide).unwrap();
+    let before = listing(dir.path().join("demo/publish/export").as_path());
+    let long = format!("/content/{}.html", "x".repeat(3000));
+    let deep = format!("/content{}.html", "/x".repeat(400));
+    for uri in [
+        "/../../../../etc/passwd",
+        "/content/../../../../etc/passwd",
+        "/content/../conf",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/..%2f..%2fetc%2fpasswd",
+        "%2F..%2F..%2Fetc%2Fpasswd",
+        "%2Fcontent%2F%252e%252e%2F%252e%252e%2Fetc%2Fpasswd",
+        "/%252e%252e/%252e%252e/etc/passwd",
+        "/%c0%ae%c0%ae/etc/passwd",
+        "/..\\..\\etc\\passwd",
+        "//etc/passwd",
+        "/content//wayfare/en.html",
+        "/content/wayfare/./en.html",
+        "/content/wayfare/en.html%00.css",
+        "/content/wayfare/en.html%0a",
+        "/.htaccess",
+        "/content/.htpasswd",
+        "http://127.0.0.1/content/wayfare/en.html",
+        "file:///etc/passwd",
+        "/../publish/state.db",
+        "/../tree-000001.manifest",
+        "/../../initial-password",
+        // What visitors may not read, whatever its name.
+        "/home/users.json",
+        "/home/users.infinity.json",
+        "/conf.json",
+        "/apps/wayfare/components/page/page.html.j2",
+        "/apps/wayfare.infinity.json",
+        "/etc/replication.json",
+        "/content/wayfare/en/jcr:content/rep:policy.json",
+        "/bin/querybuilder.json",
+        "/api/v1/nodes",
+        "/health",
+        "/metrics",
+        "/system/timing.json",
+        "/handle404",
+        // What is there and is not made of an address that somebody thought of.
+        "/content/wayfare/en.a.b.html",
+        "/content/wayfare/en.html/x",
+        "/content/wayfare.infinity.json",
+        "",
+        "/",
+        "?",
+        "%",
+        "%2",
+        "/%zz",
+        &long,
+        &deep,
+    ] {
+        let answer = ask_for(uri);
+        let text = answer.text();
+        assert!(matches!(answer.status, 303 | 400 | 404 | 414), "{uri}: {} {text}", answer.status);
+        for secret in ["root:", "argon2", "{{", "private letter"] {
+            assert!(!text.contains(secret), "{uri}: {text}");
+        }
+        if let Some(target) = answer.header("location") {
+            assert!(target.starts_with('/') && !target.starts_with("//"), "{uri}: {target}");
+        }
+    }
+    // Through the link to a folder nothing is written, though the page is there and is exported.
+    let through = "/content/wayfare/en/journal/the-last-ferry.html";
+    let answer = ask_for(through);
+    assert!(matches!(answer.status, 200 | 404), "{}", answer.text());
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1, "a link led out of the tree");
+    assert_eq!(std::fs::read_to_string(outside.join("letter")).unwrap(), "a private letter");
+    assert_eq!(listing(dir.path().join("demo/publish/export").as_path()), before);
+    // Who asks makes no difference: files are made with everybody's rights.
+    let headers = [("Authorization", crate::program::basic("admin", demo.password()))];
+    let path = "/handle404?exporturi=/home/users.json";
+    let asked = crate::program::ask(demo.publish, "GET", path, &headers, b"").unwrap();
+    assert!(matches!(asked.status, 303 | 401 | 404), "{}", asked.text());
+    // And what may be made is still made.
+    assert_eq!(ask_for("/content/wayfare/en.html").status, 200);
+    assert!(current.join("content/wayfare/en.html").is_file());
+}
+
 #[test]
 fn visitors_of_nginx_have_files_made_and_changes_take_them_away() {
     let dir = tempfile::tempdir().unwrap();

@@ -10,14 +10,14 @@
 //!
 //! Invariants
 //! * A file appears complete, by rename. `current` moves by rename from one whole tree to another.
-//! * Nothing is written outside of the folder, whatever a name says.
+//! * Nothing is written, removed or looked at outside of the folder, whatever a name says and wherever a link in a tree leads.
 //! * One process at a time changes a folder.
 //!
 //! On failure: what a crash left in `tmp` goes with the next opening; a tree that was not finished can be gone on with.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
@@ -124,7 +124,7 @@ impl Folder {
     /// # Errors
     /// `AlreadyExists` or `NotADirectory` if another file's name is in the way; others if the disk refuses.
     pub(super) fn place(&self, tree: u64, waiting: &Waiting, name: &str) -> io::Result<()> {
-        let target = self.tree(tree).join(name);
+        let target = self.inside(tree, name)?;
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent)?;
         }
@@ -137,7 +137,9 @@ impl Folder {
     /// If the disk refuses; a file that is not there is no error.
     pub(super) fn remove(&self, tree: u64, name: &str) -> io::Result<()> {
         let root = self.tree(tree);
-        match fs::remove_file(root.join(name)) {
+        match self.inside(tree, name).and_then(fs::remove_file) {
+            // No folder of this tree holds it.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(()),
             Err(error) if !is_absent(&error) => return Err(error),
             _ => {}
         }
@@ -154,13 +156,38 @@ impl Folder {
 
     /// Tells whether there is a file.
     pub(super) fn has(&self, tree: u64, name: &str) -> bool {
-        self.tree(tree).join(name).is_file()
+        let file = self.inside(tree, name).and_then(fs::symlink_metadata);
+        file.is_ok_and(|file| file.is_file())
     }
 
     /// Tells whether a file holds what is known of it.
     pub(super) fn holds(&self, tree: u64, name: &str, hash: &str) -> bool {
-        let file = File::open(self.tree(tree).join(name));
-        file.and_then(|mut file| hash_of(&mut file)).is_ok_and(|found| found == hash)
+        let file = self.inside(tree, name).and_then(File::open);
+        let found = file.and_then(|mut file| hash_of(&mut file));
+        self.has(tree, name) && found.is_ok_and(|found| found == hash)
+    }
+
+    /// Returns the path of a file in a tree, which no link on the way leads out of it.
+    ///
+    /// # Errors
+    /// `NotADirectory` if a folder of the name is a link or a file, or the name leads elsewhere.
+    fn inside(&self, tree: u64, name: &str) -> io::Result<PathBuf> {
+        let mut path = self.tree(tree);
+        let mut names = Path::new(name).components().peekable();
+        while let Some(Component::Normal(name)) = names.next() {
+            path.push(name);
+            if names.peek().is_none() {
+                return Ok(path);
+            }
+            match fs::symlink_metadata(&path) {
+                Ok(folder) if !folder.is_dir() => break,
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let text =
+            format!("`{name}` leads out of the tree, or through something that is no folder");
+        Err(io::Error::new(io::ErrorKind::NotADirectory, text))
     }
 
     /// Waits until everything that was written is on the disk.
@@ -275,6 +302,40 @@ mod tests {
         folder.remove(1, "a/b.html").unwrap();
         assert!(!dir.path().join("tree-000001/a").exists());
         folder.remove(1, "a/b.html").unwrap();
+    }
+
+    #[test]
+    fn no_link_and_no_name_leads_out_of_a_tree() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let letter = outside.path().join("letter.html");
+        fs::write(&letter, "mine").unwrap();
+        let folder = Folder::open(&dir.path().join("out")).unwrap();
+        let stage = || folder.stage(&mut &b"x"[..]).unwrap();
+        folder.place(1, &stage(), "a/b.html").unwrap();
+        let tree = folder.tree(1);
+        std::os::unix::fs::symlink(outside.path(), tree.join("a/link")).unwrap();
+        std::os::unix::fs::symlink(&letter, tree.join("a/letter.html")).unwrap();
+        let away = outside.path().join("x.html");
+        let hash = stage().hash.clone();
+        for name in [
+            "a/link/x.html",
+            "a/link/y/x.html",
+            "../x.html",
+            "a/../../../x.html",
+            away.to_str().unwrap(),
+            "",
+        ] {
+            assert!(folder.place(1, &stage(), name).is_err(), "{name}");
+            assert!(!folder.has(1, name) && !folder.holds(1, name, &hash), "{name}");
+            folder.remove(1, name).ok();
+        }
+        assert!(!folder.has(1, "a/link/letter.html") && !folder.has(1, "a/letter.html"));
+        folder.remove(1, "a/link/letter.html").unwrap();
+        // A link in the place of a file goes, and what it led to stays.
+        folder.place(1, &stage(), "a/letter.html").unwrap();
+        assert!(folder.holds(1, "a/letter.html", &hash));
+        assert_eq!(fs::read_to_string(&letter).unwrap(), "mine");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
     }
 
     #[test]
