@@ -13,7 +13,7 @@ use serde::de::{Deserializer, Error as _};
 
 use tympan_content::VersionRetention;
 use tympan_content::query::Limits;
-use tympan_render::export::{ExportOptions, Handler};
+use tympan_render::export::{ExportOptions, ExportRule, Handler};
 use tympan_render::{FragmentOptions, Invalidation};
 use tympan_replicate::Keeping;
 use tympan_store::Retention;
@@ -250,8 +250,43 @@ pub(crate) struct Export {
     pub(crate) secure_server: Option<String>,
     /// The host for which pages are drawn, so that `/etc/map` shortens links; default none.
     pub(crate) host: Option<String>,
+    /// Parts of the site with a folder and a prefix of their own (`[[export.rule]]`), for several sites in one export; of
+    /// several that fit a resource the first counts.
+    pub(crate) rule: Vec<ReadRule>,
     /// Whole exports before the present one that are kept; default 0.
     pub(crate) backups: Option<usize>,
+}
+
+/// A part of a site with a folder and a prefix of its own. The names of OpenCms's `rfs-rule` are understood, too.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleText {
+    /// A regular expression that fits the whole path of a resource, such as `"/content/de(/.*)?"`.
+    source: String,
+    /// What stands before the file in its URL: a path, or a server such as `"http://de.example.org"`; default nothing.
+    #[serde(default, alias = "rfs-prefix")]
+    prefix: String,
+    /// The folder of the tree that the files go to, which a web server serves as a site of its own; default the top.
+    #[serde(default, alias = "exportpath")]
+    folder: String,
+    /// Whether links between these pages are relative; default as for all.
+    #[serde(default, alias = "userelativelinks")]
+    relative_links: Option<bool>,
+}
+
+/// A rule whose expression and folder are sound.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "RuleText")]
+pub(crate) struct ReadRule(ExportRule);
+
+impl TryFrom<RuleText> for ReadRule {
+    type Error = String;
+
+    fn try_from(text: RuleText) -> Result<Self, String> {
+        let mut rule = ExportRule::new(&text.source, &text.prefix, &text.folder)?;
+        rule.is_relative = text.relative_links;
+        Ok(Self(rule))
+    }
 }
 
 /// When files are made.
@@ -288,6 +323,7 @@ impl Export {
             server: prefix(&self.server),
             secure_server: prefix(&self.secure_server),
             host: self.host.clone().unwrap_or_default(),
+            rules: self.rule.iter().map(|rule| rule.0.clone()).collect(),
             backups: self.backups.unwrap_or(usual.backups),
             dir: usual.dir,
         }

@@ -247,7 +247,7 @@ impl<'a> Page<'a> {
         let scheme = self.scheme(kind, place.secure.as_deref());
         let written = match &place.file {
             Ok(file) => {
-                let url = self.url_of(file, scheme);
+                let url = self.url_of(file, &place.source, scheme);
                 self.links.push(place);
                 url
             }
@@ -265,15 +265,27 @@ impl<'a> Page<'a> {
         (written != address).then_some(written)
     }
 
-    /// Returns the URL of a file.
-    fn url_of(&self, file: &str, scheme: &str) -> String {
+    /// Returns the URL of the file of a resource.
+    fn url_of(&self, file: &str, source: &str, scheme: &str) -> String {
         const INDEX: &str = "index_export.html";
+        let rules = self.places.rules;
+        let (own, rule) = (rules.of(&self.place.source), rules.of(source));
+        let file = rule.map_or(file, |rule| rule.inner(file));
         let folder = file.strip_suffix(INDEX).filter(|rest| rest.is_empty() || rest.ends_with('/'));
         let shown = encode_path(&format!("/{}", folder.unwrap_or(file)));
         let options = self.desk.options;
-        match (&self.place.file, options.is_relative && scheme.is_empty()) {
-            (Ok(from), true) => relative(&encode_path(&format!("/{from}")), &shown),
-            _ => format!("{scheme}{}{shown}", options.prefix),
+        let prefix = rule.map_or(&options.prefix, |rule| &rule.prefix);
+        let is_relative = rule.and_then(|rule| rule.is_relative).unwrap_or(options.is_relative);
+        // Files of two rules may be on two servers.
+        let is_beside = is_relative && own == rule && scheme.is_empty();
+        match &self.place.file {
+            Ok(from) if is_beside => {
+                let from = own.map_or(&**from, |own| own.inner(from));
+                relative(&encode_path(&format!("/{from}")), &shown)
+            }
+            // A prefix with a server has its own scheme.
+            _ if prefix.contains("://") => format!("{prefix}{shown}"),
+            _ => format!("{scheme}{prefix}{shown}"),
         }
     }
 

@@ -26,6 +26,7 @@ mod on_demand;
 mod place;
 mod report;
 mod rewrite;
+mod rule;
 mod run;
 mod seed;
 mod work;
@@ -46,6 +47,7 @@ use crate::image::ImageAddress;
 pub use self::on_demand::OnDemand;
 pub use self::place::{Address, Unexported};
 pub use self::report::{Finding, Listed, Report};
+pub use self::rule::ExportRule;
 pub use self::run::{Begin, Effect, Progress};
 
 /// The extensions that OpenCms exports without being told, and those that the web has learnt since.
@@ -95,6 +97,8 @@ pub struct ExportOptions {
     pub secure_server: String,
     /// The host for which pages are drawn; with one, links are mapped by `/etc/map`.
     pub host: String,
+    /// Parts of the site with a folder and a prefix of their own; of several the first counts.
+    pub rules: Vec<ExportRule>,
     /// How many trees before the present one are kept.
     pub backups: usize,
 }
@@ -115,6 +119,7 @@ impl ExportOptions {
             server: String::new(),
             secure_server: String::new(),
             host: String::new(),
+            rules: Vec::new(),
             backups: 0,
         }
     }
@@ -123,14 +128,17 @@ impl ExportOptions {
     fn fingerprint(&self) -> String {
         let Self { roots, default, suffixes, prefix, dynamic_prefix, is_relative, .. } = self;
         let Self { server, secure_server, host, .. } = self;
-        let text = format!(
+        let mut text = format!(
             "{roots:?} {default} {suffixes:?} {prefix:?} {dynamic_prefix:?} {is_relative} {server:?} {secure_server:?} {host:?}"
         );
+        // Without rules the settings are named as they were before there were any.
+        self.rules.iter().for_each(|rule| text.push_str(&format!(" {:?}", rule.words())));
         hex(Sha256::digest(text).get(..8).unwrap_or_default())
     }
 
     fn rules(&self) -> Rules {
-        Rules { default: self.default, suffixes: self.suffixes.clone() }
+        let (suffixes, by_source) = (self.suffixes.clone(), self.rules.clone());
+        Rules { default: self.default, suffixes, by_source }
     }
 
     /// Returns the scheme and host that links are written for.

@@ -50,6 +50,9 @@ pub enum OnDemand {
     Failed(String),
 }
 
+/// The address of a file, or why it has none, with the address that would be its own.
+type Found = std::result::Result<Address, (Unexported, Option<Address>)>;
+
 /// The folders that have been given names.
 #[derive(Debug, Default)]
 pub(super) struct Names(Option<Arc<BTreeMap<String, String>>>);
@@ -68,18 +71,15 @@ impl Exporter {
     /// If content cannot be read or the disk refuses; what is served stays.
     pub fn on_demand(&self, press: Press<'_>, url: &str) -> Result<OnDemand> {
         let path = url.split(['?', '#']).next().unwrap_or_default();
-        let Some(inner) = path.strip_prefix(self.options().prefix.as_str()) else {
+        let files = self.files_of(path);
+        if files.is_empty() {
             return Ok(OnDemand::Missing);
-        };
-        let Ok(decoded) = percent_decode_str(inner).decode_utf8() else {
-            return Ok(OnDemand::Missing);
-        };
-        let Ok(file) = checked(decoded.into_owned()) else { return Ok(OnDemand::Missing) };
+        }
         for _ in 0..MAX_DRAWINGS {
             let followed = self.followed.load(Ordering::Acquire);
             let snapshot = press.repository.snapshot()?;
             let desk = self.desk(press, &snapshot)?;
-            let address = match self.address_for(&desk, &file)? {
+            let address = match self.address_of_one(&desk, &files)? {
                 Ok(address) => address,
                 Err(otherwise) => return Ok(self.otherwise(otherwise, path)),
             };
@@ -98,6 +98,30 @@ impl Exporter {
         Ok(OnDemand::Failed("it changes faster than it can be drawn".to_owned()))
     }
 
+    /// Returns the files that a URL may mean, each with its name in the folder of its rule: a path without its server may be
+    /// that of several rules.
+    fn files_of(&self, url: &str) -> Vec<(String, String)> {
+        let of_rules = self.options().rules.iter().filter_map(|rule| {
+            let inner = named(rule.after_prefix(url)?)?;
+            Some((rule.place(&inner), inner))
+        });
+        let plain = url.strip_prefix(self.options().prefix.as_str()).and_then(named);
+        of_rules.chain(plain.map(|name| (name.clone(), name))).collect()
+    }
+
+    /// Finds the address of the first file that has one.
+    fn address_of_one(&self, desk: &Desk<'_>, files: &[(String, String)]) -> Result<Found> {
+        let mut refused = (Unexported::Missing, None);
+        for (file, inner) in files {
+            match self.address_for(desk, file, inner)? {
+                Ok(address) => return Ok(Ok(address)),
+                Err(other) if refused.0 == Unexported::Missing => refused = other,
+                Err(_) => {}
+            }
+        }
+        Ok(Err(refused))
+    }
+
     /// Says where visitors find what is no file.
     fn otherwise(&self, (reason, address): (Unexported, Option<Address>), asked: &str) -> OnDemand {
         let is_there = !matches!(reason, Unexported::Missing | Unexported::Malformed(_));
@@ -110,12 +134,8 @@ impl Exporter {
         }
     }
 
-    /// Finds the address of a file.
-    fn address_for(
-        &self,
-        desk: &Desk<'_>,
-        file: &str,
-    ) -> Result<std::result::Result<Address, (Unexported, Option<Address>)>> {
+    /// Finds the address of a file, which has the name `inner` in the folder of its rule.
+    fn address_for(&self, desk: &Desk<'_>, file: &str, inner: &str) -> Result<Found> {
         let known = {
             let tree = self.tree.lock();
             let known = tree.as_ref().and_then(|tree| tree.manifest.address_of(file));
@@ -125,7 +145,7 @@ impl Exporter {
             return Ok(Ok(address));
         }
         let mut refused = (Unexported::Missing, None);
-        for path in self.candidates(&desk.snapshot, file)? {
+        for path in self.candidates(&desk.snapshot, inner)? {
             let place = desk.find(&Address { path: encode_path(&path), query: String::new() });
             let Place { address, kind, file: named, is_plain, .. } = place;
             match named {
@@ -246,6 +266,12 @@ impl Exporter {
             }
         }
     }
+}
+
+/// Returns the name of the file that a path means; nothing if it can be none.
+fn named(path: &str) -> Option<String> {
+    let decoded = percent_decode_str(path).decode_utf8().ok()?;
+    checked(decoded.into_owned()).ok()
 }
 
 impl super::Tree {

@@ -17,6 +17,7 @@ use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 use tympan_content::NodePath;
 
+use super::rule::ExportRule;
 use crate::image::ImageAddress;
 use crate::library::Libraries;
 use crate::link::encode_path;
@@ -51,6 +52,15 @@ pub(crate) struct Rules {
     pub default: bool,
     /// Extensions that are exported although nothing is said, with their dot.
     pub suffixes: Vec<String>,
+    /// Parts of the site with folders of their own.
+    pub by_source: Vec<ExportRule>,
+}
+
+impl Rules {
+    /// Returns the rule for a resource, if there is one.
+    pub(super) fn of(&self, source: &str) -> Option<&ExportRule> {
+        self.by_source.iter().find(|rule| rule.fits(source))
+    }
 }
 
 /// An address of this instance, written in one way.
@@ -203,7 +213,7 @@ impl Places<'_> {
             address: Address { path: encode_path(decoded), query: String::new() },
             source: picture.asset.clone(),
             kind: Kind::Picture(picture),
-            file: decided.and_then(|()| checked(name)),
+            file: decided.and_then(|()| self.checked(asset.path().as_str(), name)),
             secure: None,
             is_plain: false,
         })
@@ -214,7 +224,7 @@ impl Places<'_> {
             address: Address { path: encode_path(decoded), query: String::new() },
             kind: Kind::Library,
             source: decoded.to_owned(),
-            file: checked(decoded.to_owned()),
+            file: self.checked(decoded, decoded.to_owned()),
             secure: None,
             is_plain: false,
         })
@@ -227,7 +237,8 @@ impl Places<'_> {
             None => format!("{}{rest}", if url.path == "/" { "/" } else { &url.path }),
         };
         let address = Address { path: encode_path(&own), query: query.to_owned() };
-        let file = self.decide(url).and_then(|()| checked(self.file_of(url, outer, query)));
+        let file = self.decide(url);
+        let file = file.and_then(|()| self.checked(&url.path, self.file_of(url, outer, query)));
         let secure = NodePath::new(&url.path).ok().and_then(|path| self.inherited(&path, SECURE));
         Place {
             kind: Kind::Resource,
@@ -239,6 +250,14 @@ impl Places<'_> {
             file,
             secure: secure.map(|(_, text)| text),
             address,
+        }
+    }
+
+    /// Puts the file of a resource into the folder that a rule has for it, and refuses what cannot be its name.
+    fn checked(&self, source: &str, name: String) -> Result<String, Unexported> {
+        match self.rules.of(source) {
+            Some(rule) => checked(rule.place(&name)),
+            None => checked(name),
         }
     }
 

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tympan_content::{NodePath, Property, Snapshot, Subtree, Value};
 use tympan_render::export::{
-    Begin, Effect, Error, ExportOptions, Exporter, Finding, Handler, OnDemand, Pictures, Press,
-    Report, Unexported,
+    Begin, Effect, Error, ExportOptions, ExportRule, Exporter, Finding, Handler, OnDemand,
+    Pictures, Press, Report, Unexported,
 };
 use tympan_render::{ImageAddress, Mode};
 
@@ -274,6 +274,95 @@ fn links_change_their_scheme_and_can_be_relative() {
     let targets = hrefs(&export.files()["content/site/en/linked.html"]);
     assert!(targets.contains(&"apple.html".to_owned()), "{targets:?}");
     assert!(targets.contains(&"../../dam/map.png.width-640.webp".to_owned()), "{targets:?}");
+}
+
+#[test]
+fn rules_give_parts_of_a_site_folders_and_prefixes_of_their_own() {
+    let rule = |source: &str, prefix: &str, folder: &str, is_relative| {
+        let mut rule = ExportRule::new(source, prefix, folder).unwrap();
+        rule.is_relative = is_relative;
+        rule
+    };
+    let mut export = Export::sample();
+    export.options.prefix = "/export".to_owned();
+    export.options.rules = vec![
+        rule("/content/site/en/zebra(/.*)?", "http://zebra.example", "z", Some(true)),
+        // A rule that fits nothing that the first one did.
+        rule("/content/site/en/(zebra|apple)", "/fruit", "a", None),
+        rule("/content/dam(/.*)?", "/media", "", None),
+    ];
+    export.set("/content/site/en/zebra", "sling:resourceType", "test/links");
+    export.set(
+        "/content/site/en/zebra",
+        "text",
+        "<a href=\"/content/site/en/zebra/stripe.html\">x</a><img src=\"/content/dam/map.png\">",
+    );
+    let report = export.full();
+    let files = export.files();
+    assert_eq!(report.failures(), 0, "{report:?}");
+    for name in [
+        "z/content/site/en/zebra.html",
+        "z/content/site/en/zebra/stripe.html",
+        "a/content/site/en/apple.html",
+        "content/site/en/linked.html",
+        "content/dam/map.png",
+    ] {
+        assert!(files.contains_key(name), "{name}: {:?}", files.keys());
+    }
+    assert!(!files.contains_key("content/site/en/zebra.html"));
+    // Links lead to the server or prefix of their rule, and are relative within one that says so.
+    let targets = hrefs(&files["content/site/en/linked.html"]);
+    for target in [
+        "http://zebra.example/content/site/en/zebra.html",
+        "/fruit/content/site/en/apple.html",
+        "/media/content/dam/map.png.width-640.webp",
+        "/export/content/site/en/linked.html",
+    ] {
+        assert!(targets.contains(&target.to_owned()), "{target}: {targets:?}");
+    }
+    let targets = hrefs(&files["z/content/site/en/zebra.html"]);
+    for target in [
+        "zebra/stripe.html",
+        "zebra.html",
+        "/fruit/content/site/en/apple.html",
+        "/media/content/dam/map.png",
+    ] {
+        assert!(targets.contains(&target.to_owned()), "{target}: {targets:?}");
+    }
+    // A change and a visitor find them again.
+    export.set("/content/site/en/zebra/stripe", "jcr:title", "Other");
+    export.changed();
+    assert_eq!(export.files(), export.files_anew());
+    export.delete("/content/site/en/zebra/stripe");
+    assert_eq!(export.changed().removed, 1);
+    let exporter = export.open();
+    let served = export.options.dir.join("current");
+    let on_demand = |url: &str| exporter.on_demand(export.press(), url).unwrap();
+    for (url, file) in [
+        ("/content/site/en/zebra.html", "z/content/site/en/zebra.html"),
+        ("http://zebra.example/content/site/en/zebra.html", "z/content/site/en/zebra.html"),
+        ("/fruit/content/site/en/apple.html", "a/content/site/en/apple.html"),
+        ("/export/content/site/en/linked.html", "content/site/en/linked.html"),
+        ("/media/content/dam/map.png", "content/dam/map.png"),
+    ] {
+        std::fs::remove_file(served.join(file)).unwrap();
+        let found = on_demand(url);
+        assert!(
+            matches!(found, OnDemand::Bytes { .. } | OnDemand::Blob { .. }),
+            "{url}: {found:?}"
+        );
+        assert!(served.join(file).is_file(), "{url}");
+    }
+    for url in [
+        "/z/content/site/en/zebra.html",
+        "/export/content/site/en/apple.html",
+        "/fruit/content/site/en/linked.html",
+        "/fruit/../z/content/site/en/zebra.html",
+        "http://other.example/content/site/en/zebra.html",
+    ] {
+        let found = on_demand(url);
+        assert!(matches!(found, OnDemand::Missing | OnDemand::Elsewhere(_)), "{url}: {found:?}");
+    }
 }
 
 #[test]
