@@ -39,6 +39,8 @@ pub struct ComponentReport {
     pub script: Arc<str>,
     /// How often it ran.
     pub calls: u64,
+    /// How many queries it ran, without what it included.
+    pub queries: u64,
     /// From its start to its end, with what it included.
     pub total: Duration,
     /// Without what it included.
@@ -67,6 +69,7 @@ pub struct ProfileReport {
 struct Histogram {
     counts: Box<[u32; BUCKETS]>,
     calls: u64,
+    queries: u64,
     total: Duration,
     own: Duration,
 }
@@ -74,7 +77,7 @@ struct Histogram {
 impl Default for Histogram {
     fn default() -> Self {
         let counts = Box::new([0; BUCKETS]);
-        Self { counts, calls: 0, total: Duration::ZERO, own: Duration::ZERO }
+        Self { counts, calls: 0, queries: 0, total: Duration::ZERO, own: Duration::ZERO }
     }
 }
 
@@ -101,12 +104,13 @@ fn end_of(bucket: usize) -> Duration {
 }
 
 impl Histogram {
-    fn add(&mut self, row: &Row) {
+    fn add(&mut self, row: &Row, queries: u64) {
         let each = row.total / u32::try_from(row.calls.max(1)).unwrap_or(u32::MAX);
         if let Some(count) = self.counts.get_mut(bucket_of(each)) {
             *count = count.saturating_add(u32::try_from(row.calls).unwrap_or(u32::MAX));
         }
         self.calls += row.calls;
+        self.queries += queries;
         self.total += row.total;
         self.own += row.self_time;
     }
@@ -124,6 +128,20 @@ impl Histogram {
         }
         Duration::ZERO
     }
+}
+
+/// Returns how many queries each row ran without those of the rows that it called, which follow it.
+fn own_queries(rows: &[Row]) -> Vec<u64> {
+    let mut own: Vec<u64> = rows.iter().map(|row| row.queries).collect();
+    let mut callers: Vec<(usize, usize)> = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        while callers.pop_if(|(_, depth)| *depth >= row.depth).is_some() {}
+        if let Some(caller) = callers.last().and_then(|(caller, _)| own.get_mut(*caller)) {
+            *caller = caller.saturating_sub(row.queries);
+        }
+        callers.push((at, row.depth));
+    }
+    own
 }
 
 #[derive(Debug, Default)]
@@ -145,14 +163,14 @@ impl Profile {
         }
         let profiled = Profiled { url: url.into(), at, timing: Arc::new(timing.clone()) };
         let mut state = self.0.lock();
-        for row in &timing.rows {
+        for (row, queries) in timing.rows.iter().zip(own_queries(&timing.rows)) {
             if let Some(known) = state.components.get_mut(&row.script) {
-                known.add(row);
+                known.add(row, queries);
                 continue;
             }
             let is_full = state.components.len() >= COMPONENTS;
             let name = if is_full { Arc::from("others") } else { Arc::clone(&row.script) };
-            state.components.entry(name).or_default().add(row);
+            state.components.entry(name).or_default().add(row, queries);
         }
         let total = timing.total();
         let place = state.slowest.partition_point(|one| one.timing.total() >= total);
@@ -173,6 +191,7 @@ impl Profile {
         let report = |(script, histogram): (&Arc<str>, &Histogram)| ComponentReport {
             script: Arc::clone(script),
             calls: histogram.calls,
+            queries: histogram.queries,
             total: histogram.total,
             own: histogram.own,
             median: histogram.percentile(50),
@@ -241,6 +260,26 @@ mod tests {
         assert!((9.0..12.5).contains(&millis(page.p90)) && millis(page.p99) < 13.0, "{page:?}");
         let list = report.components.iter().find(|one| &*one.script == "list").unwrap();
         assert!((10.0..13.0).contains(&millis(list.median)) && list.calls == 10, "{list:?}");
+    }
+
+    #[test]
+    fn queries_are_those_of_the_component_itself() {
+        let row = |depth, queries| {
+            let one = timing("x", 1, 1);
+            Row { depth, queries, ..one.rows[0].clone() }
+        };
+        let rows = [row(0, 7), row(1, 4), row(2, 3), row(1, 2), row(0, 1)];
+        assert_eq!(own_queries(&rows), [1, 1, 3, 2, 1]);
+        let profile = Profile::default();
+        let named = ["page", "list", "search", "list", "other"].into_iter().zip(rows);
+        let rows = named.map(|(script, row)| Row { script: script.into(), ..row }).collect();
+        profile.note("/x", &Timing { rows }, SystemTime::UNIX_EPOCH);
+        let report = profile.report();
+        let queries = |name: &str| {
+            report.components.iter().find(|one| &*one.script == name).map(|one| one.queries)
+        };
+        let expected = [("page", 1), ("list", 3), ("search", 3), ("other", 1)];
+        expected.iter().for_each(|(name, count)| assert_eq!(queries(name), Some(*count), "{name}"));
     }
 
     #[test]

@@ -49,6 +49,7 @@ async fn report(State(instance): State<Arc<Instance>>, request: Request) -> Resu
             json!({
                 "script": &*one.script,
                 "calls": one.calls,
+                "queries": one.queries,
                 "total_us": micros(one.total),
                 "self_us": micros(one.own),
                 "p50_us": micros(one.median),
