@@ -47,6 +47,7 @@ mod package;
 mod package_manager;
 mod pictures;
 mod placed;
+mod plans;
 mod portal;
 mod program;
 mod publish_crowd;

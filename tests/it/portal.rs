@@ -285,6 +285,8 @@ fn each_of_ten_start_pages_is_a_file_of_its_own() {
     }
     let other = get(demo.dispatcher, &path("nonsense"));
     assert_eq!(other.header("location"), Some("/portal/start.html"), "invented ones fill nothing");
+    let other = get(demo.dispatcher, &path("rail.sea"));
+    assert_eq!(other.header("location"), Some("/portal/start.html"), "nor do two at once");
 }
 
 #[test]

@@ -1,0 +1,53 @@
+//! The plans of the documentation, run on the sample site: every page that they name is there, and draws.
+
+use std::path::{Path, PathBuf};
+
+use crate::program::{Demo, run};
+
+/// Returns a plan beside the customers of a demo, with less load, so that a test can run it.
+fn plan(dir: &Path, name: &str, changes: &[(&str, &str)]) -> PathBuf {
+    let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/plans");
+    let mut text = std::fs::read_to_string(plans.join(name)).unwrap();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{name} has no `{from}`");
+        text = text.replace(from, to);
+    }
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// Runs a plan; a machine that is busy may miss its goals for times, and never those for answers.
+fn answers(plan: &Path, target: std::net::SocketAddr, more: &[&str]) -> String {
+    let target = format!("http://{target}");
+    let arguments = ["lab", "run", plan.to_str().unwrap(), "--target", &target];
+    let output = run(&[&arguments[..], more].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains(" 0 errors"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+#[test]
+fn the_plans_of_the_documentation_fit_the_sample_site() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = Demo::start(dir.path());
+    // With 100 visits each share is there.
+    let mix = plan(dir.path(), "mix.toml", &[]);
+    let told = answers(&mix, demo.publish, &["--rate", "20/s", "--for", "5s"]);
+    assert!(told.contains("goal met    *: at most 0.1 % errors"), "{told}");
+    // The customers that the demo made, with their passwords.
+    let changes = [
+        (
+            "users = 1000, every = \"2s\", ramp = \"20s\", duration = \"10m\"",
+            "users = 5, every = \"1s\", duration = \"3s\"",
+        ),
+        (
+            "users = 10000, every = \"2s\", ramp = \"20s\", duration = \"10m\"",
+            "users = 20, every = \"1s\", duration = \"3s\"",
+        ),
+    ];
+    let portal = plan(dir.path(), "portal.toml", &changes);
+    assert!(dir.path().join("portal-users.csv").exists());
+    let told = answers(&portal, demo.publish, &[]);
+    assert!(told.contains("goal met    *: at most 0.1 % errors"), "{told}");
+}
