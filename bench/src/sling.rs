@@ -20,6 +20,10 @@ pub(crate) const BINARY: &str = "/content/bench/bin100k.bin";
 /// Downloading and starting takes minutes the first time.
 const START_LIMIT: Duration = Duration::from_secs(900);
 
+/// How often it is filled before that counts as failed, and the time between.
+const FILLS: usize = 6;
+const BETWEEN_FILLS: Duration = Duration::from_secs(10);
+
 /// A running Sling; dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Sling {
@@ -46,8 +50,20 @@ impl Sling {
         let mut sling = Self { script, work, address: free_address()?, pid: 0 };
         sling.run("start")?;
         sling.pid = std::fs::read_to_string(sling.work.join("pid"))?.trim().parse()?;
-        sling.run("fill")?;
+        sling.fill()?;
         Ok(sling)
+    }
+
+    /// Fills it with the bench pages. A new home answers before all of its parts have begun, so that one attempt may be too
+    /// early; what is there already is put there again.
+    fn fill(&self) -> Outcome<()> {
+        for _ in 1..FILLS {
+            if self.run("fill").is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(BETWEEN_FILLS);
+        }
+        self.run("fill")
     }
 
     /// Returns how long it took until Sling answered, as its script tells, in seconds, and its resident memory at that
