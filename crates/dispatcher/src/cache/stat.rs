@@ -43,7 +43,7 @@ impl Docroot {
             fetched: cached.fetched,
             is_marked: cached.marked.is_some(),
             flushed: touched.map(|touched| touched.at),
-            flushed_before: touched.and_then(|touched| touched.before),
+            flushed_before: touched.and_then(|touched| touched.earlier),
             expires: cached.expires,
         }
     }
@@ -59,9 +59,7 @@ impl Docroot {
         let folder = file.parent().unwrap_or(Path::new(""));
         let depth = folder.components().count();
         let above = depth.saturating_sub(usize::try_from(level).unwrap_or(usize::MAX));
-        let stat =
-            |folder: &Path| statat(self.root(), folder.join(STAT), AtFlags::SYMLINK_NOFOLLOW).ok();
-        folder.ancestors().skip(above).find_map(|folder| Some(Touched::of(&stat(folder)?)))
+        folder.ancestors().skip(above).find_map(|folder| self.touched_in(folder))
     }
 
     /// Touches the stat files that a change of `handle` concerns, but for those that are in `touched` already, and adds
@@ -163,7 +161,8 @@ impl Docroot {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(false),
                 Err(error) => return Err(error.into()),
             };
-            match touch_in((opened.as_fd(), STAT), OFlags::NOFOLLOW, now, mode) {
+            let before = || self.touched_above(folder).and_then(|above| above.before(now));
+            match touch_in((opened.as_fd(), STAT), OFlags::NOFOLLOW, (now, mode), before) {
                 Ok(()) => return Ok(true),
                 // Eviction removed the empty folder since it was opened; another one may stand there already.
                 Err(Errno::NOENT) => {}
@@ -172,11 +171,21 @@ impl Docroot {
         }
         Err(Errno::NOENT.into())
     }
+
+    /// Returns the times of the nearest stat file above `folder`, which files in it obey while it has none of its own.
+    fn touched_above(&self, folder: &Path) -> Option<Touched> {
+        folder.ancestors().skip(1).find_map(|folder| self.touched_in(folder))
+    }
+
+    fn touched_in(&self, folder: &Path) -> Option<Touched> {
+        let stat = statat(self.root(), folder.join(STAT), AtFlags::SYMLINK_NOFOLLOW);
+        stat.ok().map(|stat| Touched::of(&stat))
+    }
 }
 
 fn touch_single(file: &Path, now: SystemTime, mode: u32) -> io::Result<()> {
     // It may be reached by a link; those in folders are none.
-    Ok(touch_in((rustix::fs::CWD, file), OFlags::empty(), now, mode)?)
+    Ok(touch_in((rustix::fs::CWD, file), OFlags::empty(), (now, mode), || None)?)
 }
 
 /// The times of a stat file.
@@ -184,36 +193,42 @@ fn touch_single(file: &Path, now: SystemTime, mode: u32) -> io::Result<()> {
 struct Touched {
     at: SystemTime,
     /// What its time was before, if that is known.
-    before: Option<SystemTime>,
+    earlier: Option<SystemTime>,
 }
 
 impl Touched {
     fn of(stat: &Stat) -> Self {
         let at = time(stat.st_mtime, stat.st_mtime_nsec);
-        let before = time(stat.st_atime, stat.st_atime_nsec);
-        Self { at, before: Some(before).filter(|before| *before < at) }
+        let earlier = time(stat.st_atime, stat.st_atime_nsec);
+        Self { at, earlier: Some(earlier).filter(|earlier| *earlier < at) }
+    }
+
+    /// Returns the time that it had before the flushes which count at `moment`.
+    fn before(self, moment: SystemTime) -> Option<SystemTime> {
+        if self.at < moment { Some(self.at) } else { self.earlier }
     }
 }
 
 /// Sets the time of a stat file, making it if it is absent. The time that it had before becomes that of its last use: the
 /// new one may lie ahead, at the end of a window, and says nothing then of what is out of date already. Whoever reads the
 /// file, as a backup does, makes that a later time, which errs to freshness.
+///
+/// A new one gets `before`, as it hides the stat file that counted there until now.
 fn touch_in(
     (folder, file): (BorrowedFd<'_>, impl rustix::path::Arg + Copy),
     flags: OFlags,
-    now: SystemTime,
-    mode: u32,
+    (now, mode): (SystemTime, u32),
+    before: impl FnOnce() -> Option<SystemTime>,
 ) -> rustix::io::Result<()> {
     let flags = flags | OFlags::WRONLY | OFlags::CLOEXEC;
     let (file, before) = match openat(folder, file, flags, Mode::empty()) {
         Ok(known) => {
-            let touched = Touched::of(&fstat(&known)?);
-            let before = if touched.at < now { Some(touched.at) } else { touched.before };
+            let before = Touched::of(&fstat(&known)?).before(now);
             (known, before)
         }
         Err(Errno::NOENT) => {
             let mode = Mode::from_raw_mode(mode & 0o777);
-            (openat(folder, file, flags | OFlags::CREATE, mode)?, None)
+            (openat(folder, file, flags | OFlags::CREATE, mode)?, before())
         }
         Err(error) => return Err(error),
     };

@@ -231,3 +231,25 @@ fn a_page_that_is_flushed_before_each_visit_gets_new_once_in_each_window() {
     // Sixty seconds: the first visit, and one for each of the windows that ended.
     assert!((6..=8).contains(&origin.requests()), "{} renders", origin.requests());
 }
+
+#[test]
+fn a_stat_file_that_is_new_below_a_window_does_not_hide_the_flush_before() {
+    for (page, handle) in [
+        ("/content/en/a.html", "/content/en/none"),
+        ("/content/en/us/a.html", "/content/en/us/none"),
+        ("/content/en/us/a.html", "/content/en/none"),
+    ] {
+        let origin = counting();
+        let front = front(&origin, "/statfileslevel 3 /x-flushWindow 10");
+        front.get(page);
+        // Touches the stat files above the page's folder only.
+        front.flush("Activate", "/content/none", &[]);
+        // That window is over, and the next one begins with a stat file nearer to the page.
+        front.advance(10);
+        front.flush("Activate", handle, &[]);
+        assert!(!front.get(page).is_hit(), "{page} after {handle}");
+        // Another flush of the same window says nothing new.
+        front.flush("Activate", handle, &[]);
+        assert!(front.get(page).is_hit(), "{page} after {handle}");
+    }
+}
