@@ -21,7 +21,9 @@ use crate::forward::{Purpose, clean_response, request_headers};
 use crate::freshness::{Freshness, judge};
 use crate::hit::{self, Known};
 use crate::log::Level;
-use crate::memory::{Keepable, KeptBody, Source, add_vary, is_encodable};
+use crate::memory::{
+    Keepable, KeptBody, SMALL_BODY_BYTES, SMALL_TLS_BODY_BYTES, Source, add_vary, is_encodable,
+};
 use crate::metrics::Counter;
 use crate::page::{Body, Page, boxed, empty};
 use crate::plan::Entity;
@@ -156,7 +158,8 @@ impl Inner {
         let kept = if is_head {
             KeptBody::Memory(Bytes::new())
         } else {
-            KeptBody::read(cached.body, cached.length)?
+            let most = if view.is_tls { SMALL_TLS_BODY_BYTES } else { SMALL_BODY_BYTES };
+            KeptBody::read(cached.body, cached.length, most)?
         };
         let has_body = !is_head && told.length > 0;
         let body = if has_body { kept.part(told.start, told.length)? } else { empty() };

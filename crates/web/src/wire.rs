@@ -24,6 +24,8 @@ use tokio_rustls::server::TlsStream;
 const MOST_ROUNDS: usize = 16;
 /// What TLS encrypts before it is sent, at most.
 const HELD_BYTES: usize = 64 * 1024;
+/// A head and so much of a file may share a packet.
+const ONE_PACKET: usize = 16 * 1024;
 
 thread_local! {
     /// What is read of a file to be encrypted: a buffer of its own for each part would be cleared each time.
@@ -38,6 +40,13 @@ pub struct Wire(Kind);
 enum Kind {
     Clear(Socket),
     Tls(Box<TlsStream<Socket>>),
+}
+
+/// What comes behind bytes that are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    Anything,
+    Nothing,
 }
 
 /// What a lane read.
@@ -148,6 +157,23 @@ impl Wire {
     /// # Errors
     /// [`ErrorKind::WouldBlock`] when the client reads too slowly; any other one ends the connection.
     pub fn send(&mut self, first: &[u8], second: &[u8], sent: &mut u64) -> Result<usize> {
+        self.send_and((first, second), Behind::Anything, sent)
+    }
+
+    /// Sends as [`Wire::send`] does, and tells a client over TLS behind all of it, in the same packet, that nothing more comes.
+    ///
+    /// # Errors
+    /// As [`Wire::send`].
+    pub fn send_last(&mut self, first: &[u8], second: &[u8], sent: &mut u64) -> Result<usize> {
+        self.send_and((first, second), Behind::Nothing, sent)
+    }
+
+    fn send_and(
+        &mut self,
+        (first, second): (&[u8], &[u8]),
+        behind: Behind,
+        sent: &mut u64,
+    ) -> Result<usize> {
         let slices = [IoSlice::new(first), IoSlice::new(second)];
         match &mut self.0 {
             Kind::Clear(socket) => {
@@ -157,7 +183,11 @@ impl Wire {
             }
             Kind::Tls(stream) => {
                 drain(stream, sent)?;
-                let count = stream.get_mut().1.writer().write_vectored(&slices)?;
+                let session = stream.get_mut().1;
+                let count = session.writer().write_vectored(&slices)?;
+                if behind == Behind::Nothing && count == first.len() + second.len() {
+                    session.send_close_notify();
+                }
                 match drain(stream, sent) {
                     // They are taken, and go out later.
                     Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
@@ -188,14 +218,9 @@ impl Wire {
             Kind::Tls(stream) => {
                 // Nothing is read that could not be taken.
                 drain(stream, sent)?;
-                PART.with_borrow_mut(|part| {
-                    part.resize(HELD_BYTES, 0);
-                    let part = part.get_mut(..count.min(HELD_BYTES)).unwrap_or_default();
-                    let length = file.read_at(part, offset)?;
-                    if length == 0 {
-                        return Ok(0);
-                    }
-                    self.send(part.get(..length).unwrap_or_default(), &[], sent)
+                with_part(file, (offset, count), |part| match part {
+                    [] => Ok(0),
+                    part => self.send(part, &[], sent),
                 })
             }
         }
@@ -212,22 +237,42 @@ impl Wire {
         }
     }
 
-    /// Sends as [`Wire::send`] does, but waits for more to fill a packet with, which follows at once.
+    /// Sends the beginning of `head` and, behind all of it, of a part of a file, and returns how many bytes of each. None of
+    /// the file says nothing: [`Wire::send_file`] tells why.
     ///
     /// # Errors
-    /// As [`Wire::send`].
-    pub fn send_corked(&mut self, bytes: &[u8], sent: &mut u64) -> Result<usize> {
+    /// As [`Wire::send`], and when the file cannot be read.
+    pub fn send_with_file(
+        &mut self,
+        head: &[u8],
+        file: &File,
+        (offset, count): (u64, usize),
+        sent: &mut u64,
+    ) -> Result<(usize, usize)> {
         match &mut self.0 {
             Kind::Clear(socket) => {
                 use rustix::net::{SendFlags, send};
-                let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
-                let count = send(socket.free()?, bytes, flags)?;
-                *sent += count as u64;
-                Ok(count)
+                // A short part goes in the head's packet. Where a long one follows, a head that waits for it saves one
+                // packet of many, and over the loopback interface the whole answer takes half as much CPU again.
+                let more = if count <= ONE_PACKET { SendFlags::MORE } else { SendFlags::empty() };
+                let of_head = send(socket.free()?, head, more | SendFlags::NOSIGNAL)?;
+                *sent += of_head as u64;
+                if of_head < head.len() {
+                    return Ok((of_head, 0));
+                }
+                match self.send_file(file, (offset, count), sent) {
+                    Ok(of_file) => Ok((of_head, of_file)),
+                    Err(error) if is_for_later(&error) => Ok((of_head, 0)),
+                    Err(error) => Err(error),
+                }
             }
             Kind::Tls(stream) => {
                 drain(stream, sent)?;
-                stream.get_mut().1.writer().write(bytes)
+                // Whole records, of which the head is a part.
+                let most = HELD_BYTES.saturating_sub(head.len()).min(count);
+                let taken = with_part(file, (offset, most), |part| self.send(head, part, sent))?;
+                let of_head = taken.min(head.len());
+                Ok((of_head, taken - of_head))
             }
         }
     }
@@ -258,6 +303,25 @@ impl Wire {
             Kind::Tls(stream) => stream.get_mut().0,
         }
     }
+}
+
+/// Reads a part of a file, as far as one buffer goes, and does something with it.
+fn with_part(
+    file: &File,
+    (offset, count): (u64, usize),
+    act: impl FnOnce(&[u8]) -> Result<usize>,
+) -> Result<usize> {
+    PART.with_borrow_mut(|part| {
+        part.resize(HELD_BYTES, 0);
+        let part = part.get_mut(..count.min(HELD_BYTES)).unwrap_or_default();
+        let length = file.read_at(part, offset)?;
+        act(part.get(..length).unwrap_or_default())
+    })
+}
+
+/// Tells whether what failed may be done later.
+fn is_for_later(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// Reads from a socket, and notes whether it was emptied.

@@ -160,25 +160,47 @@ impl Connection {
     ) -> Result<(), Broken> {
         match body {
             KeptBody::Memory(bytes) => self.send_small(head, slice(bytes, start, length)),
-            KeptBody::File(file) => {
-                let sent = self.wire.send_corked(head, &mut self.sent).or_else(not_now)?;
-                self.push(head.get(sent..).unwrap_or_default());
-                let file = Arc::clone(file);
-                self.pending.push_back(Piece::File { file, offset: start, left: length });
-                self.flush()
-            }
+            KeptBody::File(file) => self.send_with_file(head, file, (start, length)),
         }
     }
 
+    fn send_with_file(
+        &mut self,
+        head: &[u8],
+        file: &Arc<File>,
+        (start, length): (u64, u64),
+    ) -> Result<(), Broken> {
+        let part = (start, usize::try_from(length.min(TURN_BYTES)).unwrap_or(usize::MAX));
+        let (of_head, of_file) = match self.wire.send_with_file(head, file, part, &mut self.sent) {
+            Ok(sent) => sent,
+            Err(error) => (not_now(error)?, 0),
+        };
+        let of_file = of_file as u64;
+        if of_head == head.len() && of_file == length {
+            return Ok(());
+        }
+        self.push(head.get(of_head..).unwrap_or_default());
+        let (offset, left) = (start + of_file, length.saturating_sub(of_file));
+        self.pending.push_back(Piece::File { file: Arc::clone(file), offset, left });
+        self.turn_left = TURN_BYTES.saturating_sub(of_file);
+        self.go_on()
+    }
+
     fn send_small(&mut self, head: &[u8], mut body: Bytes) -> Result<(), Broken> {
-        let sent = self.wire.send(head, &body, &mut self.sent).or_else(not_now)?;
+        let sent = if self.then == Then::Close {
+            self.wire.send_last(head, &body, &mut self.sent)
+        } else {
+            self.wire.send(head, &body, &mut self.sent)
+        };
+        let sent = sent.or_else(not_now)?;
         if sent == head.len() + body.len() {
             return Ok(());
         }
         self.push(head.get(sent..).unwrap_or_default());
         body.advance(sent.saturating_sub(head.len()).min(body.len()));
         self.pending.push_back(Piece::Bytes(body));
-        Ok(())
+        // TLS may have taken a part only although the client would take more, of which the kernel does not tell.
+        self.go_on()
     }
 
     fn push(&mut self, rest: &[u8]) {
@@ -190,6 +212,11 @@ impl Connection {
     /// Sends what waits, as far as the client reads.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
         self.turn_left = TURN_BYTES;
+        self.go_on()
+    }
+
+    /// Sends what waits in the rest of this turn.
+    fn go_on(&mut self) -> Result<(), Broken> {
         while let Some(piece) = self.pending.front_mut() {
             let (sent, is_done) = match piece {
                 Piece::Bytes(bytes) if bytes.is_empty() => (Ok(0), true),

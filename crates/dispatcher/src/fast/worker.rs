@@ -475,9 +475,11 @@ fn changes() -> epoll::EventFlags {
 
 /// Ends a connection after what was sent.
 fn close(connection: Connection) {
-    let Connection { mut wire, done, .. } = connection;
-    // One that has gone is told in vain.
-    wire.finish().ok();
+    let Connection { mut wire, then, done, .. } = connection;
+    if then != Then::HearOut {
+        // One that has gone is told in vain.
+        wire.finish().ok();
+    }
     drop(wire);
     done.send(None).ok();
 }

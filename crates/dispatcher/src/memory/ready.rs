@@ -23,6 +23,8 @@ use super::encode::{self, Coding, choose};
 
 /// Bodies up to this size are held in memory; the kernel sends larger ones from their file.
 pub(crate) const SMALL_BODY_BYTES: u64 = 16 * 1024;
+/// The same for visitors over TLS, as the kernel cannot send them a file: it would be read anew for each of them.
+pub(crate) const SMALL_TLS_BODY_BYTES: u64 = 128 * 1024;
 
 /// A body that is kept.
 #[derive(Debug, Clone)]
@@ -32,12 +34,12 @@ pub(crate) enum KeptBody {
 }
 
 impl KeptBody {
-    /// Reads a small body into memory; a larger one stays in its file.
+    /// Reads a body of up to `most` bytes into memory; a larger one stays in its file.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub(crate) fn read(file: File, length: u64) -> std::io::Result<Self> {
-        if length <= SMALL_BODY_BYTES {
+    pub(crate) fn read(file: File, length: u64, most: u64) -> std::io::Result<Self> {
+        if length <= most {
             return read_at(&file, 0, length).map(Self::Memory);
         }
         Ok(Self::File(Arc::new(file)))

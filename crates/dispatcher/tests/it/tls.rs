@@ -1,5 +1,6 @@
 //! Over TLS: HTTP/2 in front, certificates of clients, and renders that speak TLS themselves.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin::{Answer, Origin, PATIENCE};
 
 use crate::front::{Front, Setup};
 
@@ -218,6 +219,56 @@ fn the_lane_and_the_full_way_take_turns_on_an_encrypted_connection() {
     }
     assert_eq!(front.metric("lane_hits_total") - quick, 13, "the lane took part");
     assert_eq!(origin.requests() - drawn, 6, "what has a query is asked for");
+}
+
+/// Text that no encoding makes much smaller.
+fn digits(count: usize) -> String {
+    let next = |number: &u32| Some(number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+    let numbers = std::iter::successors(Some(1_u32), next);
+    numbers.map(|number| char::from(b'a' + (number >> 28) as u8)).take(count).collect()
+}
+
+#[test]
+fn answers_from_memory_that_tls_takes_in_parts_come_whole() {
+    let folder = Folder::new();
+    let texts = [("/kept.html", digits(100_000)), ("/encoded.html", digits(900_000))];
+    let pages = texts.clone();
+    let origin = Origin::start(move |seen| {
+        let page = pages.iter().find(|(target, _)| *target == seen.target);
+        page.map_or(Answer::status(404), |(_, text)| Answer::html(text.clone()))
+    });
+    let front = Front::start(&Setup {
+        cache: "/x-compress 1",
+        renders: vec![origin.addr()],
+        settings: folder.settings(""),
+        ..Setup::default()
+    });
+    let get = |target: &str, more: &str| {
+        let close = "Connection: close\r\n";
+        let head = format!("GET {target} HTTP/1.1\r\nHost: www.example.com\r\n{close}{more}\r\n");
+        let answer = converse(&front, &folder, head.as_bytes());
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+        (head, answer[end..].to_vec())
+    };
+    for (target, text) in texts {
+        for _ in 0..4 {
+            assert!(get(target, "").1 == text.as_bytes(), "{target}");
+        }
+        let deadline = std::time::Instant::now() + PATIENCE;
+        let encoded = loop {
+            let (head, body) = get(target, "Accept-Encoding: gzip\r\n");
+            if head.contains("content-encoding: gzip") {
+                break body;
+            }
+            assert!(std::time::Instant::now() < deadline, "{target} stays as it is: {head}");
+        };
+        assert!(encoded.len() > text.len() / 3, "{} bytes", encoded.len());
+        let mut decoded = String::new();
+        flate2::read::GzDecoder::new(&*encoded).read_to_string(&mut decoded).unwrap();
+        assert!(decoded == text, "{target}");
+    }
+    assert!(front.metric("lane_hits_total") >= 6, "the lane took part");
 }
 
 #[test]
