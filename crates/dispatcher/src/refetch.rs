@@ -30,6 +30,7 @@ use crate::log::Level;
 use crate::metrics::Counter;
 use crate::request::RequestView;
 use crate::upstream::{Call, CallBody};
+use crate::variant;
 
 /// How often a page is tried.
 const TRIES: u32 = 3;
@@ -295,10 +296,12 @@ impl Inner {
             },
             Role::Pass(_) => return Tried::Failed,
             Role::Lead(ticket) => {
+                let cache = farm.farm.cache.as_ref();
+                let target = cache.map(|cache| variant::target_of(cache, &item.view));
                 let fetch = Fetch {
                     call: Call {
                         method: Method::GET,
-                        target: item.view.wire_target(),
+                        target: target.unwrap_or_else(|| item.view.wire_target()),
                         headers: request_headers(&farm.farm, &item.view, Purpose::Cache),
                         body: CallBody::empty(),
                         sticky: None,

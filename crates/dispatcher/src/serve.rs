@@ -30,6 +30,7 @@ use crate::plan::Entity;
 use crate::request::RequestView;
 use crate::sticky;
 use crate::upstream::{Call, CallBody, Failure};
+use crate::variant;
 
 const STALE_INFO: &str = "caching: stat file is more recent";
 
@@ -314,8 +315,9 @@ impl Inner {
         info: &'static str,
     ) -> oneshot::Receiver<First> {
         self.note_action(exchange, "CREATE");
+        let target = variant::target_of(found.cache, exchange.view);
         let fetch = Fetch {
-            call: call(exchange, CallBody::empty(), Purpose::Cache),
+            call: Call { target, ..call(exchange, CallBody::empty(), Purpose::Cache) },
             file: found.file.to_owned(),
             sequence: None,
             info,

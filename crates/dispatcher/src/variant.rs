@@ -19,6 +19,7 @@ use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 
 use crate::cacheable::{Reason, TEMPORARY_SUFFIX_BYTES};
 use crate::config::Cache;
+use crate::request::RequestView;
 
 /// What stands between a page's name and its parameters, with a dot on either side.
 const MARK: &str = "q~";
@@ -87,6 +88,22 @@ pub(crate) fn key_of<'a>(cache: &Cache, query: Option<&'a str>) -> Result<Cow<'a
     // Of several with one name the order may mean something.
     keys.sort_by_cached_key(|pair| name_of(pair));
     Ok(Cow::Owned(keys.join("&")))
+}
+
+/// Returns what a render is asked for, so that its answer fills a cache file: without ignored parameters where the farm wants
+/// that, as what is drawn with them is shown to visitors who did not send them.
+pub(crate) fn target_of(cache: &Cache, view: &RequestView) -> String {
+    let Some(query) = view.query.as_deref().filter(|_| cache.strips_ignored) else {
+        return view.wire_target();
+    };
+    let is_wanted = |pair: &&str| use_of(cache, pair) != Use::Ignored;
+    let wanted: Vec<&str> = pairs(query).filter(is_wanted).collect();
+    match wanted.as_slice() {
+        [] => view.wire_path.clone(),
+        // Some renders take the sign for a part of a value.
+        _ if query.contains(';') => view.wire_target(),
+        wanted => format!("{}?{}", view.wire_path, wanted.join("&")),
+    }
 }
 
 /// Returns the file of a page below the document root.

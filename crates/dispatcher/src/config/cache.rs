@@ -48,6 +48,8 @@ pub struct Cache {
     pub allowed_clients: Option<AccessList>,
     /// Parameters to ignore.
     pub ignore_url_params: AccessList,
+    /// Whether renders are asked for pages to be stored without ignored parameters (`/x-stripIgnored`).
+    pub strips_ignored: bool,
     /// Parameters whose values make pages of their own (`/x-cacheKeyParams`).
     pub key_params: AccessList,
     /// Response headers to store beside the file, in lower case.
@@ -97,6 +99,7 @@ impl Default for Cache {
             invalidate_handler: None,
             allowed_clients: None,
             ignore_url_params: AccessList::default(),
+            strips_ignored: false,
             key_params: AccessList::default(),
             headers: Vec::new(),
             mode: 0o755,
@@ -124,7 +127,7 @@ impl Cache {
     }
 }
 
-pub(super) const CACHE_KEYS: [&str; 28] = [
+pub(super) const CACHE_KEYS: [&str; 29] = [
     "docroot",
     "statfile",
     "statfileslevel",
@@ -136,6 +139,7 @@ pub(super) const CACHE_KEYS: [&str; 28] = [
     "allowedClients",
     "ignoreUrlParams",
     "x-cacheKeyParams",
+    "x-stripIgnored",
     "headers",
     "mode",
     "gracePeriod",
@@ -214,6 +218,7 @@ fn read_extension(reader: &mut Reader, entry: &super::read::Entry<'_>, cache: &m
         "x-refetchConcurrency" => {
             cache.refetch_concurrency = reader.number(entry).unwrap_or(1).max(1);
         }
+        "x-stripIgnored" => cache.strips_ignored = reader.boolean(entry).unwrap_or(false),
         "x-flushWindow" => cache.flush_window = reader.seconds(entry).unwrap_or_default(),
         "x-compress" => cache.compress = reader.boolean(entry).unwrap_or(false),
         "x-refetchHot" => cache.refetch_hot = reader.number(entry).unwrap_or(0),

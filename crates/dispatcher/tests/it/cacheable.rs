@@ -199,6 +199,27 @@ fn ca80_the_render_still_sees_ignored_parameters() {
 }
 
 #[test]
+fn a_page_that_everyone_gets_is_drawn_without_what_one_visitor_added() {
+    let origin = html();
+    let front = front(
+        &origin,
+        "/x-stripIgnored 1 /x-cacheKeyParams { /0 { /glob \"page\" /type \"allow\" } }
+         /ignoreUrlParams { /0 { /glob \"*\" /type \"deny\" } /1 { /glob \"utm_*\" /type \"allow\" } }",
+    );
+    for (asked, drawn) in [
+        ("/a.html?utm_source=x", "/a.html"),
+        ("/b.html?utm_a=1&page=2&utm_b=3", "/b.html?page=2"),
+        ("/c.html?utm_a=1&id=7", "/c.html?utm_a=1&id=7"),
+        ("/d.html", "/d.html"),
+    ] {
+        assert_eq!(front.get(asked).body, format!("page {drawn}"), "{asked}");
+    }
+    front.flush("Activate", "/a", &["/a.html?utm_source=y"]);
+    front.wait_for("refetches_total", 1);
+    assert_eq!(front.read("a.html"), "page /a.html");
+}
+
+#[test]
 fn ca82_a_cookie_reaches_its_visitor_and_nobody_else() {
     let origin = Origin::always(Answer::html("page").header("Set-Cookie", "session=1"));
     let front = front(&origin, "/headers { \"Set-Cookie\" \"X-Kept\" }");
