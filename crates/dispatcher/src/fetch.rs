@@ -221,6 +221,10 @@ impl Lead {
                     format!("Unable to create cache file {}", path.display())
                 });
             }
+            Err(Reason::ParentIsFile) => self.inner.log(Level::Warn, || {
+                let parent = path.parent().unwrap_or(&path).display();
+                format!("Unable to create parent directory {parent}: Not a directory")
+            }),
             Err(_) => {}
         }
     }

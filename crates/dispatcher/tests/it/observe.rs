@@ -29,10 +29,13 @@ fn logs_of(docroot: &Path, origin: &Origin, visit: fn(SocketAddr)) -> (String, S
     };
     let dead = dead_addr().port();
     let text = setup.text(docroot);
+    let render = format!("/renders {{ /r {{ /hostname \"127.0.0.1\" /port \"{dead}\" }} }}");
     let text = format!(
-        "{} /dead {{ /virtualhosts {{ \"dead\" }} /numberOfRetries 1 /retryDelay 0
-           /renders {{ /r {{ /hostname \"127.0.0.1\" /port \"{dead}\" }} }} }} }}",
-        text.strip_suffix('}').unwrap()
+        "{} /dead {{ /virtualhosts {{ \"dead\" }} /numberOfRetries 1 /retryDelay 0 {render} }}
+           /shut {{ /virtualhosts {{ \"shut\" }} {render} /cache {{ /docroot \"{}\"
+             /allowedClients {{ /0 {{ /type \"deny\" /glob \"*\" }} }} }} }} }}",
+        text.strip_suffix('}').unwrap(),
+        docroot.display()
     );
     let runtime = Runtime {
         clock: Clock::new(SystemTime::now),
@@ -73,12 +76,21 @@ fn visit(addr: SocketAddr) {
         "/content/x.html?utm_source=x&page=2",
         "/content/ttl.html",
         "/content/ttl.html",
+        "/content/ttl.html/suffix/s.html",
+        "/content/brief.html",
+        "/content/brief.html",
+        "/content/old.html",
         "/closed.html",
         "/../x",
     ] {
         send(format!("{}{last}\r\n", get(path)));
     }
     send(format!("GET /a HTTP/1.1\r\nHost: dead\r\n{last}\r\n"));
+    let others = "CQ-Action: Activate\r\nCQ-Handle: /content/none\r\n";
+    send(format!("{}{others}{last}\r\n", get("/dispatcher/invalidate.cache")));
+    send(format!("{}{last}\r\n", get("/content/old.html")));
+    let shut = "GET /dispatcher/invalidate.cache HTTP/1.1\r\nHost: shut\r\n";
+    send(format!("{shut}{others}{last}\r\n"));
     let page = get("/content/y.html");
     send(format!("{}{page}{last}\r\n", format!("{page}\r\n").repeat(1100)));
 }
@@ -87,6 +99,7 @@ fn visit(addr: SocketAddr) {
 fn ob129_ob131_the_log_reads_as_scripts_expect() {
     let origin = Origin::start(|seen| match seen.target.as_str() {
         "/content/ttl.html" => Answer::html("page").header("Cache-Control", "max-age=1000"),
+        "/content/brief.html" => Answer::html("page").header("Cache-Control", "max-age=0"),
         _ => Answer::html("page"),
     });
     let folder = tempfile::tempdir().unwrap();
@@ -108,14 +121,24 @@ fn ob129_ob131_the_log_reads_as_scripts_expect() {
         format!("] Touched {root}/.stat"),
         "] \"GET /dispatcher/invalidate.cache\" 200 purge [site/-] ".to_owned(),
         "] \"GET /a\\nforged.html\" - miss [site/r0] ".to_owned(),
-        "] Current cache hit ratio: 99.".to_owned(),
+        "] Current cache hit ratio: 98.".to_owned(),
         format!("] Connected to backend r0 (127.0.0.1:{})", origin.addr().port()),
         "] Query string ignored: utm_source=x".to_owned(),
         "] Name not in ignored URL parameters ACL: page".to_owned(),
         "] request contains a query string: utm_source=x&page=2".to_owned(),
+        "] cache-action for [/content/x.html]: NONE".to_owned(),
         format!("] cache file has not expired: {root}/content/ttl.html"),
+        format!("] cache file has expired: {root}/content/brief.html"),
+        format!("] cache file is older than lastflush -> flush [{root}/content/old.html]"),
+        format!(
+            "] Unable to create parent directory {root}/content/ttl.html/suffix: Not a directory"
+        ),
+        "] Found farm shut for flush".to_owned(),
+        "] Flushing rejected from 127.0.0.1".to_owned(),
+        "] \"GET /dispatcher/invalidate.cache\" 403 none [shut/-] ".to_owned(),
         "] AuthChecker: initialized with URL '/check'.".to_owned(),
         "] Filter rejects: GET /closed.html HTTP/1.1".to_owned(),
+        "] 'GET /closed.html HTTP/1.1' was blocked because of /1".to_owned(),
         "] Unable to connect to any backend in farm dead".to_owned(),
         "] request declined".to_owned(),
     ] {
