@@ -17,14 +17,33 @@ pub(crate) enum Place {
 /// Writes `text` escaped for its place; an empty or one-dash word gets its first character escaped.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str, pub(crate) Place);
 
+/// The bytes that stay as they are, looked up for each byte of each line.
+const PLAIN_IN_WORDS: [bool; 256] = plain(false);
+/// The same with the space.
+const PLAIN_IN_QUOTES: [bool; 256] = plain(true);
+
+const fn plain(is_space_plain: bool) -> [bool; 256] {
+    let mut plain = [false; 256];
+    let mut byte = 0_u8;
+    while byte < u8::MAX {
+        plain[byte as usize] = match byte {
+            b'\\' | b'"' => false,
+            b' ' => is_space_plain,
+            byte => byte.is_ascii_graphic(),
+        };
+        byte += 1;
+    }
+    plain
+}
+
 impl Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(text, place) = *self;
-        let is_plain = |byte: u8| match byte {
-            b'\\' | b'"' => false,
-            b' ' => place == Place::Quoted,
-            byte => byte.is_ascii_graphic(),
+        let plain = match place {
+            Place::Word => &PLAIN_IN_WORDS,
+            Place::Quoted => &PLAIN_IN_QUOTES,
         };
+        let is_plain = |byte: u8| plain.get(usize::from(byte)).is_some_and(|is_plain| *is_plain);
         // Nearly every value; character by character it would cost more than the rest of a line.
         if text != "-" && text.bytes().all(is_plain) {
             return f.write_str(text);

@@ -17,7 +17,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel,
+};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -144,13 +146,12 @@ impl<L: Display + Send + 'static> LogFile<L> {
 
     /// Queues whole lines that are text already, each with its line break; drops all of them if the queue is full.
     pub fn write_text(&self, lines: String) {
-        let count = lines.bytes().filter(|byte| *byte == b'\n').count() as u64;
-        let is_queued = self
-            .shared
-            .orders
-            .as_ref()
-            .is_some_and(|orders| orders.try_send(Order::Text(lines)).is_ok());
-        if !is_queued {
+        let Some(orders) = &self.shared.orders else { return };
+        let refused = orders.try_send(Order::Text(lines));
+        if let Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) = refused
+            && let Order::Text(lines) = order
+        {
+            let count = lines.bytes().filter(|byte| *byte == b'\n').count() as u64;
             self.shared.dropped.fetch_add(count, Ordering::Relaxed);
         }
     }
