@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin::{Answer, Origin, exchange};
 
-use crate::front::Front;
+use crate::front::{Front, Reply};
 
 /// Two farms for one host: the site, and the new one for a share.
 fn start(old: &Origin, new: &Origin, share: &str) -> Front {
@@ -19,25 +19,34 @@ fn start(old: &Origin, new: &Origin, share: &str) -> Front {
     Front::start_text(&format!("/farms {{ {old} {new} }}"))
 }
 
-fn lot_of(reply: &crate::front::Reply) -> Option<String> {
+fn lot_of(reply: &Reply) -> Option<String> {
     let cookie = reply.header("set-cookie")?;
     cookie.split(';').next().map(str::to_owned)
+}
+
+/// Asks as `count` new visitors, on one connection; returns the lot that each got, and what it saw.
+fn visit(front: &Front, count: usize) -> Vec<(String, String)> {
+    let request = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
+    let last = "GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let bytes = format!("{}{last}", request.repeat(count - 1));
+    let answers = String::from_utf8(exchange(front.addr, bytes.as_bytes())).unwrap();
+    let answers = answers.split("HTTP/1.1 ").skip(1);
+    let read = |answer: &str| Reply::parse(format!("HTTP/1.1 {answer}").as_bytes(), false);
+    answers.map(read).map(|reply| (lot_of(&reply).unwrap(), reply.body)).collect()
 }
 
 #[test]
 fn ten_percent_of_ten_thousand_visitors_see_the_new_site_and_stay() {
     let (old, new) = (Origin::always(Answer::html("old")), Origin::always(Answer::html("new")));
     let front = start(&old, &new, "/x-share { /percent \"10\" }");
-    // Lots are dealt in turn, so a tenth of the visitors over the network stands for all of them.
     let mut visitors: HashMap<String, String> = HashMap::new();
-    for _ in 0..1000 {
-        let reply = front.get("/a");
-        visitors.insert(lot_of(&reply).unwrap(), reply.body);
+    for _ in 0..100 {
+        visitors.extend(visit(&front, 100));
     }
-    assert_eq!(visitors.len(), 1000, "everyone has an own lot");
+    assert_eq!(visitors.len(), 10_000, "everyone has an own lot");
     let in_share = visitors.values().filter(|body| *body == "new").count();
-    assert!((90..=110).contains(&in_share), "{in_share}");
-    for (cookie, body) in visitors.iter().take(100) {
+    assert!((9_900..=10_100).contains(&(in_share * 10)), "{in_share}");
+    for (cookie, body) in visitors.iter().take(200) {
         let again = front.send("GET", "/b", &[("Cookie", cookie)], "");
         assert_eq!((again.body.as_str(), lot_of(&again)), (body.as_str(), None));
     }
