@@ -1,12 +1,16 @@
 //! Two processes on one PostgreSQL: the one with `--role assets` takes what concerns assets, and the other leaves it alone
 //! as long as that one lives.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+use tympan_testkit::bucket_server::BucketServer;
 use tympan_testkit::postgres::PostgresServer;
 
+use crate::pictures::{bitmap, upload};
 use crate::program::{Running, ask, basic, free_address, post, run, run_ok};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -126,6 +130,93 @@ fn an_assets_process_takes_the_work_on_assets_while_it_lives() {
         &token(&author_home),
     ]);
     assert!(topics.contains(TOPIC) && topics.contains("22 done"), "{topics}");
+}
+
+/// Returns the renditions of an asset, once it has all of them.
+fn renditions_of(address: SocketAddr, password: &str, name: &str) -> BTreeMap<String, Vec<u8>> {
+    let headers = [("Authorization", basic("admin", password))];
+    let get = |path: &str| ask(address, "GET", path, &headers, b"").unwrap();
+    let content = format!("/content/dam/{name}/jcr:content");
+    let begun = Instant::now();
+    loop {
+        let state: Value = serde_json::from_slice(&get(&format!("{content}.json")).body).unwrap();
+        if state["dam:assetState"] == "processed" {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "not in time: {state}");
+        std::thread::yield_now();
+    }
+    let listed = get(&format!("{content}/renditions.1.json"));
+    let listed: Value = serde_json::from_slice(&listed.body).unwrap();
+    let names = listed.as_object().unwrap().keys().filter(|name| !name.contains(':'));
+    let bytes = |name: &String| {
+        let answer = get(&format!("{content}/renditions/{name}"));
+        assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+        (name.clone(), answer.body)
+    };
+    names.map(bytes).collect()
+}
+
+/// Counts the assets that a process has finished.
+fn finished_by(address: SocketAddr, password: &str) -> u64 {
+    let headers = [("Authorization", basic("admin", password))];
+    let text = ask(address, "GET", "/metrics", &headers, b"").unwrap().text();
+    let line = text.lines().find(|line| line.starts_with("tympan_assets_processed_total{"));
+    line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+/// They have nothing in common but the database and a bucket: what one stores, the other reads from there.
+#[test]
+fn an_assets_process_shares_blobs_in_a_bucket() {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let Some(bucket) = BucketServer::moto(target.parent().unwrap()) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (url, settings) = (PostgresServer::shared().url(), bucket.settings(bucket.addr()));
+    let variables: Vec<(&str, &str)> =
+        settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let start = |name: &str, address: SocketAddr, more: &[&str]| {
+        let home = configured(&dir.path().join(name), ("offload_bucket", "10s"), "");
+        let (listen, blobs) = (address.to_string(), bucket.url("site"));
+        let arguments = ["author", "--home", &home, "--listen", &listen, "--database", &url];
+        let arguments = [&arguments[..], &["--blobs", &blobs], more].concat();
+        Running::try_start_with(&variables, &arguments).unwrap()
+    };
+    let (address, assets_address) = (free_address(), free_address());
+    let _author = start("author", address, &[]);
+    let assets = start("assets", assets_address, &["--role", "assets"]);
+    let password = std::fs::read_to_string(dir.path().join("author/initial-password")).unwrap();
+    let password = password.trim();
+    for path in ["/content", "/content/dam"] {
+        let made = post(address, password, path, "jcr:primaryType=sling:Folder");
+        assert!((200..300).contains(&made.status), "{path}: {}", made.text());
+    }
+    let headers = [("Authorization", basic("admin", password))];
+    let begun = Instant::now();
+    let queues = || ask(address, "GET", "/api/v1/jobs/queues", &headers, b"").unwrap().text();
+    while !queues().contains("\"assets\"") {
+        assert!(begun.elapsed() < PATIENCE, "the assets process does not say that it lives");
+    }
+    let picture = bitmap(1400, 1000, 7);
+    let send = |name: &str| {
+        let answer = upload(address, password, "/content/dam", (name, &picture)).unwrap();
+        assert!((200..300).contains(&answer.status), "{}", answer.text());
+        renditions_of(address, password, name)
+    };
+    let theirs = send("theirs.bmp");
+    assert_eq!(theirs.len(), 5, "{:?}", theirs.keys());
+    assert!(theirs["original"] == picture);
+    let large = theirs.values().filter(|bytes| bytes.len() >= 16 * 1024).count();
+    assert!(large >= 2, "one is drawn that is large enough for the bucket");
+    assert_eq!(renditions_of(assets_address, password, "theirs.bmp"), theirs);
+    assert_eq!((finished_by(address, password), finished_by(assets_address, password)), (0, 1));
+    for name in ["author", "assets"] {
+        assert!(!dir.path().join(name).join("blobs").exists(), "`{name}` keeps no blobs itself");
+    }
+
+    assets.kill();
+    let own = send("own.bmp");
+    assert!(own == theirs, "the author draws the same by itself");
+    assert_eq!(finished_by(address, password), 1);
 }
 
 fn token(home: &Path) -> String {

@@ -1,8 +1,8 @@
 //! Servers of buckets that others wrote, started for a test: moto for S3, Azurite for Azure; and a proxy before them
 //! that answers with faults.
 //!
-//! Where moto is not installed, it is installed from PyPI below a folder that tests keep; without it, or without Azurite
-//! (from npm), the test is skipped.
+//! Where one is not installed, it is installed below a folder that tests keep, from PyPI or npm; where that cannot be done,
+//! the test is skipped.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,6 +17,9 @@ use crate::tool::{installed, quiet, skip, works};
 /// How long one may take to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const MOTO: &str = "moto[s3,server]==5.2.1";
+const AZURITE: &str = "azurite@3.35.0";
+/// Seconds that npm may take: an unfinished installation counts as none.
+const INSTALLING: &str = "600";
 /// The account that every Azurite has; its key is no secret.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str =
@@ -48,13 +51,13 @@ impl BucketServer {
         Some(server)
     }
 
-    /// Starts Azurite; nothing, said aloud, where it is not installed.
+    /// Starts Azurite; nothing, said aloud, where it cannot be installed. `tools` is a folder that tests keep.
     ///
     /// # Panics
     /// If it is installed and does not start.
     #[must_use]
-    pub fn azurite() -> Option<Self> {
-        let server = Self::start(Kind::Azurite, Path::new(""))?;
+    pub fn azurite(tools: &Path) -> Option<Self> {
+        let server = Self::start(Kind::Azurite, tools)?;
         server.make_bucket();
         Some(server)
     }
@@ -66,7 +69,7 @@ impl BucketServer {
             let port = dead_addr().port();
             let mut command = match kind {
                 Kind::Moto => moto(tools)?,
-                Kind::Azurite => azurite()?,
+                Kind::Azurite => azurite(tools)?,
             };
             match kind {
                 Kind::Moto => command.args(["-H", "127.0.0.1", "-p", &port.to_string()]),
@@ -193,12 +196,28 @@ fn moto(tools: &Path) -> Option<Command> {
     Some(command)
 }
 
-fn azurite() -> Option<Command> {
+fn azurite(tools: &Path) -> Option<Command> {
     if works(Command::new("azurite-blob").arg("--version")) {
         return Some(Command::new("azurite-blob"));
     }
-    skip("containers of Azurite", "`npm install -g azurite`");
-    None
+    let home = tools.join(AZURITE.replace('@', "-"));
+    let program = |home: &Path| {
+        let mut command = Command::new("node");
+        command.arg(home.join("node_modules/azurite/dist/src/blob/main.js"));
+        command
+    };
+    // Scripts and optional packages are for other machines, and what takes most of the time.
+    let is_here = installed(&home, |making| {
+        let mut npm = Command::new("timeout");
+        npm.args([INSTALLING, "npm", "install", AZURITE, "--prefix"]).arg(making);
+        npm.args(["--omit=optional", "--no-audit", "--no-fund", "--ignore-scripts"]);
+        works(&mut npm) && works(program(making).arg("--version"))
+    });
+    if !is_here {
+        skip(&format!("containers of {AZURITE}"), "Node.js with npm");
+        return None;
+    }
+    Some(program(&home))
 }
 
 /// What the proxy does with one request.

@@ -132,7 +132,7 @@ fn s3_conforms() {
 
 #[test]
 fn azure_conforms() {
-    let Some(server) = BucketServer::azurite() else { return };
+    let Some(server) = BucketServer::azurite(&tools()) else { return };
     check_server(&server);
 }
 
@@ -180,7 +180,7 @@ fn s3_survives_faults_on_the_way() {
 
 #[test]
 fn azure_survives_faults_on_the_way() {
-    let Some(server) = BucketServer::azurite() else { return };
+    let Some(server) = BucketServer::azurite(&tools()) else { return };
     check_faults(&server);
 }
 
