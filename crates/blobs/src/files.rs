@@ -1,6 +1,6 @@
 //! Names and look-ups of blobs in folders, for reading: nothing here changes a file, a folder or a time.
 
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File, Metadata};
 use std::io::{ErrorKind, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -66,30 +66,20 @@ pub(crate) fn modified_of(path: &Path, id: &BlobId) -> Result<Option<SystemTime>
     }
 }
 
+/// What a listing looks for in one folder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kinds {
+    Folders,
+    Files,
+    Both,
+}
+
 /// Shows the blobs below a folder: files named by 64 hexadecimal digits, below folders named by two.
 pub(crate) fn list(
     dir: &Path,
     visit: &mut dyn FnMut(Listed) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>> {
-    for entry in entries(dir)? {
-        let (name, path) = entry?;
-        let is_folder = name.len() == 2 && name.bytes().all(is_digit) && path.is_dir();
-        if is_folder && list_below(&path, visit)?.is_break() {
-            return Ok(ControlFlow::Break(()));
-        }
-    }
-    Ok(ControlFlow::Continue(()))
-}
-
-/// Shows the blobs in a folder named by two digits, and in such folders below it.
-fn list_below(
-    folder: &Path,
-    visit: &mut dyn FnMut(Listed) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>> {
-    if list_files(folder, visit)?.is_break() {
-        return Ok(ControlFlow::Break(()));
-    }
-    list(folder, visit)
+    list_in(dir, Kinds::Folders, visit)
 }
 
 /// Shows the blobs that lie in one folder.
@@ -97,20 +87,57 @@ pub(crate) fn list_files(
     folder: &Path,
     visit: &mut dyn FnMut(Listed) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>> {
-    for entry in entries(folder)? {
-        let (name, path) = entry?;
-        let Some(digest) = parse_digest(&name) else { continue };
-        let found = match fs::metadata(&path) {
-            Ok(found) => found,
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            Err(error) => return Err(disk("inspect", &path)(error)),
-        };
-        let modified = found.modified().map_err(disk("inspect", &path))?;
+    list_in(folder, Kinds::Files, visit)
+}
+
+/// Reads each folder once, and asks for files by their names in it: a path from the root costs as much again.
+fn list_in(
+    folder: &Path,
+    kinds: Kinds,
+    visit: &mut dyn FnMut(Listed) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ControlFlow::Continue(())),
+        Err(error) => return Err(disk("list", folder)(error)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(disk("list", folder))?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if name.len() == 2 && kinds != Kinds::Files && name.bytes().all(is_digit) {
+            let is_folder = is_folder(&entry).map_err(disk("inspect", folder))?;
+            if is_folder && list_in(&entry.path(), Kinds::Both, visit)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            continue;
+        }
+        let Some(digest) = parse_digest(name).filter(|_| kinds != Kinds::Folders) else { continue };
+        let Some(found) = inspect(&entry)? else { continue };
+        let modified = found.modified().map_err(disk("inspect", &entry.path()))?;
         if visit(Listed { id: BlobId::new(digest, found.len()), modified }).is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }
     Ok(ControlFlow::Continue(()))
+}
+
+/// Tells whether an entry is a folder, or leads to one.
+fn is_folder(entry: &DirEntry) -> std::io::Result<bool> {
+    let kind = entry.file_type()?;
+    Ok(kind.is_dir() || (kind.is_symlink() && entry.path().is_dir()))
+}
+
+/// Returns what is known of a file, or of the one that it leads to; nothing if it has gone meanwhile.
+fn inspect(entry: &DirEntry) -> Result<Option<Metadata>> {
+    let found = entry
+        .metadata()
+        .and_then(|found| if found.is_symlink() { fs::metadata(entry.path()) } else { Ok(found) });
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(disk("inspect", &entry.path())(error)),
+    }
 }
 
 /// Opens a note.
@@ -164,12 +191,18 @@ fn entries(folder: &Path) -> Result<impl Iterator<Item = Result<(String, PathBuf
 /// Reads 64 lower-case hexadecimal digits.
 pub(crate) fn parse_digest(name: &str) -> Option<[u8; 32]> {
     let digits = name.as_bytes();
-    if digits.len() != 64 || !digits.iter().copied().all(is_digit) {
+    if digits.len() != 64 {
         return None;
     }
+    let value = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
     let mut digest = [0; 32];
-    for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    let (pairs, _) = digits.as_chunks::<2>();
+    for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
+        *byte = value(*high)? << 4 | value(*low)?;
     }
     Some(digest)
 }
