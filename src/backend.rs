@@ -187,7 +187,7 @@ impl Backend {
     pub(crate) fn open_blobs(&self, dir: &Path, config: &Config) -> Result<Opened, Fault> {
         let base = self.base.as_ref().map(|(_, below)| below);
         let section = chosen_blobs(dir, config)?;
-        let membership = Membership::of(dir, config);
+        let membership = Membership::of(dir, self.database.clone());
         places::open((dir, &section), &membership, self.chunks.clone(), base)
     }
 

@@ -10,24 +10,23 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tympan_blobs::collect::{
-    Identity, Kinship, MarkWriter, Member, SharedBlobs, SweepMode, SweepOptions, Swept, register,
-    sweep,
+    GuestNotes, Identity, Kinship, MarkWriter, Member, SharedBlobs, SharedIdentity, SweepMode,
+    SweepOptions, Swept, register, sweep,
 };
 use tympan_blobs::{BlobId, ReadBlobs, WriteBlobs};
-use tympan_content::Repository;
 use tympan_store::{
-    BlobVisitor, ChunkId, ChunkStore, CollectMode, CollectOptions, Collected, Progress, Retention,
+    BlobVisitor, ChunkStore, CollectMode, CollectOptions, Collected, PostgresStore, Progress,
+    Retention,
 };
 
-use crate::backend;
 use crate::command::Fault;
-use crate::config::Config;
 use crate::home::{Home, chain, random_text};
+use crate::places::Opened;
 
 /// A place with the name that people know it by.
 pub(crate) type Place = (String, Arc<SharedBlobs>);
 
-/// How long to wait before a bucket is asked again that could not be told of this home.
+/// How long to wait before a place is asked again that could not be told of this home.
 const REGISTER_AGAIN: Duration = Duration::from_secs(15);
 /// How soon a thread that waits sees that the process ends.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -39,47 +38,80 @@ pub(crate) type Pace<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
 #[derive(Debug, Clone)]
 pub(crate) struct Membership {
     dir: PathBuf,
-    /// The name of the repository, if it lies in a database: all homes on it are one repository.
-    database: Option<String>,
+    /// The database that the repository lies in, if it does: all homes on it are one repository.
+    database: Option<Arc<PostgresStore>>,
+}
+
+/// A name, and where it is kept.
+enum Naming {
+    Home(Identity),
+    Database(SharedIdentity, String),
 }
 
 impl Membership {
     /// Returns who a home is.
-    pub(crate) fn of(dir: &Path, config: &Config) -> Self {
-        let database = backend::state_database(config);
-        let database = database.map(|(url, schema)| database_name(&url, &schema, &machine()));
+    pub(crate) fn of(dir: &Path, database: Option<Arc<PostgresStore>>) -> Self {
         Self { dir: dir.to_owned(), database }
     }
 
-    /// Returns its name for programs and people. A home that has none gets one.
+    /// Returns its name for programs and people. A repository that has none gets one.
     ///
     /// # Errors
-    /// If the files of its name cannot be read or written.
+    /// If its name cannot be read or written.
     pub(crate) fn member(&self) -> tympan_blobs::Result<Member> {
-        Ok(self.named(self.identity()?.as_ref()))
+        Ok(self.named(&self.naming()?))
     }
 
-    /// Returns what the home is; nothing if its repository lies in a database.
-    fn identity(&self) -> tympan_blobs::Result<Option<Identity>> {
-        if self.database.is_some() {
-            return Ok(None);
+    fn naming(&self) -> tympan_blobs::Result<Naming> {
+        let fresh = fresh()?;
+        let Some(database) = &self.database else {
+            let identity = Identity::open(&self.dir, &machine(), &fresh)?;
+            say_if_copied(identity.kinship, &identity.id);
+            return Ok(Naming::Home(identity));
+        };
+        let identity = SharedIdentity::new(database.clone(), database.whereabouts()?);
+        let (id, kinship) = identity.open(&fresh)?;
+        say_if_copied(kinship, &id);
+        Ok(Naming::Database(identity, id))
+    }
+
+    fn named(&self, naming: &Naming) -> Member {
+        match naming {
+            Naming::Home(identity) => {
+                Member { id: identity.id.clone(), name: place_name(&self.dir) }
+            }
+            Naming::Database(_, id) => Member { id: id.clone(), name: "a database".to_owned() },
         }
-        let fresh = short().map_err(|fault| {
-            tympan_blobs::Error::Source(std::io::Error::other(fault.message().to_owned()))
-        })?;
-        let identity = Identity::open(&self.dir, &machine(), &fresh)?;
-        say_if_copied(&identity);
-        Ok(Some(identity))
     }
+}
 
-    fn named(&self, identity: Option<&Identity>) -> Member {
-        match (identity, &self.database) {
-            (Some(identity), _) => Member { id: identity.id.clone(), name: place_name(&self.dir) },
-            (None, database) => {
-                Member { id: database.clone().unwrap_or_default(), name: "a database".to_owned() }
+impl Naming {
+    /// Makes sure that the last marks in a place are those of this repository, before it marks again with `turn`.
+    fn begin_turn(&mut self, place: &dyn WriteBlobs, turn: &str) -> tympan_blobs::Result<()> {
+        let fresh = fresh()?;
+        match self {
+            Self::Home(identity) => {
+                let before = identity.id.clone();
+                identity.begin_turn(place, (&machine(), &fresh), turn)?;
+                if identity.id != before {
+                    say_if_copied(identity.kinship, &identity.id);
+                }
+            }
+            Self::Database(identity, id) => {
+                let (now, kinship) = identity.begin_turn(place, &fresh, turn)?;
+                say_if_copied(kinship, &now);
+                *id = now;
             }
         }
+        Ok(())
     }
+}
+
+/// Returns letters and digits that were never used before.
+fn fresh() -> tympan_blobs::Result<String> {
+    short().map_err(|fault| {
+        tympan_blobs::Error::Source(std::io::Error::other(fault.message().to_owned()))
+    })
 }
 
 /// Names a folder so that people on other machines know which one it is.
@@ -103,22 +135,37 @@ pub(crate) struct Sharing {
     far: BTreeSet<String>,
 }
 
+/// What became of marking.
+#[derive(Debug, Default)]
+pub(crate) struct Marked {
+    /// How many blobs the repository needs.
+    pub(crate) count: u64,
+    /// Owners of blobs that are only read, and that could not be told; what they were told before counts.
+    pub(crate) untold: Vec<String>,
+}
+
 impl Sharing {
     /// Returns what the home shares.
     pub(crate) fn of(home: &Home) -> Self {
+        Self::new(Membership::of(&home.dir, home.database.clone()), &home.blobs)
+    }
+
+    /// Returns what somebody shares who has these places.
+    pub(crate) fn new(membership: Membership, blobs: &Opened) -> Self {
+        let far = blobs.buckets.iter().map(|(role, _)| role.clone());
         Self {
-            membership: Membership::of(&home.dir, &home.config),
-            places: home.blobs.writable.clone(),
-            guest_of: home.blobs.guest_of.clone(),
-            guests: home.blobs.guests.clone(),
-            far: home.blobs.buckets.iter().map(|(role, _)| role.clone()).collect(),
+            membership,
+            places: blobs.writable.clone(),
+            guest_of: blobs.guest_of.clone(),
+            guests: blobs.guests.clone(),
+            far: far.chain(blobs.instances.iter().cloned()).collect(),
         }
     }
 
-    /// Tells whether the home may sweep by itself: a database goes by its address alone, which another one may have, too,
-    /// so that people choose the time there.
-    pub(crate) fn sweeps_by_itself(&self) -> bool {
-        self.membership.database.is_none()
+    /// Returns where others leave their notes who read these blobs over HTTP.
+    pub(crate) fn guest_notes(&self) -> GuestNotes {
+        let place = |(_, place): &Place| place.clone() as Arc<dyn WriteBlobs>;
+        GuestNotes::new(self.places.iter().map(place).collect())
     }
 
     /// Registers the home in its folders, at once, and in the folders where it is a guest. Whoever stores a blob is
@@ -130,27 +177,38 @@ impl Sharing {
         for (role, place) in self.places.iter().filter(|(role, _)| !self.far.contains(role)) {
             place.register().map_err(|error| cannot(role, &error))?;
         }
-        for (role, notes) in &self.guest_of {
-            let member = self.membership.member();
-            let done = member.and_then(|member| register(&**notes, &member, SystemTime::now()));
-            done.map_err(|error| cannot(role, &error))?;
+        for (role, notes) in self.guest_of.iter().filter(|(role, _)| !self.far.contains(role)) {
+            self.register_as_guest(&**notes).map_err(|error| cannot(role, &error))?;
         }
         Ok(())
     }
 
-    /// Registers the home in its buckets, which may be away, without waiting for them. Returns what is in the way, if
-    /// something is.
+    fn register_as_guest(&self, notes: &dyn WriteBlobs) -> tympan_blobs::Result<()> {
+        register(notes, &self.membership.member()?, SystemTime::now())
+    }
+
+    /// Registers the home in its buckets and at the instances whose blobs it reads, which may be away, without waiting for
+    /// them. Returns what is in the way, if something is.
     pub(crate) fn register_far(
         &self,
         stopped: &watch::Receiver<bool>,
     ) -> impl Fn() -> Option<String> + Send + Sync + use<> {
         let faults = Arc::new(Mutex::new(BTreeMap::new()));
-        let far = self.places.iter().filter(|(role, _)| self.far.contains(role));
-        for (role, place) in far {
+        // Threads of their own: the process does not wait for them when it ends.
+        for (role, place) in self.places.iter().filter(|(role, _)| self.far.contains(role)) {
             let (role, place) = (role.clone(), place.clone());
             let (faults, stopped) = (Arc::clone(&faults), stopped.clone());
-            // A thread of its own: the process does not wait for it when it ends.
-            std::thread::spawn(move || register_until((&role, &place), &faults, &stopped));
+            std::thread::spawn(move || {
+                register_until((&role, &|| place.register()), &faults, &stopped);
+            });
+        }
+        for (role, notes) in self.guest_of.iter().filter(|(role, _)| self.far.contains(role)) {
+            let (role, notes, sharing) = (role.clone(), notes.clone(), self.clone());
+            let (faults, stopped) = (Arc::clone(&faults), stopped.clone());
+            std::thread::spawn(move || {
+                let register = || sharing.register_as_guest(&*notes);
+                register_until((&role, &register), &faults, &stopped);
+            });
         }
         move || {
             let faults = faults.lock();
@@ -159,39 +217,29 @@ impl Sharing {
         }
     }
 
-    /// States which blobs the repository needs, of all that is still there: kept revisions, leases, readers. Returns how
-    /// many, or nothing if the pace stopped it.
+    /// States which blobs the repository needs, of all that is still there: kept revisions, leases, readers. Returns
+    /// nothing if the pace stopped it.
     ///
     /// # Errors
-    /// If the repository or a place fails; then the former marks count.
+    /// If the repository or a place that it writes to fails; then the former marks count.
     pub(crate) fn mark(
         &self,
-        repository: &Repository,
+        chunks: &dyn ChunkStore,
         pace: Pace<'_>,
-    ) -> Result<Option<u64>, Fault> {
+    ) -> Result<Option<Marked>, Fault> {
         let cannot_run = |error: tympan_blobs::Error| Fault::cannot_run(chain(&error));
-        let mut identity = self.membership.identity().map_err(cannot_run)?;
+        let mut naming = self.membership.naming().map_err(cannot_run)?;
         let turn = short()?;
-        let noted = self.noted();
-        if let Some(identity) = &mut identity {
-            for (role, place) in &noted {
-                let fresh = short()?;
-                let begun = identity.begin_turn(&**place, (&machine(), &fresh), &turn);
-                begun.map_err(|error| cannot(role, &error))?;
-            }
-            say_if_copied(identity);
-        }
-        let member = self.membership.named(identity.as_ref());
+        let mut marked = Marked::default();
+        let mut noted = self.noted();
+        self.try_all(&mut noted, &mut marked, |place| naming.begin_turn(place, &turn))?;
+        let member = self.membership.named(&naming);
         let scratch = self.scratch()?;
         let begun = SystemTime::now();
-        let mut marks: Vec<MarkWriter> = Vec::new();
-        for (role, place) in &noted {
-            let done = register(&**place, &member, begun);
-            done.map_err(|error| cannot(role, &error))?;
-            marks.push(MarkWriter::begin(begun, &scratch));
-        }
+        self.try_all(&mut noted, &mut marked, |place| register(place, &member, begun))?;
+        let marks = noted.iter().map(|_| MarkWriter::begin(begun, &scratch)).collect();
         let places = noted.clone();
-        let marks = visit(repository, marks, pace, move |marks, id| {
+        let marks = visit(chunks, marks, pace, move |marks: &mut Vec<MarkWriter>, id| {
             for (marks, (_, place)) in marks.iter_mut().zip(&places) {
                 if id.length() >= place.least_bytes() {
                     marks.add(id)?;
@@ -202,12 +250,38 @@ impl Sharing {
         let Some(marks) = marks else {
             return Ok(None);
         };
+        let mut marks = marks.into_iter();
         let mut count = 0;
-        for (marks, (role, place)) in marks.into_iter().zip(&noted) {
-            let done = marks.publish(&**place, &member, &turn);
-            count = done.map_err(|error| cannot(role, &error))?;
+        self.try_all(&mut noted, &mut marked, |place| {
+            if let Some(marks) = marks.next() {
+                count = marks.publish(place, &member, &turn)?;
+            }
+            Ok(())
+        })?;
+        Ok(Some(Marked { count, ..marked }))
+    }
+
+    /// Does something in all places, and leaves out the owners that it cannot be done at: what they keep is for them to say,
+    /// and what is stored here can be looked after without them.
+    fn try_all(
+        &self,
+        noted: &mut Vec<(String, Arc<dyn WriteBlobs>)>,
+        marked: &mut Marked,
+        mut act: impl FnMut(&dyn WriteBlobs) -> tympan_blobs::Result<()>,
+    ) -> Result<(), Fault> {
+        let mut done = Vec::with_capacity(noted.len());
+        for (role, place) in noted.drain(..) {
+            let is_guest = self.guest_of.iter().any(|(guest, _)| *guest == role);
+            match act(&*place) {
+                Ok(()) => done.push((role, place)),
+                Err(error) if is_guest && self.far.contains(&role) => {
+                    marked.untold.push(cannot(&role, &error).message().to_owned());
+                }
+                Err(error) => return Err(cannot(&role, &error)),
+            }
         }
-        Ok(Some(count))
+        *noted = done;
+        Ok(())
     }
 
     /// Returns where the home leaves its marks.
@@ -263,13 +337,13 @@ impl Sharing {
     }
 }
 
-/// Registers in a bucket, however often that has to be tried.
+/// Registers far away, however often that has to be tried.
 fn register_until(
-    (role, place): (&str, &SharedBlobs),
+    (role, register): (&str, &dyn Fn() -> tympan_blobs::Result<()>),
     faults: &Mutex<BTreeMap<String, String>>,
     stopped: &watch::Receiver<bool>,
 ) {
-    while let Err(error) = place.register() {
+    while let Err(error) = register() {
         let reason = chain(&error);
         tracing::warn!(role, reason, "not registered with those who share the blobs");
         let fault = format!("this home is not known to those who share `{role}`: {reason}");
@@ -292,7 +366,7 @@ fn register_until(
 /// # Errors
 /// If the repository fails, or `see` does.
 pub(crate) fn visit<C: Send + 'static>(
-    repository: &Repository,
+    chunks: &dyn ChunkStore,
     context: C,
     pace: Pace<'_>,
     see: impl Fn(&mut C, &BlobId) -> tympan_blobs::Result<()> + Send + Sync + 'static,
@@ -318,7 +392,6 @@ pub(crate) fn visit<C: Send + 'static>(
         blobs: Some(visitor),
         ..CollectOptions::at(SystemTime::now())
     };
-    let chunks: &dyn ChunkStore = &**repository.chunks();
     let walked = chunks.collect(&options, &mut |progress| {
         if seen.lock().failed.is_some() { ControlFlow::Break(()) } else { pace(progress) }
     });
@@ -334,37 +407,13 @@ pub(crate) fn visit<C: Send + 'static>(
     Ok((!is_stopped).then_some(context))
 }
 
-/// Names a database: as it is found, without who asks and how; `machine` is the one that asks.
-fn database_name(url: &str, schema: &str, machine: &str) -> String {
-    let place = url.split_once("://").map_or(url, |(_, place)| place);
-    let (place, query) = place.split_once('?').unwrap_or((place, ""));
-    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-    let words: Vec<(&str, &str)> = query
-        .split('&')
-        .filter_map(|pair| pair.split_once('='))
-        .filter(|(name, _)| ["host", "hostaddr", "port", "dbname"].contains(name))
-        .collect();
-    let hosts = words.iter().filter(|(name, _)| name.starts_with("host"));
-    let host = hosts.map(|(_, host)| *host).next().or(place.split('/').next()).unwrap_or("");
-    // The same words mean another database on another machine where they mean "here".
-    let is_here = host.is_empty()
-        || ["localhost", "127.", "::1", "[::1]", "/", "%2F", "%2f"]
-            .iter()
-            .any(|here| host.starts_with(here));
-    let machine = if is_here { machine } else { "" };
-    let text = format!("{place}\n{words:?}\n{machine}\n{schema}");
-    let hash = ChunkId::of(text.as_bytes()).to_string();
-    format!("db{}", hash.get(..20).unwrap_or_default())
-}
-
-fn say_if_copied(identity: &Identity) {
-    if identity.kinship != Kinship::Copy {
+fn say_if_copied(kinship: Kinship, id: &str) {
+    if kinship != Kinship::Copy {
         return;
     }
-    let id = &identity.id;
     tracing::warn!(
         id,
-        "this home is a copy of another one; it has a name of its own beside the blobs now"
+        "this repository is a copy of another one; it has a name of its own beside the blobs now"
     );
 }
 
@@ -383,34 +432,4 @@ fn short() -> Result<String, Fault> {
 /// Names the place in an error.
 pub(crate) fn cannot(role: &str, error: &tympan_blobs::Error) -> Fault {
     Fault::cannot_run(format!("blobs, `{role}`: {}", chain(error)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::database_name;
-
-    #[test]
-    fn a_database_is_named_by_what_finds_it() {
-        let name = |url| database_name(url, "tympan", "here");
-        assert_eq!(
-            name("postgres://a:b@db.example/x"),
-            name("postgresql://c@db.example/x?sslmode=require")
-        );
-        assert_ne!(name("postgres://db.example/x"), name("postgres://db.example/y"));
-        assert_ne!(name("postgres:///x?host=/run/a"), name("postgres:///x?host=/run/b"));
-        assert_ne!(
-            name("postgres://db.example/x"),
-            database_name("postgres://db.example/x", "other", "here")
-        );
-        for (url, is_here) in [
-            ("postgres://localhost/x", true),
-            ("postgres://127.0.0.1:5433/x", true),
-            ("postgres:///x", true),
-            ("postgres:///x?host=%2Frun", true),
-            ("postgres://db.example/x", false),
-            ("postgres:///x?host=db.example", false),
-        ] {
-            assert_eq!(name(url) != database_name(url, "tympan", "there"), is_here, "{url}");
-        }
-    }
 }

@@ -23,7 +23,7 @@ use tympan_jobs::workflow::Workflows;
 use tympan_jobs::{Handler, Job, JobContext, MAINTENANCE_TOPIC, NewJob, Outcome, Queues, Worker};
 use tympan_store::Collected;
 
-use crate::blobs::Sharing;
+use crate::blobs::{Marked, Sharing};
 use crate::collection::{self, BYTES_PER_SECOND, EVERY, Pacer, collect_paced};
 use crate::command::Fault;
 use crate::config::Config;
@@ -100,12 +100,7 @@ pub(crate) async fn register(worker: &Worker, home: &Home) -> Result<(), Fault> 
             runtime: Handle::current(),
         }));
         // What a clone has read of its base is worth keeping, and nothing of its own refers to it.
-        let sharing = Sharing::of(home);
-        let is_due = || {
-            home.composite.is_none()
-                && (config.maintenance.blobs.is_some() || sharing.sweeps_by_itself())
-        };
-        let rule = task.rule(config).filter(|_| task != Task::Blobs || is_due());
+        let rule = task.rule(config).filter(|_| task != Task::Blobs || home.composite.is_none());
         let done = match rule {
             Some(rule) => {
                 let job = NewJob::new(task.topic(), serde_json::json!({}));
@@ -190,12 +185,12 @@ impl Run {
             if context.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let mut pace = Pacer::at(rate);
-        let marked = self.sharing.mark(&self.repository, &mut |progress| {
+        let marked = self.sharing.mark(&**self.repository.chunks(), &mut |progress| {
             pace.wait(progress);
             go_on()
         });
         let failed = |fault: Fault| fault.message().to_owned();
-        let Some(count) = marked.map_err(failed)? else { return Ok(()) };
+        let Some(Marked { count, untold }) = marked.map_err(failed)? else { return Ok(()) };
         let options = self.sharing.sweep_options(SweepMode::Remove).map_err(failed)?;
         for (role, swept) in self.sharing.sweep(&options, &mut &go_on).map_err(failed)? {
             if swept.others_until.is_some() {
@@ -208,7 +203,8 @@ impl Run {
             }
             tracing::info!(role, needed = count, discarded, purged, "blobs swept");
         }
-        Ok(())
+        // Their owners go by what they were told before, and remove nothing that is younger.
+        if untold.is_empty() { Ok(()) } else { Err(untold.join("; ")) }
     }
 
     fn purge_versions(&self) -> Result<(), String> {

@@ -15,7 +15,7 @@ use tympan_blobs::{
     BlobStore, Bucket, BucketOptions, Composite, Delegate, Folder, FolderBlobs, LocalBlobs,
     ReadBlobs, WriteBlobs, parse_connection_string, parse_profile,
 };
-use tympan_replicate::{Credentials, RemoteStore};
+use tympan_replicate::{Credentials, RemoteNotes, RemoteStore};
 use tympan_store::ChunkStore;
 use tympan_web::tls::Trust;
 
@@ -67,7 +67,8 @@ pub(crate) struct Place {
     /// A bucket (`s3://`, `az://`) or, read-only, another instance (`https://`).
     pub(crate) url: Option<String>,
     /// For what is read only: the folder in which this home says which blobs it needs, so that their owner, who names the
-    /// folder in `guests`, keeps them. Without it the owner knows nothing of this home.
+    /// folder in `guests`, keeps them. Without it the owner knows nothing of this home, unless it is another instance,
+    /// which is told over HTTP.
     pub(crate) marks: Option<PathBuf>,
     /// Accepted and checked, without effect: blobs below 16 KiB lie in the repository's packs.
     #[expect(dead_code, reason = "a key of Oak's that says nothing here")]
@@ -213,6 +214,8 @@ pub(crate) struct Opened {
     pub(crate) composite: Option<Arc<Composite>>,
     /// The buckets among them, with their roles.
     pub(crate) buckets: Vec<(String, Arc<Bucket>)>,
+    /// The roles of other instances, which are told over HTTP what is needed of them.
+    pub(crate) instances: Vec<String>,
 }
 
 impl Opened {
@@ -243,7 +246,7 @@ pub(crate) fn open(
         opening.open(&place)?;
     }
     let guests = section.guests(dir)?;
-    let Opening { mut delegates, writable, guest_of, buckets, .. } = opening;
+    let Opening { mut delegates, writable, guest_of, buckets, instances, .. } = opening;
     if let Some(base) = base {
         delegates.push(Delegate::read_only(BASE, base.clone()));
     }
@@ -258,7 +261,7 @@ pub(crate) fn open(
         (None, None) => Arc::new(Composite::new(Vec::new())),
     };
     let store = Arc::new(LocalBlobs::over(large, small));
-    Ok(Opened { store, writable, guest_of, guests, composite, buckets })
+    Ok(Opened { store, writable, guest_of, guests, composite, buckets, instances })
 }
 
 /// Opens the blobs of another home, wherever its configuration says that they lie, and writes nothing there. What has to
@@ -444,6 +447,7 @@ struct Opening<'a> {
     writable: Vec<(String, Arc<SharedBlobs>)>,
     guest_of: Vec<(String, Arc<dyn WriteBlobs>)>,
     buckets: Vec<(String, Arc<Bucket>)>,
+    instances: Vec<String>,
 }
 
 impl<'a> Opening<'a> {
@@ -458,6 +462,7 @@ impl<'a> Opening<'a> {
             writable: Vec::new(),
             guest_of: Vec::new(),
             buckets: Vec::new(),
+            instances: Vec::new(),
         }
     }
 
@@ -581,7 +586,13 @@ impl<'a> Opening<'a> {
         let trust = Some(trust(place)?);
         let store = RemoteStore::new(url, &credentials, trust, &self.work.join("spool"));
         let store = store.map_err(|error| place.wrong(&chain(&error)))?;
-        self.delegates.push(Delegate::read_only(&*place.role, Arc::new(store)));
+        let store = Arc::new(store);
+        self.delegates.push(Delegate::read_only(&*place.role, store.clone()));
+        // Who reads the home of somebody else needs nothing there for itself.
+        if self.membership.is_some() && place.marks.is_none() {
+            self.guest_of.push((place.role.clone(), Arc::new(RemoteNotes::new(store))));
+            self.instances.push(place.role.clone());
+        }
         Ok(())
     }
 }

@@ -194,6 +194,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     draw_pictures(plan, &instance, configurator.worker())?;
     watch_pools(&instance, (&state, plan.home.database.as_ref()), &front);
     instance.watch_metrics(blob_metrics::source(&plan.home.blobs));
+    instance.keep_guest_notes(sharing.guest_notes());
     let exports = super::export::start(plan, &instance)?;
     if !plan.is_assets {
         backup::register(configurator.worker(), plan.home, &instance).await?;

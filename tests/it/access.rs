@@ -98,6 +98,8 @@ const GETS: &[&str] = &[
     "/content/{home}/en/search.html?q=quokka",
     "/bin/store/refs",
     "/bin/store/lease?holder=x",
+    "/bin/store/notes?prefix=marks-x.",
+    "/bin/store/note/marks-x",
 ];
 
 /// Routes whose answers hold no content, or that take no GET.

@@ -232,3 +232,85 @@ fn a_guest_says_what_it_needs_without_writing_to_the_owner() {
     assert_eq!(swept["places"][0]["waitsFor"].as_array().unwrap().len(), 0, "{swept}");
     assert_eq!(names(&owner.join("blobs"), "marks-").len(), 2, "the owner's own, and their part");
 }
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy(&path, &target),
+            false => drop(std::fs::copy(&path, target).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn a_home_that_reads_over_http_says_what_it_needs() {
+    let dir = tempfile::tempdir().unwrap();
+    let [owner, guest] = ["owner", "guest"].map(|name| dir.path().join(name));
+    std::fs::create_dir(&owner).unwrap();
+    let forgetful = "[collect]\nevery = \"0s\"\n\
+                     [history]\nall = \"0s\"\nhourly = 0\ndaily = 0\nweekly = 0\n";
+    std::fs::write(owner.join("tympan.toml"), forgetful).unwrap();
+    let author = Author::start(&owner);
+    for (path, seed) in [("/content/f/needed.bin", 1), ("/content/f/garbage.bin", 2)] {
+        assert_eq!(author.store(path, &[seed; 50_000]), 201);
+    }
+    assert!(author.running.stop());
+    copy(&owner, &guest);
+    std::fs::remove_dir_all(guest.join("blobs")).unwrap();
+    let author = Author::start(&owner);
+    let delegates = format!(
+        "[blobs]\nroles = \"own,owner\"\n[[blobs.delegates]]\nrole = \"owner\"\nreadOnly = true\n\
+         url = \"http://{}\"\nkey = \"../owner/replication.key\"\n\
+         [[blobs.delegates]]\nrole = \"own\"\npath = \"blobs\"\n",
+        author.address
+    );
+    std::fs::write(guest.join("tympan.toml"), format!("{delegates}{forgetful}")).unwrap();
+    let staging = Author::start(&guest);
+    let needed = staging.send("GET", "/content/f/needed.bin", b"");
+    assert!(needed.body == [1; 50_000], "{}", needed.status);
+    assert_eq!(
+        staging.send("DELETE", "/api/v1/nodes?path=/content/f/garbage.bin", b"").status,
+        204
+    );
+    let begun = Instant::now();
+    while names(&owner.join("blobs"), "repository-").len() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is known from its start on");
+        std::thread::yield_now();
+    }
+    assert_eq!(staging.blob_fault(), None);
+    assert!(staging.running.stop());
+    run_ok(&["repo", "gc", "--home", text(&guest)]);
+    let gc = |home: &Path, more: &[&str]| {
+        let done = run(&[&["blobs", "gc", "--json", "--home", text(home)], more].concat());
+        let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        (done.status.code().unwrap(), said)
+    };
+    let (code, marked) = gc(&guest, &["--mark-only"]);
+    assert_eq!((code, &marked["needs"]), (0, &1.into()), "{marked}");
+
+    // The owner needs neither any more.
+    assert_eq!(author.send("DELETE", "/api/v1/nodes?path=/content/f", b"").status, 204);
+    assert!(author.running.stop());
+    run_ok(&["repo", "gc", "--home", text(&owner)]);
+    let now = ["--grace", "0s"];
+    let (_, swept) = gc(&owner, &now);
+    let place = &swept["places"][0];
+    assert_eq!((&place["live"]["blobs"], &place["discarded"]["blobs"]), (&1.into(), &1.into()));
+    // Nobody answers: what is stored here is swept all the same, and somebody is told.
+    let (code, marked) = gc(&guest, &[]);
+    assert_eq!(code, 1, "{marked}");
+    let untold = marked["untold"][0].as_str().unwrap();
+    assert!(untold.contains("`owner`"), "{untold}");
+    assert_eq!(marked["places"][0]["role"], "own");
+    // What it said before counts until it is forgotten.
+    let (_, swept) = gc(&owner, &now);
+    assert_eq!(swept["places"][0]["discarded"]["blobs"], 0, "{swept}");
+    let id = std::fs::read_to_string(guest.join("blobs.id")).unwrap();
+    let id: serde_json::Value = serde_json::from_str(&id).unwrap();
+    run_ok(&["blobs", "forget", id["id"].as_str().unwrap(), "--home", text(&owner)]);
+    let (_, swept) = gc(&owner, &now);
+    assert_eq!(swept["places"][0]["discarded"]["blobs"], 1, "{swept}");
+}

@@ -305,6 +305,50 @@ fn a_standby_takes_over_with_everything_before_its_lag() {
 }
 
 #[test]
+fn a_standby_keeps_blobs_where_its_configuration_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let (origin, standby) = (dir.path().join("origin"), dir.path().join("standby"));
+    let author = Author::start(&origin, &origin);
+    author.upload("large.bin", &bytes(5, 90_000));
+    std::fs::create_dir(&standby).unwrap();
+    let config = "[blobs]\nroles = \"disk\"\n[[blobs.delegates]]\nrole = \"disk\"\npath = \"../disk\"\n\
+                  [collect]\nevery = \"50ms\"\n";
+    std::fs::write(standby.join("tympan.toml"), config).unwrap();
+    let follow = ["repo", "clone", "--from", text(&origin), "--to", text(&standby), "--follow"];
+    let follower = Running::start(&follow);
+    author.upload("later.bin", &bytes(6, 90_000));
+    let done_at = now();
+    wait_until("the standby says that it has everything", || {
+        status(&standby).is_some_and(|status| {
+            status["complete_until"].as_f64().is_some_and(|until| until > done_at)
+        })
+    });
+    let disk = dir.path().join("disk");
+    assert!(!standby.join("blobs").exists());
+    wait_until("it says which blobs it needs", || {
+        let names = std::fs::read_dir(&disk).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("marks-")).count() > 0
+    });
+    assert!(follower.stop());
+    author.running.kill();
+    std::fs::rename(&origin, dir.path().join("gone")).unwrap();
+    run_ok(&["repo", "promote", "--home", text(&standby)]);
+    let promoted = Author::start(&standby, &dir.path().join("gone"));
+    assert!(promoted.get("/uploads/large.bin") == bytes(5, 90_000));
+    assert!(promoted.get("/uploads/later.bin") == bytes(6, 90_000));
+    assert!(promoted.running.stop());
+    check_is_clean(&standby);
+    let checked = run_ok(&["blobs", "check", "--rehash", "--home", text(&standby)]);
+    assert!(checked.trim_end().ends_with("2 blobs: clean"), "{checked}");
+    // What somebody else put there is no home to be.
+    let other = dir.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("notes.txt"), "mine").unwrap();
+    let refused = run(&["repo", "clone", "--from", text(&standby), "--to", text(&other), "--full"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+#[test]
 fn staging_and_standby_of_an_instance_on_another_machine() {
     let dir = tempfile::tempdir().unwrap();
     let (origin, staging) = (dir.path().join("origin"), dir.path().join("staging"));

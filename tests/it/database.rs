@@ -214,3 +214,68 @@ fn a_home_with_packs_takes_no_database() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("a repository of its own"));
 }
+
+/// Databases that share a folder of blobs are told apart by a name that lies in each, and sweep by themselves.
+#[test]
+fn a_database_has_a_name_of_its_own_beside_its_blobs() {
+    let server = PostgresServer::start(&["max_connections=60"]);
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("shared");
+    let url = server.url();
+    let start = |name: &str, schema: &str| {
+        let home = dir.path().join(name);
+        std::fs::create_dir_all(&home).unwrap();
+        let config = format!(
+            "[database]\nschema = \"{schema}\"\nmax_connections = 8\n[blobs]\nroles = \"shared\"\n\
+             [[blobs.delegates]]\nrole = \"shared\"\npath = \"{}\"\n",
+            folder.display()
+        );
+        std::fs::write(home.join("tympan.toml"), config).unwrap();
+        let address = free_address();
+        let text = home.to_str().unwrap().to_owned();
+        let listen = address.to_string();
+        let arguments = ["author", "--home", &text, "--listen", &listen, "--database", &url];
+        (Running::start(&arguments), text, address)
+    };
+    let names = || -> Vec<String> {
+        let entries = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let names = entries.map(|name| name.into_string().unwrap());
+        names.filter(|name| name.starts_with("repository-")).collect()
+    };
+    let (one, home, address) = start("one", "first");
+    assert_eq!(names().len(), 1);
+    let (two, ..) = start("two", "first");
+    assert_eq!(names().len(), 1, "homes on one database are one repository");
+    let (other, ..) = start("other", "second");
+    assert_eq!(names().len(), 2, "the other one has the same address, and a name of its own");
+    let token = tympan()
+        .args(["user", "token", "admin", "--home", &home])
+        .env("TYMPAN_DATABASE", &url)
+        .output()
+        .unwrap();
+    let token = String::from_utf8(token.stdout).unwrap().lines().last().unwrap().to_owned();
+    let at = format!("http://{address}");
+    let jobs =
+        |words: &[&str]| run_ok(&[&["jobs"], words, &["--url", &at, "--token", &token]].concat());
+    let schedules = jobs(&["schedules"]);
+    let (_, rest) = schedules.split_once("maintenance/blobs").expect("it sweeps by itself");
+    assert!(rest.trim_start().starts_with("`0 30 3 * * ?`"), "{schedules}");
+    let marks = || {
+        let entries = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let names = entries.map(|name| name.into_string().unwrap());
+        names.filter(|name| name.starts_with("marks-") && !name.contains('.')).count()
+    };
+    // However often, by whichever process: it stays the same repository.
+    for turn in 1..=3 {
+        jobs(&["run", "maintenance/blobs"]);
+        let done = format!(" 0 waiting, 0 running, {turn} done, 0 failed");
+        until("the blobs are swept", || {
+            let topics = jobs(&["topics"]);
+            topics
+                .lines()
+                .any(|line| line.contains("DataStoreGarbageCollectionTask") && line.contains(&done))
+        });
+    }
+    assert_eq!((names().len(), marks()), (2, 1));
+    assert!(one.stop() && two.stop() && other.stop());
+}

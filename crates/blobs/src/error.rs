@@ -143,6 +143,14 @@ pub enum Error {
         /// The note.
         name: String,
     },
+    /// A guest wrote a note that is none of its own, or makes no sense.
+    #[error("the note `{name}` is refused: {reason}")]
+    NoteRefused {
+        /// The note.
+        name: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
     /// Small blobs live in the chunk store, which failed; so may the store of another instance.
     #[error(transparent)]
     Store(#[from] tympan_store::Error),
@@ -178,6 +186,7 @@ impl Error {
             | Self::Unlistable { .. }
             | Self::NoteName { .. }
             | Self::NoteMalformed { .. }
+            | Self::NoteRefused { .. }
             | Self::Address { .. }
             | Self::Altered { .. }
             | Self::CacheHeld { .. }

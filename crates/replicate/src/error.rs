@@ -49,6 +49,9 @@ pub enum Error {
     /// What a client of the store asks for is not here.
     #[error("{0} is not here")]
     Absent(String),
+    /// A note of a guest cannot be taken.
+    #[error(transparent)]
+    Note(tympan_blobs::Error),
     /// The agent's configuration makes no sense.
     #[error("agent `{agent}`: {reason}")]
     Agent {
@@ -89,6 +92,7 @@ impl Error {
             | Self::Mismatch { .. }
             | Self::Agent { .. }
             | Self::BlobLost(_)
+            | Self::Note(_)
             | Self::Absent(_) => false,
             Self::Content(error) => error.is_transient(),
             Self::Jobs(_) => true,

@@ -19,6 +19,7 @@ mod companion;
 mod error;
 mod flush;
 mod frames;
+mod guest;
 mod message;
 mod numbers;
 mod outage;
@@ -39,6 +40,9 @@ pub use bundle::put_blobs;
 pub use companion::{Companion, CompanionKind, companions};
 pub use error::{Error, Result};
 pub use flush::{ALL_KEY, follow, follow_with};
+pub use guest::{
+    MAX_NOTE, RemoteNotes, store_note, store_notes, store_remove_note, store_write_note,
+};
 pub use message::{Message, RECEIVE_PATH, WireDocument};
 pub use process::processes;
 pub use receive::{Applied, apply, put_blob, put_chunks};
@@ -51,3 +55,4 @@ pub use serve::{
 pub use standby::{CaughtUp, Lag, Standby};
 pub use status::{Live, Status, live, status_of};
 pub use times::{Times, TimesHandler};
+pub use tympan_blobs::collect::GuestNotes;

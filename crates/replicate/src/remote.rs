@@ -294,6 +294,43 @@ impl RemoteStore {
         Ok(frames)
     }
 
+    /// Reads a note that this repository left beside the blobs of the instance.
+    pub(crate) fn read_note(&self, name: &str, max: u64) -> Result<Option<Bytes>> {
+        let place = format!("/note/{}", encode_query(name));
+        let ask = Ask { method: Method::GET, place, body: Bytes::new(), max };
+        self.found(&ask)
+    }
+
+    /// Lists notes with the times at which they were written.
+    pub(crate) fn list_notes(&self, prefix: &str) -> Result<Vec<(String, SystemTime)>> {
+        let place = format!("/notes?prefix={}", encode_query(prefix));
+        let listed: Vec<(String, i64)> = self.get(&place)?;
+        Ok(listed.into_iter().map(|(name, at)| (name, time(at))).collect())
+    }
+
+    /// Leaves a note.
+    pub(crate) fn write_note(&self, name: &str, body: Bytes) -> Result<()> {
+        let place = format!("/note/{}", encode_query(name));
+        let ask = Ask { method: Method::PUT, place, body, max: MAX_JSON };
+        self.ask(&ask).map(drop).map_err(|fault| self.fault(fault))
+    }
+
+    /// Removes a note; `false` if it is not there.
+    pub(crate) fn delete_note(&self, name: &str) -> Result<bool> {
+        let place = format!("/note/{}", encode_query(name));
+        let ask = Ask { method: Method::DELETE, place, body: Bytes::new(), max: MAX_JSON };
+        Ok(self.found(&ask)?.is_some())
+    }
+
+    /// Sends a request about something that may not be there.
+    fn found(&self, ask: &Ask) -> Result<Option<Bytes>> {
+        match self.ask(ask) {
+            Ok(body) => Ok(Some(body)),
+            Err(Fault { status: Some(StatusCode::NOT_FOUND), .. }) => Ok(None),
+            Err(fault) => Err(self.fault(fault)),
+        }
+    }
+
     fn parse_root(&self, root: Option<String>) -> Result<Option<ChunkId>> {
         let parse = |root: String| root.parse().map_err(|error: Error| self.malformed(error));
         root.map(parse).transpose()

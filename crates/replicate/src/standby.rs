@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use tympan_blobs::{BlobStore, LocalBlobs, ReadBlobs, SMALL_BYTES};
+use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BYTES};
 use tympan_store::{
     Base, Batch, BlobId, ChunkId, ChunkStore, CollectOptions, Collected, LocalStore, RefUpdate,
     Revision, Route, Synced, sync, take_lease,
@@ -69,7 +69,7 @@ pub struct Standby {
     base: Arc<dyn Base>,
     base_blobs: Arc<dyn ReadBlobs>,
     own: Arc<LocalStore>,
-    blobs: LocalBlobs,
+    blobs: Arc<dyn BlobStore>,
     holder: String,
     lag: Mutex<Lag>,
 }
@@ -81,19 +81,15 @@ impl fmt::Debug for Standby {
 }
 
 impl Standby {
-    /// Follows `base` into an own store. `holder` names the lease that is taken for long copies.
-    ///
-    /// # Errors
-    /// If the folder for blobs cannot be opened.
+    /// Follows `base` into an own store, with blobs of its own. `holder` names the lease that is taken for long copies.
+    #[must_use]
     pub fn new(
         (base, base_blobs): (Arc<dyn Base>, Arc<dyn ReadBlobs>),
-        own: Arc<LocalStore>,
-        blobs: &std::path::Path,
+        (own, blobs): (Arc<LocalStore>, Arc<dyn BlobStore>),
         holder: String,
-    ) -> Result<Self> {
-        let blobs = LocalBlobs::open(blobs, own.clone())?;
+    ) -> Self {
         let lag = Mutex::new(Lag { revisions: 0, complete_until: None });
-        Ok(Self { base, base_blobs, own, blobs, holder, lag })
+        Self { base, base_blobs, own, blobs, holder, lag }
     }
 
     /// Returns how far behind the standby was at the last look.
@@ -245,9 +241,9 @@ impl Standby {
         Ok(CaughtUp { revisions: updates.len() as u64, large_blobs, synced })
     }
 
-    /// Copies a large blob unless it is here; tells whether it was not.
+    /// Copies a large blob unless it is here, as in a place that both sides share; tells whether it was not.
     fn copy_blob(&self, id: &BlobId) -> Result<bool> {
-        if self.blobs.contains(id)? {
+        if self.blobs.touch(id)? {
             return Ok(false);
         }
         let content = self.base_blobs.open(id)?.ok_or(Error::BlobLost(*id))?;

@@ -271,6 +271,7 @@ impl From<tympan_replicate::Error> for Failure {
             Error::Malformed(_) | Error::Mismatch { .. } => Self::bad_request(error.to_string()),
             Error::Absent(_) => Self::new(StatusCode::NOT_FOUND, error.to_string()),
             Error::Agent { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
+            Error::Note(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
             Error::Content(error) => error.into(),
             error => Self::internal(&error),
         }

@@ -167,6 +167,8 @@ pub struct Instance {
     pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::Mounts>,
     /// Answers that are given again at once.
     pub(crate) hot: std::sync::OnceLock<crate::hot::HotAnswers>,
+    /// Where others who read these blobs over HTTP say which they need.
+    pub(crate) guest_notes: std::sync::OnceLock<tympan_replicate::GuestNotes>,
 }
 
 /// How long a request waits for a permit to work before it is told to come again.
@@ -230,6 +232,7 @@ impl Instance {
             checks: crate::health::Checks::default(),
             mounts: std::sync::OnceLock::new(),
             hot: std::sync::OnceLock::new(),
+            guest_notes: std::sync::OnceLock::new(),
         };
         let instance = Arc::new(instance);
         crate::query::keep_indexes(&instance);

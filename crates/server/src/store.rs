@@ -16,8 +16,9 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use tympan_content::BlobId;
 use tympan_replicate::{
-    MAX_STORE_REQUEST, WireGrant, store_blobs, store_chunks, store_grant, store_history,
-    store_lacks, store_lease, store_refs, store_release,
+    GuestNotes, MAX_NOTE, MAX_STORE_REQUEST, WireGrant, store_blobs, store_chunks, store_grant,
+    store_history, store_lacks, store_lease, store_note, store_notes, store_refs, store_release,
+    store_remove_note, store_write_note,
 };
 use tympan_web::limit::limited;
 use tympan_web::read_body::from_reader;
@@ -37,6 +38,8 @@ pub(crate) fn routes() -> Router<Arc<Instance>> {
         .route("/bin/store/blobs/read", post(blobs))
         .route("/bin/store/blob/{digest}/{length}", get(blob))
         .route("/bin/store/lease", get(lease).put(grant).delete(release))
+        .route("/bin/store/notes", get(notes))
+        .route("/bin/store/note/{name}", get(note).put(write_note).delete(remove_note))
 }
 
 /// Refuses whoever is neither another instance of the farm nor an administrator. A cookie does not do, as a browser
@@ -57,9 +60,14 @@ async fn authorize(instance: &Instance, parts: &Parts) -> Result<()> {
 
 /// Checks who asks and reads the body.
 async fn accept(instance: &Instance, request: Request) -> Result<Bytes> {
+    accept_up_to(MAX_STORE_REQUEST, instance, request).await
+}
+
+/// Does the same with a longer body.
+async fn accept_up_to(max: u64, instance: &Instance, request: Request) -> Result<Bytes> {
     let (parts, body) = request.into_parts();
     authorize(instance, &parts).await?;
-    let body = Body::new(limited(body, MAX_STORE_REQUEST)).collect().await;
+    let body = Body::new(limited(body, max)).collect().await;
     let too_large =
         |error: axum::Error| Failure::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string());
     Ok(body.map_err(too_large)?.to_bytes())
@@ -166,5 +174,69 @@ async fn release(
 ) -> Result<Response> {
     accept(&instance, request).await?;
     instance.work(move |instance| Ok(store_release(&instance.repository, &query.holder)?)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+impl Instance {
+    /// Takes notes of repositories on other machines that read these blobs, so that a collection keeps what they need.
+    pub fn keep_guest_notes(&self, notes: GuestNotes) {
+        self.guest_notes.get_or_init(|| notes);
+    }
+
+    fn guest_notes(&self) -> Result<&GuestNotes> {
+        self.guest_notes.get().ok_or_else(|| {
+            let message = "this instance takes no notes about blobs";
+            Failure::new(StatusCode::CONFLICT, message)
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct NotesQuery {
+    prefix: String,
+}
+
+async fn notes(
+    State(instance): State<Arc<Instance>>,
+    Query(query): Query<NotesQuery>,
+    request: Request,
+) -> Result<Response> {
+    accept(&instance, request).await?;
+    let listed = instance
+        .work(move |instance| Ok(store_notes(instance.guest_notes()?, &query.prefix)?))
+        .await?;
+    Ok(Json(listed).into_response())
+}
+
+async fn note(
+    State(instance): State<Arc<Instance>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response> {
+    accept(&instance, request).await?;
+    let note =
+        instance.work(move |instance| Ok(store_note(instance.guest_notes()?, &name)?)).await?;
+    Ok(note.into_response())
+}
+
+async fn write_note(
+    State(instance): State<Arc<Instance>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response> {
+    let body = accept_up_to(MAX_NOTE, &instance, request).await?;
+    instance
+        .work(move |instance| Ok(store_write_note(instance.guest_notes()?, &name, &body)?))
+        .await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn remove_note(
+    State(instance): State<Arc<Instance>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response> {
+    accept(&instance, request).await?;
+    instance.work(move |instance| Ok(store_remove_note(instance.guest_notes()?, &name)?)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

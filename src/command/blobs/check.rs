@@ -48,7 +48,7 @@ fn look(home: &Home, rehash: bool) -> Result<Found, Fault> {
     let scratch = Sharing::of(home).scratch()?;
     let sorters = (Sorter::new(&scratch), Sorter::new(&scratch));
     let go_on = &mut |_: &tympan_store::Progress| ControlFlow::Continue(());
-    let needed = visit(&home.repository, sorters, go_on, |(first, second), id| {
+    let needed = visit(&**home.repository.chunks(), sorters, go_on, |(first, second), id| {
         first.add_id(id)?;
         second.add_id(id)
     })?;

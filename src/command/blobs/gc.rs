@@ -9,7 +9,7 @@ use tympan_blobs::collect::{SweepMode, SweepOptions, Swept, Tally};
 
 use super::time;
 use crate::blobs::Sharing;
-use crate::command::{Fault, Outcome};
+use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::config::parse_span;
 use crate::home::Home;
 use crate::say;
@@ -35,9 +35,10 @@ pub(super) fn run(home: &Path, mode: Mode, spans: [&str; 2], json: bool) -> Outc
     let (grace, window) = (grace?, window?);
     let home = Home::open_existing(home)?;
     let sharing = Sharing::of(&home);
-    let mut count = None;
+    let mut marked = None;
     if mode != Mode::DryRun {
-        count = sharing.mark(&home.repository, &mut |_| ControlFlow::Continue(()))?;
+        let chunks = &**home.repository.chunks();
+        marked = sharing.mark(chunks, &mut |_| ControlFlow::Continue(()))?;
     }
     let mut swept = Vec::new();
     if mode != Mode::Mark {
@@ -47,14 +48,18 @@ pub(super) fn run(home: &Path, mode: Mode, spans: [&str; 2], json: bool) -> Outc
     }
     if json {
         let places: Vec<Value> = swept.iter().map(|(role, swept)| to_json(role, swept)).collect();
-        say!("{}", json!({ "needs": count, "places": places }));
-        return Ok(ExitCode::SUCCESS);
+        let count = marked.as_ref().map(|marked| marked.count);
+        let untold = marked.as_ref().map(|marked| &*marked.untold).unwrap_or_default();
+        say!("{}", json!({ "needs": count, "places": places, "untold": untold }));
+    } else {
+        if let Some(marked) = &marked {
+            say!("this repository needs {} blobs", marked.count);
+            marked.untold.iter().for_each(|reason| say!("not told: {reason}"));
+        }
+        swept.iter().for_each(|(role, swept)| print(role, swept, mode));
     }
-    if let Some(count) = count {
-        say!("this repository needs {count} blobs");
-    }
-    swept.iter().for_each(|(role, swept)| print(role, swept, mode));
-    Ok(ExitCode::SUCCESS)
+    let is_told = marked.is_none_or(|marked| marked.untold.is_empty());
+    Ok(if is_told { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
 fn print(role: &str, swept: &Swept, mode: Mode) {

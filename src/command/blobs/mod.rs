@@ -118,6 +118,7 @@ fn undelete(home: &Path, blobs: &[String], all: bool) -> Outcome {
 fn take_out(home: &Path, repository: &str) -> Outcome {
     let home = Home::open_existing(home)?;
     let mut known = Vec::new();
+    let mut is_known = false;
     for (role, place) in &home.blobs.writable {
         let failed = |error: tympan_blobs::Error| cannot(role, &error);
         // Listed first, so that a slip of the hand is told with the names that there are; damaged notes must not stop it.
@@ -125,8 +126,11 @@ fn take_out(home: &Path, repository: &str) -> Outcome {
         known.extend(members.into_iter().map(|one| one.member.id));
         if forget(&**place, repository).map_err(failed)? {
             say!("`{repository}` is taken out of `{role}`");
-            return Ok(ExitCode::SUCCESS);
+            is_known = true;
         }
+    }
+    if is_known {
+        return Ok(ExitCode::SUCCESS);
     }
     Err(Fault::usage(format!(
         "no repository `{repository}` shares the blobs; there are: {}",

@@ -1,6 +1,7 @@
 //! `tympan repo clone`: a staging home over another one, a full copy, or a standby.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,17 +9,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tokio::sync::watch;
+use tympan_blobs::collect::SweepMode;
 use tympan_replicate::{CaughtUp, Credentials, Standby};
 use tympan_store::disk::FileDisk;
 use tympan_store::{ChunkId, CollectOptions, CompositeStore, LocalOptions, LocalStore, take_lease};
 
 use crate::args::Clone;
+use crate::backend;
 use crate::base::{self, Access, LEASE_LIFE, MAIN, Opened, Origin};
-use crate::collection;
+use crate::blobs::{Membership, Sharing};
+use crate::collection::{self, Pacer};
 use crate::command::instance::Signals;
 use crate::command::{Fault, Outcome, runtime};
 use crate::config::{self, Config};
 use crate::home::{chain, random_text};
+use crate::places;
 use crate::say;
 
 /// How often a standby looks for something new.
@@ -27,6 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// How often the status file is written while nothing changes.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// How often it sweeps its blobs.
+const SWEEP_EVERY: Duration = Duration::from_hours(24);
 /// Where a standby tells how far it is.
 const STATUS_FILE: &str = "standby.json";
 
@@ -37,10 +44,10 @@ pub(super) fn run(clone: &Clone) -> Outcome {
     if clone.follow {
         return follow(clone, &from, &access);
     }
-    require_empty(&clone.to)?;
     if clone.full {
         return copy(clone, &from, &access);
     }
+    require_empty(&clone.to)?;
     let base = base::open(&from, &access, &clone.to)?;
     let holder = holder_of(&clone.to)?;
     let origin = Origin {
@@ -92,8 +99,11 @@ fn make_clone(to: &Path, origin: Origin, access: &Access, base: &Opened) -> Resu
 
 /// Copies everything into a home of its own.
 fn copy(clone: &Clone, from: &str, access: &Access) -> Outcome {
+    require_bare(&clone.to)?;
     let base = base::open(from, access, &clone.to)?;
-    let standby = open_standby(&clone.to, base, &holder_of(&clone.to)?)?;
+    let config = config::read(&clone.to)?;
+    let (standby, own) = open_standby((&clone.to, &config), base, &holder_of(&clone.to)?)?;
+    own.sharing.register()?;
     let done = standby.catch_up(SystemTime::now());
     let done = done
         .map_err(|error| Fault::cannot_run(format!("cannot copy `{from}`: {}", chain(&error))))?;
@@ -131,7 +141,7 @@ fn follow(clone: &Clone, from: &str, access: &Access) -> Outcome {
             )));
         }
         None => {
-            require_empty(to)?;
+            require_bare(to)?;
             create(to)?;
             let (from, ca) = (from.to_owned(), access.ca.clone());
             let origin = Origin { from, holder: holder_of(to)?, root: None, ca, leases: None };
@@ -142,13 +152,16 @@ fn follow(clone: &Clone, from: &str, access: &Access) -> Outcome {
     };
     let base =
         if access.secret.is_some() { base::open(from, access, to)? } else { origin.open(to)? };
-    let standby = open_standby(to, base, &origin.holder)?;
     let config = config::read(to)?;
-    let follower =
-        Follower { standby, from: from.to_owned(), to: to.clone(), is_json: clone.json, config };
+    let (standby, own) = open_standby((to, &config), base, &origin.holder)?;
+    own.sharing.register()?;
+    let (from, to, is_json) = (from.to_owned(), to.clone(), clone.json);
+    let follower = Follower { standby, own, from, to, is_json, config };
     runtime(4)?.block_on(async {
         let mut signals = Signals::listen()?;
         let (stop, stopped) = watch::channel(false);
+        // What is in the way is in the log; a blob is stored only after it worked.
+        drop(follower.own.sharing.register_far(&stopped));
         let work = tokio::task::spawn_blocking(move || follower.run(&stopped));
         signals.wait().await;
         stop.send_replace(true);
@@ -160,6 +173,7 @@ fn follow(clone: &Clone, from: &str, access: &Access) -> Outcome {
 /// A standby at work.
 struct Follower {
     standby: Standby,
+    own: Own,
     from: String,
     to: PathBuf,
     is_json: bool,
@@ -173,6 +187,7 @@ impl Follower {
         let mut fault: Option<String> = None;
         let mut stated = UNIX_EPOCH;
         let mut collected = SystemTime::now();
+        let mut swept: Option<SystemTime> = None;
         while !*stopped.borrow() {
             let now = SystemTime::now();
             let looked = self.standby.catch_up(now);
@@ -200,6 +215,11 @@ impl Follower {
             if is_due && !every.is_zero() {
                 collected = now;
                 self.collect(now);
+                let since = |at: SystemTime| now.duration_since(at).unwrap_or_default();
+                if swept.is_none_or(|at| since(at) >= SWEEP_EVERY) {
+                    swept = Some(now);
+                    self.sweep_blobs(stopped);
+                }
             }
             if looked.is_ok_and(|done| done.revisions > 0) {
                 // More may have come meanwhile.
@@ -217,6 +237,38 @@ impl Follower {
         match self.standby.collect(&options) {
             Ok(done) => tracing::info!(freed_bytes = done.freed_bytes, "garbage collected"),
             Err(error) => tracing::error!(reason = chain(&error), "no garbage is collected"),
+        }
+    }
+
+    /// Says which blobs the standby needs, and sweeps those that nobody does, as an instance does every night.
+    fn sweep_blobs(&self, stopped: &watch::Receiver<bool>) {
+        let go_on =
+            || if *stopped.borrow() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let rate = self.config.collect.rate.map_or(collection::BYTES_PER_SECOND, |rate| rate.0);
+        let mut pacer = Pacer::at(rate.max(1));
+        let sharing = &self.own.sharing;
+        let done = sharing.mark(&*self.own.chunks, &mut |progress| {
+            pacer.wait(progress);
+            go_on()
+        });
+        let swept = done.and_then(|marked| match marked {
+            Some(marked) => {
+                let options = sharing.sweep_options(SweepMode::Remove)?;
+                let swept = sharing.sweep(&options, &mut &go_on)?;
+                Ok(Some((marked, swept)))
+            }
+            None => Ok(None),
+        });
+        match swept {
+            Ok(Some((marked, places))) => {
+                let discarded: u64 = places.iter().map(|(_, swept)| swept.discarded.blobs).sum();
+                tracing::info!(needed = marked.count, discarded, "blobs swept");
+                for reason in marked.untold {
+                    tracing::error!(reason, "not told which blobs are needed");
+                }
+            }
+            Ok(None) => {}
+            Err(fault) => tracing::error!(reason = fault.message(), "no blobs are swept"),
         }
     }
 
@@ -307,11 +359,24 @@ fn lease_folder(folder: &Path, from: &str) -> Result<PathBuf, Fault> {
     )))
 }
 
-fn open_standby(to: &Path, base: Opened, holder: &str) -> Result<Standby, Fault> {
-    let own = open_own(to)?;
-    Standby::new(base, own, &to.join("blobs"), holder.to_owned()).map_err(|error| {
-        Fault::cannot_run(format!("cannot open `{}`: {}", to.display(), chain(&error)))
-    })
+/// What a standby has of its own.
+struct Own {
+    chunks: Arc<LocalStore>,
+    sharing: Sharing,
+}
+
+/// Opens a standby, with its blobs where its configuration says.
+fn open_standby(
+    (to, config): (&Path, &Config),
+    base: Opened,
+    holder: &str,
+) -> Result<(Standby, Own), Fault> {
+    let chunks = open_own(to)?;
+    let membership = Membership::of(to, None);
+    let section = backend::chosen_blobs(to, config)?;
+    let blobs = places::open((to, &section), &membership, chunks.clone(), None)?;
+    let standby = Standby::new(base, (chunks.clone(), blobs.store.clone()), holder.to_owned());
+    Ok((standby, Own { chunks, sharing: Sharing::new(membership, &blobs) }))
 }
 
 pub(super) fn open_own(home: &Path) -> Result<Arc<LocalStore>, Fault> {
@@ -340,7 +405,19 @@ fn holder_of(home: &Path) -> Result<String, Fault> {
 
 /// Refuses a directory in which something is.
 fn require_empty(to: &Path) -> Result<(), Fault> {
-    match fs::read_dir(to).map(|mut entries| entries.next().is_none()) {
+    require_nothing_but(&[], to)
+}
+
+/// Refuses a directory in which something is that was not put there for the home to be.
+fn require_bare(to: &Path) -> Result<(), Fault> {
+    require_nothing_but(&["tympan.toml", "replication.key"], to)
+}
+
+fn require_nothing_but(known: &[&str], to: &Path) -> Result<(), Fault> {
+    let is_known = |entry: std::io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|entry| known.iter().any(|known| entry.file_name() == *known))
+    };
+    match fs::read_dir(to).map(|mut entries| entries.all(is_known)) {
         Ok(true) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Ok(false) => Err(Fault::usage(format!("`{}` is not empty", to.display()))),

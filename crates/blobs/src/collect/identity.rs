@@ -3,15 +3,21 @@
 //! A home that was copied names itself as its origin does, and its marks would stand in for those of the origin. So a
 //! home notes where it is; found elsewhere, it takes a new name. A copy that is made with the whole machine looks the
 //! same in every respect: it is found out by the turn of its last marks, which both sides remember.
+//!
+//! Where a repository lies in a database, all homes on it are one repository: its name lies there, too, and is changed by
+//! one process at a time.
 
 use std::fmt;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
+
+use tympan_store::PostgresStore;
 
 use super::marks;
 use crate::{Error, ReadBlobs, Result};
@@ -28,7 +34,7 @@ pub struct Identity {
 }
 
 /// A turn that may be the last one in a place.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Turn {
     turn: String,
     /// The place as it names itself; empty if that was not noted.
@@ -63,6 +69,8 @@ struct Note {
 
 const ID_FILE: &str = "blobs.id";
 const TURN_FILE: &str = "blobs.turn";
+/// How often a note is changed that others change at the same time.
+const MAX_TRIES: usize = 100;
 
 impl Identity {
     /// Reads the name of a home, or makes one from `fresh`: letters and digits that were never used before. `machine` is
@@ -98,31 +106,165 @@ impl Identity {
         (machine, fresh): (&str, &str),
         turn: &str,
     ) -> Result<()> {
-        let mut last = marks::last(place, &self.id)?.map(|marked| marked.turn);
-        // Known for any place: one that was moved names itself in another way.
-        let is_known = |last: &String| self.turns.iter().any(|known| known.turn == *last);
-        if last.as_ref().is_some_and(|last| !is_known(last)) {
-            last = None;
-            mint(&self.file, machine, fresh)?;
-            *self = Self {
-                id: fresh.to_owned(),
-                kinship: Kinship::Copy,
-                file: self.file.clone(),
-                turns: Vec::new(),
-            };
-        }
-        // The one that the place has counts, too: this process may die before the place has the new one. No other can
-        // come up there any more, however many marks failed.
-        let name = format!("{place:?}");
-        let mut turns = self.turns.clone();
-        turns.retain(|known| known.place != name);
-        let of_place = last.into_iter().chain([turn.to_owned()]);
-        turns.extend(of_place.map(|turn| Turn { turn, place: name.clone() }));
+        let turns = match next_turns(place, (&self.id, &self.turns), turn)? {
+            Some(turns) => turns,
+            None => {
+                mint(&self.file, machine, fresh)?;
+                *self = Self {
+                    id: fresh.to_owned(),
+                    kinship: Kinship::Copy,
+                    file: self.file.clone(),
+                    turns: Vec::new(),
+                };
+                vec![Turn { turn: turn.to_owned(), place: format!("{place:?}") }]
+            }
+        };
         let text: String = turns.iter().map(|known| format!("{known}\n")).collect();
         write(&self.file.with_file_name(TURN_FILE), text.as_bytes())?;
         self.turns = turns;
         Ok(())
     }
+}
+
+/// Returns the turns that may come up in a place from now on; nothing if the last one there is that of somebody else with
+/// the same name.
+fn next_turns(
+    place: &dyn ReadBlobs,
+    (id, known): (&str, &[Turn]),
+    turn: &str,
+) -> Result<Option<Vec<Turn>>> {
+    let last = marks::last(place, id)?.map(|marked| marked.turn);
+    // Known for any place: one that was moved names itself in another way.
+    let is_known = |last: &String| known.iter().any(|known| known.turn == *last);
+    if last.as_ref().is_some_and(|last| !is_known(last)) {
+        return Ok(None);
+    }
+    // The one that the place has counts, too: this process may die before the place has the new one. No other can come up
+    // there any more, however many marks failed.
+    let name = format!("{place:?}");
+    let mut turns = known.to_vec();
+    turns.retain(|known| known.place != name);
+    let of_place = last.into_iter().chain([turn.to_owned()]);
+    turns.extend(of_place.map(|turn| Turn { turn, place: name.clone() }));
+    Ok(Some(turns))
+}
+
+/// A note that several processes read and write.
+pub trait SwapNote: Send + Sync {
+    /// Reads it; nothing if it was never written.
+    ///
+    /// # Errors
+    /// If that fails.
+    fn read(&self) -> Result<Option<Vec<u8>>>;
+
+    /// Writes it if it is as `expected`; `false` if it is not. Of all who try at the same time, one succeeds.
+    ///
+    /// # Errors
+    /// If that fails; it may be written then.
+    fn swap(&self, expected: Option<&[u8]>, new: &[u8]) -> Result<bool>;
+}
+
+impl SwapNote for PostgresStore {
+    fn read(&self) -> Result<Option<Vec<u8>>> {
+        Ok(self.read_note(ID_FILE)?)
+    }
+
+    fn swap(&self, expected: Option<&[u8]>, new: &[u8]) -> Result<bool> {
+        Ok(self.swap_note(ID_FILE, expected, new)?)
+    }
+}
+
+/// The name of a repository that lies in a database, among those who share blobs.
+pub struct SharedIdentity {
+    note: Arc<dyn SwapNote>,
+    at: String,
+}
+
+impl fmt::Debug for SharedIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedIdentity({})", self.at)
+    }
+}
+
+/// What the database holds of its name.
+#[derive(Debug, Serialize, Deserialize)]
+struct SharedNote {
+    id: String,
+    at: String,
+    turns: Vec<Turn>,
+}
+
+impl SharedIdentity {
+    /// Keeps the name in `note`. `at` is what tells the database from its copies.
+    #[must_use]
+    pub fn new(note: Arc<dyn SwapNote>, at: String) -> Self {
+        Self { note, at }
+    }
+
+    /// Reads the name, or makes one from `fresh`: letters and digits that were never used before.
+    ///
+    /// # Errors
+    /// If the note cannot be read or written.
+    pub fn open(&self, fresh: &str) -> Result<(String, Kinship)> {
+        self.change(|known| match known {
+            Some(note) if note.at == self.at => Ok((note, Kinship::Known)),
+            found => Ok((self.named(fresh), kinship_of(found.as_ref()))),
+        })
+    }
+
+    /// Makes sure that the last marks in the place are those of this repository, before it marks again with `turn`. If
+    /// they are not, it is one of two that look the same, and gets the name `fresh`.
+    ///
+    /// # Errors
+    /// If the place fails, or the note cannot be read or written.
+    pub fn begin_turn(
+        &self,
+        place: &dyn ReadBlobs,
+        fresh: &str,
+        turn: &str,
+    ) -> Result<(String, Kinship)> {
+        self.change(|known| {
+            let (mut note, mut kinship) = match known {
+                Some(note) if note.at == self.at => (note, Kinship::Known),
+                found => (self.named(fresh), kinship_of(found.as_ref())),
+            };
+            match next_turns(place, (&note.id, &note.turns), turn)? {
+                Some(turns) => note.turns = turns,
+                None => {
+                    (note, kinship) = (self.named(fresh), Kinship::Copy);
+                    note.turns.push(Turn { turn: turn.to_owned(), place: format!("{place:?}") });
+                }
+            }
+            Ok((note, kinship))
+        })
+    }
+
+    fn named(&self, fresh: &str) -> SharedNote {
+        SharedNote { id: fresh.to_owned(), at: self.at.clone(), turns: Vec::new() }
+    }
+
+    /// Changes the note, however often another process is faster.
+    fn change(
+        &self,
+        change: impl Fn(Option<SharedNote>) -> Result<(SharedNote, Kinship)>,
+    ) -> Result<(String, Kinship)> {
+        for _ in 0..MAX_TRIES {
+            let stored = self.note.read()?;
+            let known = stored.as_deref().and_then(|text| serde_json::from_slice(text).ok());
+            let (note, kinship) = change(known)?;
+            let text = serde_json::to_vec(&note).map_err(|error| Error::Source(error.into()))?;
+            let is_same = stored.as_ref() == Some(&text);
+            if is_same || self.note.swap(stored.as_deref(), &text)? {
+                return Ok((note.id, kinship));
+            }
+        }
+        let reason = "other processes on the database change its name all the time";
+        Err(Error::Source(std::io::Error::other(reason)))
+    }
+}
+
+fn kinship_of(found: Option<&SharedNote>) -> Kinship {
+    if found.is_some() { Kinship::Copy } else { Kinship::New }
 }
 
 impl Turn {

@@ -12,10 +12,12 @@ use super::member::{Member, malformed, read_note, write_json};
 use super::sorter::{Sorter, micros_of, time_of};
 use crate::{Error, ReadBlobs, Result, WriteBlobs};
 
-const MARKS: &str = "marks-";
+pub(super) const MARKS: &str = "marks-";
 /// Ids in a part: 2.5 MiB.
 const PART_IDS: usize = 64 * 1024;
 const ID_BYTES: usize = 40;
+/// No part is longer.
+pub(super) const MAX_PART_BYTES: u64 = (PART_IDS * ID_BYTES) as u64;
 /// How often marks are read anew that were replaced while they were read.
 const MAX_LOOKS: usize = 8;
 
@@ -197,6 +199,16 @@ fn read_parts(place: &dyn ReadBlobs, id: &str, head: &Head, sorter: &mut Sorter)
         return Err(malformed(&format!("{MARKS}{id}")));
     }
     Ok(true)
+}
+
+/// Tells whether these bytes are a note that lets marks count.
+pub(super) fn is_head(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<Head>(bytes).is_ok()
+}
+
+/// Tells whether these bytes are a part of marks.
+pub(super) fn is_part(bytes: &[u8]) -> bool {
+    bytes.len().is_multiple_of(ID_BYTES) && bytes.len() as u64 <= MAX_PART_BYTES
 }
 
 /// Removes all marks of a repository.

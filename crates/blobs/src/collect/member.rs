@@ -6,11 +6,12 @@ use std::time::SystemTime;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::guest;
 use super::marks::{self, Marked};
 use super::sorter::{micros_of, time_of};
 use crate::{Error, ReadBlobs, Result, WriteBlobs};
 
-const REPOSITORY: &str = "repository-";
+pub(super) const REPOSITORY: &str = "repository-";
 /// No note that is read whole is longer.
 const MAX_NOTE: u64 = 64 * 1024;
 
@@ -82,7 +83,14 @@ pub fn registered(place: &dyn ReadBlobs) -> Result<Vec<Registered>> {
 pub fn forget(place: &dyn WriteBlobs, id: &str) -> Result<bool> {
     let is_known = place.delete_note(&format!("{REPOSITORY}{id}"))?;
     marks::remove(place, id)?;
+    guest::forget(place, id)?;
     Ok(is_known)
+}
+
+/// Tells whether these bytes are the note of the repository with this id.
+pub(super) fn is_note_of(id: &str, bytes: &[u8]) -> bool {
+    bytes.len() as u64 <= MAX_NOTE
+        && serde_json::from_slice::<Note>(bytes).is_ok_and(|note| note.id == id)
 }
 
 /// Reads a small note.

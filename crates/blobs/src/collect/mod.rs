@@ -22,6 +22,7 @@
 //! Not here: which blobs a repository needs (its chunk store knows); when marks are made. `docs/formats/blob-notes.md`
 //! describes the notes.
 
+mod guest;
 mod identity;
 mod join;
 mod marks;
@@ -31,7 +32,8 @@ mod sorter;
 mod sweep;
 mod turn;
 
-pub use identity::{Identity, Kinship, Whereabouts, name_of};
+pub use guest::{GuestNotes, is_guest};
+pub use identity::{Identity, Kinship, SharedIdentity, SwapNote, Whereabouts, name_of};
 pub use join::{Census, census, missing};
 pub use marks::{MarkWriter, Marked};
 pub use member::{Member, Registered, forget, register, registered};

@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use tympan_blobs::collect::{
-    Clock, Identity, Kinship, MarkWriter, Member, SharedBlobs, Sorter, SweepMode, SweepOptions,
-    Swept, census, forget, missing, register, registered, sweep,
+    Clock, GuestNotes, Identity, Kinship, MarkWriter, Member, SharedBlobs, SharedIdentity, Sorter,
+    SwapNote, SweepMode, SweepOptions, Swept, census, forget, is_guest, missing, register,
+    registered, sweep,
 };
 use tympan_blobs::{BlobId, Error, Folder, FolderBlobs, ReadBlobs, WriteBlobs};
 
@@ -486,6 +487,184 @@ fn what_a_guest_marks_elsewhere_stays() {
     }
     assert!(forget(&shared.place, "guest").unwrap());
     assert_eq!(shared.sweep().discarded.blobs, 1);
+}
+
+/// Returns the notes of a guest that needs some blobs, in the order in which they are written.
+fn notes_of(guest: &Member, turn: &str, ids: &[BlobId]) -> Vec<(String, Vec<u8>)> {
+    let dir = tempfile::tempdir().unwrap();
+    let notes = Folder::open(&dir.path().join("notes")).unwrap();
+    register(&notes, guest, SystemTime::now()).unwrap();
+    let mut marks = MarkWriter::begin(SystemTime::now(), dir.path());
+    ids.iter().for_each(|id| marks.add(id).unwrap());
+    marks.publish(&notes, guest, turn).unwrap();
+    let mut names: Vec<String> =
+        notes.list_notes("").unwrap().into_iter().map(|(name, _)| name).collect();
+    // The repository first, then the parts, then what lets them count.
+    names.sort_by_key(|name| (!name.starts_with("repository-"), !name.contains('.')));
+    let bytes = |name: &String| {
+        let mut bytes = Vec::new();
+        let note = notes.open_note(name).unwrap().unwrap();
+        std::io::Read::read_to_end(&mut note.into_reader(), &mut bytes).unwrap();
+        bytes
+    };
+    names.iter().map(|name| (name.clone(), bytes(name))).collect()
+}
+
+#[test]
+fn what_a_guest_from_elsewhere_marks_stays() {
+    let shared = Shared::new();
+    let ids: Vec<BlobId> = (1..=3).map(|seed| shared.put(seed)).collect();
+    ids.iter().for_each(|id| shared.set_age(&shared.file(id), 3));
+    shared.mark(&member("owner"), "1", &ids[..1]);
+    let other = Folder::open(&shared.dir.path().join("other")).unwrap();
+    let first = Folder::open(shared.place.dir()).unwrap();
+    let guests = GuestNotes::new(vec![Arc::new(first), Arc::new(other)]);
+    let notes = notes_of(&member("far"), "1", &ids[1..2]);
+    let (names, counts): (Vec<&str>, Vec<usize>) =
+        notes.iter().map(|(name, bytes)| (name.as_str(), bytes.len())).unzip();
+    assert_eq!(names, ["repository-far", "marks-far.1.0", "marks-far"]);
+    assert_eq!(counts[1], 40);
+    assert!(guests.write("marks-far.1.0", &notes[1].1).is_err(), "nobody knows it yet");
+    guests.write(names[0], &notes[0].1).unwrap();
+    assert!(is_guest(&shared.place, "far").unwrap() && !is_guest(&shared.place, "owner").unwrap());
+    assert_eq!(shared.sweep().waits_for, ["home far"]);
+    notes.iter().for_each(|(name, bytes)| guests.write(name, bytes).unwrap());
+    let swept = shared.sweep();
+    assert_eq!((swept.live.blobs, swept.discarded.blobs), (2, 1));
+    let listed = guests.list("marks-far.").unwrap();
+    assert_eq!(listed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["marks-far.1.0"]);
+    assert_eq!(guests.read("marks-far").unwrap().unwrap(), notes[2].1);
+    // New marks, and the parts of the former ones are taken away.
+    for (name, bytes) in notes_of(&member("far"), "2", &ids[..1]) {
+        guests.write(&name, &bytes).unwrap();
+    }
+    assert!(guests.remove("marks-far.1.0").unwrap() && !guests.remove("marks-far.1.0").unwrap());
+    assert_eq!(shared.sweep().discarded.blobs, 1);
+    let other = Folder::open(&shared.dir.path().join("other")).unwrap();
+    assert_eq!(registered(&other).unwrap().len(), 1, "every place knows");
+    assert!(forget(&shared.place, "far").unwrap() && !is_guest(&shared.place, "far").unwrap());
+}
+
+#[test]
+fn a_guest_from_elsewhere_touches_nothing_but_its_own_notes() {
+    let shared = Shared::new();
+    shared.mark(&member("owner"), "1", &[]);
+    let before: Vec<String> =
+        shared.place.list_notes("").unwrap().into_iter().map(|(name, _)| name).collect();
+    let guests = GuestNotes::new(vec![Arc::new(Folder::open(shared.place.dir()).unwrap())]);
+    let refused = |done: Result<(), Error>| {
+        let error = done.unwrap_err();
+        assert!(matches!(error, Error::NoteRefused { .. } | Error::NoteName { .. }), "{error}");
+    };
+    for (name, bytes) in notes_of(&member("owner"), "2", &[]) {
+        refused(guests.write(&name, &bytes));
+    }
+    let own = notes_of(&member("far"), "1", &[]);
+    for name in [
+        "guest-far",
+        "sweep-1",
+        "sweep-99",
+        "repository-",
+        "marks-",
+        "marks-far.",
+        "marks-far.1",
+        "marks-far.1.x",
+        "marks-far.1.0.0",
+        "../marks-far",
+        "marks-f/../x",
+        "tmp",
+        "reference.key",
+    ] {
+        refused(guests.write(name, &own[0].1));
+        refused(guests.remove(name).map(drop));
+        refused(guests.read(name).map(drop));
+    }
+    for prefix in ["", "marks", "marks-", "marks-far", "repository-", "sweep-", "guest-"] {
+        refused(guests.list(prefix).map(drop));
+    }
+    refused(guests.remove("marks-owner.1.0").map(drop));
+    refused(guests.remove("repository-owner").map(drop));
+    refused(guests.write("repository-far", b"{}"));
+    refused(guests.write("repository-far", &notes_of(&member("near"), "1", &[])[0].1));
+    let after: Vec<String> =
+        shared.place.list_notes("").unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(before, after);
+    guests.write(&own[0].0, &own[0].1).unwrap();
+    refused(guests.write("marks-far", b"no marks"));
+    refused(guests.write("marks-far.1.0", b"no ids"));
+    refused(guests.remove("repository-far").map(drop));
+    // A note of its own does not make the owner's its own.
+    refused(guests.write("marks-owner", &own[1].1));
+}
+
+/// A note in memory, as several processes have it.
+#[derive(Default)]
+struct OneNote(Mutex<Option<Vec<u8>>>);
+
+impl SwapNote for OneNote {
+    fn read(&self) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+
+    fn swap(&self, expected: Option<&[u8]>, new: &[u8]) -> Result<bool, Error> {
+        let mut stored = self.0.lock().unwrap();
+        let is_expected = stored.as_deref() == expected;
+        if is_expected {
+            *stored = Some(new.to_vec());
+        }
+        Ok(is_expected)
+    }
+}
+
+#[test]
+fn all_processes_on_a_database_have_one_name() {
+    let note = Arc::new(OneNote::default());
+    let threads: Vec<_> = (0..8)
+        .map(|number| {
+            let identity = SharedIdentity::new(note.clone(), "cluster/1/site".to_owned());
+            std::thread::spawn(move || identity.open(&format!("fresh{number}")).unwrap())
+        })
+        .collect();
+    let names: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let new: Vec<_> = names.iter().filter(|(_, kinship)| *kinship == Kinship::New).collect();
+    assert_eq!(new.len(), 1, "one of them made it: {names:?}");
+    assert!(names.iter().all(|(id, _)| *id == new[0].0), "{names:?}");
+}
+
+#[test]
+fn a_copy_of_a_database_is_found_out() {
+    let shared = Shared::new();
+    let note = Arc::new(OneNote::default());
+    let original = SharedIdentity::new(note.clone(), "cluster/1/site".to_owned());
+    assert_eq!(original.open("one").unwrap(), ("one".to_owned(), Kinship::New));
+    // Two processes take turns; each sees the place under a name of its own.
+    let elsewhere = shared.dir.path().join("link");
+    std::os::unix::fs::symlink(shared.place.dir(), &elsewhere).unwrap();
+    let elsewhere = Folder::open(&elsewhere).unwrap();
+    for turn in 0..6 {
+        let place = if turn % 2 == 0 { &shared.place } else { &elsewhere };
+        let begun = original.begin_turn(place, "never", &format!("t{turn}")).unwrap();
+        assert_eq!(begun, ("one".to_owned(), Kinship::Known), "{turn}");
+        shared.mark(&member("one"), &format!("t{turn}"), &[]);
+    }
+    // Dumped and restored elsewhere.
+    let copied = OneNote(Mutex::new(note.read().unwrap()));
+    let restored = OneNote(Mutex::new(note.read().unwrap()));
+    let restored = SharedIdentity::new(Arc::new(restored), "other/7/site".to_owned());
+    assert_eq!(restored.open("two").unwrap(), ("two".to_owned(), Kinship::Copy));
+    // The files of the whole cluster were copied: the same in every respect.
+    let twin = SharedIdentity::new(Arc::new(copied), "cluster/1/site".to_owned());
+    assert_eq!(twin.open("three").unwrap(), ("one".to_owned(), Kinship::Known));
+    twin.begin_turn(&shared.place, "three", "t6").unwrap();
+    shared.mark(&member("one"), "t6", &[]);
+    let original = SharedIdentity::new(
+        Arc::new(OneNote(Mutex::new(Some(
+            br#"{"id":"one","at":"cluster/1/site","turns":[{"turn":"t5","place":""}]}"#.to_vec(),
+        )))),
+        "cluster/1/site".to_owned(),
+    );
+    let begun = original.begin_turn(&shared.place, "four", "t7").unwrap();
+    assert_eq!(begun, ("four".to_owned(), Kinship::Copy));
 }
 
 /// As many blobs as `TYMPAN_BLOBS` says: how much memory the process has used is read from outside.

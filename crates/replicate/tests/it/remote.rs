@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use tympan_blobs::{BlobId, ReadBlobs};
+use tympan_blobs::collect::{GuestNotes, MarkWriter, Member, register, registered};
+use tympan_blobs::{BlobId, Folder, ReadBlobs, WriteBlobs};
 use tympan_content::Repository;
 use tympan_replicate::{
-    Credentials, RemoteStore, WireGrant, store_blobs, store_chunks, store_grant, store_history,
-    store_lacks, store_lease, store_refs, store_release,
+    Credentials, RemoteNotes, RemoteStore, WireGrant, store_blobs, store_chunks, store_grant,
+    store_history, store_lacks, store_lease, store_note, store_notes, store_refs, store_release,
+    store_remove_note, store_write_note,
 };
 use tympan_store::{
     Base, Batch, ChunkId, Error, LocalStore, ReadChunks, Root, Route, body, renew_lease, sync,
@@ -242,4 +244,62 @@ fn a_request_is_sent_again_while_that_can_help() {
     for url in ["", "nonsense", "/srv/author", "http://"] {
         assert!(RemoteStore::new(url, &credentials, None, spool).is_err(), "{url}");
     }
+}
+
+/// Answers about notes as `server` does.
+fn noting(notes: &GuestNotes, seen: &Seen) -> Answer {
+    let place = seen.target.split('?').next().unwrap();
+    let name = place.strip_prefix("/bin/store/note/").unwrap_or_default();
+    let refused = |error: tympan_replicate::Error| match error {
+        tympan_replicate::Error::Absent(_) => Answer::status(404),
+        tympan_replicate::Error::Note(_) => Answer::status(409),
+        error => panic!("{error}"),
+    };
+    let done = |done: Result<(), tympan_replicate::Error>| {
+        done.map_or_else(refused, |()| Answer::status(204))
+    };
+    match seen.method.as_str() {
+        "GET" if name.is_empty() => {
+            let prefix = argument(&seen.target, "prefix").unwrap();
+            store_notes(notes, prefix).map_or_else(refused, |listed| json(&listed))
+        }
+        "GET" => store_note(notes, name).map_or_else(refused, |bytes| binary(Ok(bytes))),
+        "PUT" => done(store_write_note(notes, name, &seen.body)),
+        "DELETE" => done(store_remove_note(notes, name)),
+        method => panic!("{method}"),
+    }
+}
+
+#[test]
+fn a_guest_leaves_its_marks_over_http() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Arc::new(Folder::open(&dir.path().join("blobs")).unwrap());
+    let notes = GuestNotes::new(vec![place.clone()]);
+    let origin = Origin::start(move |seen| noting(&notes, seen));
+    let remote = RemoteNotes::new(Arc::new(connect(&origin, dir.path())));
+    let guest = Member { id: "far".to_owned(), name: "a guest".to_owned() };
+    assert!(remote.open_note("repository-far").unwrap().is_none());
+    let now = SystemTime::now();
+    register(&remote, &guest, now).unwrap();
+    register(&remote, &guest, now).unwrap();
+    // More than a part, and then none: the former parts go.
+    for (turn, count) in [("1", 70_000_u32), ("2", 0)] {
+        let mut marks = MarkWriter::begin(now, dir.path());
+        for number in 0..count {
+            marks.add(&BlobId::of(&number.to_be_bytes())).unwrap();
+        }
+        assert_eq!(marks.publish(&remote, &guest, turn).unwrap(), u64::from(count));
+        let known = registered(&*place).unwrap();
+        let marked = known[0].marked.as_ref().unwrap();
+        assert_eq!((marked.count, marked.turn.as_str()), (u64::from(count), turn));
+        let parts = place.list_notes("marks-far.").unwrap().len();
+        assert_eq!(parts, usize::try_from(count.div_ceil(65_536)).unwrap());
+    }
+    // What is not for guests is refused on either side.
+    assert!(remote.put(&mut &b"bytes"[..]).is_err() && remote.create_note("sweep-1", b"").is_err());
+    let other = Member { id: "own".to_owned(), name: "the owner".to_owned() };
+    register(&*place, &other, now).unwrap();
+    let error = register(&remote, &Member { name: "renamed".to_owned(), ..other }, now);
+    let error = error.unwrap_err();
+    assert!(!error.is_transient() && remote.write_note("sweep-1", b"{}").is_err(), "{error}");
 }

@@ -56,9 +56,9 @@ impl World {
     fn standby(&self, own: &Arc<LocalStore>) -> Standby {
         let base = FollowedStore::open(Arc::new(self.disk.clone()), options()).unwrap();
         let blobs = FolderBlobs::new(&self.dir.path().join("base"));
-        let folder = self.blob_folder();
         let opened = (Arc::new(base) as _, Arc::new(blobs) as _);
-        Standby::new(opened, own.clone(), &folder, "standby".to_owned()).unwrap()
+        let kept = LocalBlobs::open(&self.blob_folder(), own.clone()).unwrap();
+        Standby::new(opened, (own.clone(), Arc::new(kept)), "standby".to_owned())
     }
 
     fn blob_folder(&self) -> std::path::PathBuf {

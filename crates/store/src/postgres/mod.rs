@@ -17,6 +17,7 @@ mod bridge;
 mod collect;
 mod commit;
 mod follow;
+mod notes;
 mod options;
 mod outcome;
 mod process;

@@ -6,7 +6,7 @@ use super::{Keys, failed};
 use crate::error::{Error, Result};
 
 /// The steps from nothing to the tables of today. A step that has been released never changes.
-const STEPS: &[&str] = &[include_str!("step_1.sql")];
+const STEPS: &[&str] = &[include_str!("step_1.sql"), include_str!("step_2.sql")];
 
 /// What a collection is doing, as the table `collection` says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
