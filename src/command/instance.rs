@@ -18,7 +18,8 @@ use tympan_render::{DirSource, FragmentCache, Mode, Options, Renderer, Repositor
 use tympan_replicate::{Replicator, Times, TimesHandler};
 use tympan_search::Index;
 use tympan_server::{
-    ImageOptions, Instance, InstanceOptions, Logins, PoolState, Role, admin_router, router,
+    ImageOptions, Instance, InstanceOptions, InstanceShortcut, Logins, PoolState, Role,
+    admin_router, router,
 };
 use tympan_store::{PostgresStore, State};
 use tympan_web::listen::{Front, Limits, Overflow, Reuse, bind, serve};
@@ -202,6 +203,9 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     if role == Role::Publish {
         // What a crash kept from being flushed is flushed now.
         replicator.follow(SystemTime::now()).await.map_err(|error| failed(&error))?;
+    }
+    if role == Role::Publish {
+        front.shortcut = Some(Arc::new(InstanceShortcut::new(instance.clone())));
     }
     let (stop, stopped) = watch::channel(false);
     instance.watch_health("blobs", sharing.register_far(&stopped));

@@ -1,6 +1,7 @@
 //! Stored bytes from a publisher: answered from memory, and never older than content.
 
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::program::{Answer, Demo, Running, ask, basic, free_address, get};
@@ -84,5 +85,93 @@ fn a_file_is_answered_from_memory_until_it_changes() {
     assert_eq!(get(address, &format!("{FILE}?a=b")).status, 200);
     assert_eq!(ask("GET", "Surrogate-Capability", "a=\"SSI/1.0\"").status, 200);
     assert_eq!(at_once(), 5);
+
+    // On a kept connection the same answers come past the general stack, header for header.
+    let counted = || -> u64 {
+        let metrics = get(admin, "/metrics").text();
+        let name = "tympan_answered_by_shortcut_total{";
+        let line = metrics.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
+    };
+    assert_eq!(counted(), 0);
+    let tag = format!("If-None-Match: {tag}\r\n");
+    let wishes = [
+        ("GET", ""),
+        ("GET", "User-Agent: x\r\nAccept: */*\r\nReferer: http://a/\r\n"),
+        ("GET", "Range: bytes=10-19\r\n"),
+        ("GET", "Range: bytes=50000-\r\n"),
+        ("GET", tag.as_str()),
+        ("HEAD", ""),
+        ("GET", ""),
+    ];
+    let request = |(method, more): &(&str, &str)| {
+        format!("{method} {FILE} HTTP/1.1\r\nHost: h\r\n{more}\r\n")
+    };
+    let all: Vec<String> = wishes.iter().map(request).collect();
+    // A head that says how long its body is goes the general way.
+    let general: Vec<String> =
+        all.iter().map(|one| one.replacen("Host: h", "Content-Length: 0\r\nHost: h", 1)).collect();
+    let methods = wishes.map(|(method, _)| method);
+    let expected = converse(address, &general, &methods);
+    assert_eq!(counted(), 0);
+    assert_eq!(converse(address, &all, &methods), expected);
+    assert_eq!(counted(), 7);
+    assert_eq!(converse(address, &[all.concat()], &methods), expected, "sent together");
+    assert_eq!(counted(), 14);
+    let (status, body) = (&expected[0].0[0], &expected[0].1);
+    assert!(status.contains(" 200 ") && *body == versions[2], "{status}");
+    let log = std::fs::read_to_string(dir.path().join("demo/publish/logs/access.log"));
+    let begun = Instant::now();
+    let wanted = "\"http://a/\" \"x\"";
+    let mut log = log.unwrap();
+    while log.matches(wanted).count() < 3 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{log}");
+        log = std::fs::read_to_string(dir.path().join("demo/publish/logs/access.log")).unwrap();
+    }
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(wanted)).collect();
+    let what = |line: &str| line.split_once("] ").unwrap().1.to_owned();
+    assert!(lines.iter().all(|line| what(line) == what(lines[0])), "{lines:?}");
+    // With a cookie that may name somebody, it is looked at who asks.
+    let known = "GET /content/files/a.bin HTTP/1.1\r\nHost: h\r\nAuthorization: Basic eDp5\r\n\r\n";
+    let refused = converse(address, &[known.to_owned()], &["GET"]);
+    assert!(refused[0].0[0].contains(" 401 "), "{refused:?}");
+    assert_eq!(counted(), 14);
     assert!(running.stop());
+}
+
+/// Sends requests on one connection, one after the other, and returns the sorted lines of each head and its body.
+fn converse(
+    address: SocketAddr,
+    requests: &[String],
+    methods: &[&str],
+) -> Vec<(Vec<String>, Vec<u8>)> {
+    let mut stream = BufReader::new(TcpStream::connect(address).unwrap());
+    stream.get_ref().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut waiting = requests.iter();
+    let mut answers = Vec::new();
+    for method in methods {
+        if let Some(request) = waiting.next() {
+            stream.get_mut().write_all(request.as_bytes()).unwrap();
+        }
+        let (mut head, mut length) = (Vec::new(), 0);
+        loop {
+            let mut line = String::new();
+            stream.read_line(&mut line).unwrap();
+            let line = line.trim_end().to_owned();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.parse().unwrap();
+            }
+            if !line.starts_with("date: ") {
+                head.push(line);
+            }
+        }
+        head.get_mut(1..).unwrap().sort();
+        let mut body = vec![0; if *method == "HEAD" { 0 } else { length }];
+        stream.read_exact(&mut body).unwrap();
+        answers.push((head, body));
+    }
+    answers
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Cursor, Read};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -53,6 +54,12 @@ pub trait BlobStore: Send + Sync + std::fmt::Debug {
 
     /// Returns a blob that is in memory; nothing if it would have to be read. Never waits.
     fn find_at_hand(&self, _id: &BlobId) -> Option<Bytes> {
+        None
+    }
+
+    /// Returns a blob's file that is open, to be sent from; nothing if it would have to be opened. Its position is not to be
+    /// relied on, nor moved. Never waits.
+    fn find_file_at_hand(&self, _id: &BlobId) -> Option<Arc<File>> {
         None
     }
 

@@ -1,12 +1,14 @@
-//! Blobs that are asked for again and again, kept in memory: a page's pictures cost no open file and no copy then.
+//! Blobs that are asked for again and again, kept in memory, and their files open: a page's pictures cost no opening then,
+//! and no copy where a socket takes a file.
 //!
 //! Invariants
-//! * Memory stays under the bound; a blob that was read once pushes none out that is read often.
+//! * Memory stays under the bound, and open files under [`MAX_FILES`]; a blob that was read once pushes none out that is
+//!   read often.
 //! * What is kept is what the store gave: blobs never change, so nothing is ever looked at again.
 //!
-//! Not here: sending without copying (`sendfile`). The front of an instance takes bodies as bytes, for which a descriptor
-//! is of no use; a dispatcher in front of it sends its cache files so.
+//! Not here: sending (`web::shortcut`). Bodies in the general HTTP stack are bytes, for which a descriptor is of no use.
 
+use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -19,6 +21,8 @@ use crate::{BlobContent, BlobStore, Error, Result};
 
 /// Larger blobs are read from where they lie: of those the bytes cost, not the opening.
 const MAX_BYTES: u64 = 256 * 1024;
+/// Files that stay open. One that is removed meanwhile takes its room on the disk until others push it out.
+const MAX_FILES: usize = 512;
 /// An estimate of the blobs that fit sizes the cache's own tables.
 const USUAL_BYTES: u64 = 32 * 1024;
 
@@ -27,6 +31,7 @@ const USUAL_BYTES: u64 = 32 * 1024;
 pub struct HotBlobs {
     store: Arc<dyn BlobStore>,
     cache: Cache<BlobId, Bytes, BlobBytes>,
+    files: Cache<BlobId, Arc<File>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +50,8 @@ impl HotBlobs {
     #[must_use]
     pub fn new(store: Arc<dyn BlobStore>, max_bytes: u64) -> Self {
         let items = usize::try_from(max_bytes / USUAL_BYTES).unwrap_or(usize::MAX);
-        Self { store, cache: Cache::with_weighter(items.max(16), max_bytes, BlobBytes) }
+        let cache = Cache::with_weighter(items.max(16), max_bytes, BlobBytes);
+        Self { store, cache, files: Cache::new(MAX_FILES) }
     }
 
     /// Returns the bytes that are kept now.
@@ -83,9 +89,11 @@ impl BlobStore for HotBlobs {
             return Ok(None);
         };
         // What is in memory already is kept by the store, or not worth it.
-        if matches!(content, BlobContent::Bytes(_)) {
+        let BlobContent::File { file, .. } = &content else {
             return Ok(Some(content));
-        }
+        };
+        // Without a descriptor to spare, the bytes do.
+        let file = file.try_clone().ok();
         let mut bytes = Vec::with_capacity(usize::try_from(id.length()).unwrap_or(0));
         content.into_reader().read_to_end(&mut bytes).map_err(Error::Source)?;
         if bytes.len() as u64 != id.length() {
@@ -93,11 +101,18 @@ impl BlobStore for HotBlobs {
         }
         let bytes = Bytes::from(bytes);
         self.cache.insert(*id, bytes.clone());
+        if let Some(file) = file {
+            self.files.insert(*id, Arc::new(file));
+        }
         Ok(Some(BlobContent::Bytes(bytes)))
     }
 
     fn find_at_hand(&self, id: &BlobId) -> Option<Bytes> {
         self.cache.get(id)
+    }
+
+    fn find_file_at_hand(&self, id: &BlobId) -> Option<Arc<File>> {
+        self.files.get(id)
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {
@@ -149,9 +164,13 @@ mod tests {
             store.1.load(Ordering::SeqCst) - before
         };
         let picture = hot.put(&mut &[1; 100_000][..]).unwrap();
-        assert!(hot.find_at_hand(&picture).is_none());
+        assert!(hot.find_at_hand(&picture).is_none() && hot.find_file_at_hand(&picture).is_none());
         assert_eq!([opened(&picture), opened(&picture), opened(&picture)], [1, 0, 0]);
         assert_eq!(hot.find_at_hand(&picture).unwrap(), [1; 100_000][..]);
+        let mut kept = vec![0; 100_000];
+        let file = hot.find_file_at_hand(&picture).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&*file, &mut kept, 0).unwrap();
+        assert_eq!(kept, [1; 100_000]);
         // A film is read from the disk each time.
         let film = hot.put(&mut &vec![2; 300_000][..]).unwrap();
         assert_eq!([opened(&film), opened(&film)], [1, 1]);

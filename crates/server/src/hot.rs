@@ -21,9 +21,10 @@ use quick_cache::sync::Cache;
 use tympan_content::ChunkId;
 use tympan_render::ledger::{Look, Recorded};
 use tympan_render::{Blob, Body, Dependencies, Facts, Outcome, RenderResponse};
+use tympan_web::shortcut::ReadyBody;
 
 use crate::login::Identity;
-use crate::page::{CAPABILITY, send_known};
+use crate::page::{CAPABILITY, send_known, send_plainly};
 use crate::{Instance, Role};
 
 /// Longer URLs are drawn each time.
@@ -59,7 +60,42 @@ impl Instance {
         parts: &Parts,
         identity: Option<&Identity>,
     ) -> Option<Response> {
-        let path = path_of(self, parts)?;
+        if parts.uri.query().is_some() {
+            return None;
+        }
+        let asked = (&parts.method, parts.uri.path(), &parts.headers);
+        self.answer_by(asked, identity, |blob, headers, is_head| {
+            send_known(&self.repository, blob, headers, is_head)
+        })
+    }
+
+    /// Returns the head of the same answer, and what its body is sent from, as plainly as the socket takes it.
+    pub(crate) fn shortcut_answer(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Option<(Response, ReadyBody)> {
+        let mut body = ReadyBody::Empty;
+        let response = self.answer_by((method, path, headers), None, |blob, headers, is_head| {
+            let (response, found) = send_plainly(&self.repository, blob, headers, is_head)?;
+            body = found;
+            Some(response)
+        })?;
+        crate::metrics::count(&self.metrics.answered_by_shortcut);
+        Some((response, body))
+    }
+
+    /// Answers what was answered before by what `send` makes of its blob.
+    fn answer_by(
+        &self,
+        (method, path, headers): (&Method, &str, &HeaderMap),
+        identity: Option<&Identity>,
+        send: impl FnOnce(&Blob, &HeaderMap, bool) -> Option<Response>,
+    ) -> Option<Response> {
+        if !may_be_known(self, (method, path, headers)) {
+            return None;
+        }
         let known = self.hot.get()?.0.get(path)?;
         let ledger = self.ledger.as_ref()?;
         let ticket = ledger.ticket();
@@ -69,8 +105,7 @@ impl Instance {
         if identity.is_some_and(|identity| !self.sees_as_nobody(identity)) {
             return None;
         }
-        let is_head = parts.method == Method::HEAD;
-        let mut response = send_known(&self.repository, &known.blob, &parts.headers, is_head)?;
+        let mut response = send(&known.blob, headers, method == Method::HEAD)?;
         match ledger.record_look(ticket, path, &known.read, Some(known.look.clone())) {
             Recorded::Kept => {}
             Recorded::Outdated | Recorded::Lost | Recorded::Crowded => return None,
@@ -98,17 +133,14 @@ impl Instance {
     }
 }
 
-/// Returns the path of a request that may be answered as another one was; nothing if it may not.
-fn path_of<'a>(instance: &Instance, parts: &'a Parts) -> Option<&'a str> {
-    let path = parts.uri.path();
-    let is_plain = instance.role == Role::Publish
-        && matches!(parts.method, Method::GET | Method::HEAD)
-        && parts.uri.query().is_none()
+/// Tells whether a request without a query may be answered as another one was.
+fn may_be_known(instance: &Instance, (method, path, headers): (&Method, &str, &HeaderMap)) -> bool {
+    instance.role == Role::Publish
+        && matches!(*method, Method::GET | Method::HEAD)
         && path.len() <= MAX_PATH_BYTES
         && !path.contains(';')
-        && !parts.headers.contains_key(CAPABILITY)
-        && !instance.telling.header.includes(None);
-    is_plain.then_some(path)
+        && !headers.contains_key(CAPABILITY)
+        && !instance.telling.header.includes(None)
 }
 
 /// What the drawing of an answer is remembered by: taken before the answer goes its way.

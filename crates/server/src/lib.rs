@@ -37,6 +37,7 @@ mod receive;
 mod route;
 mod search;
 mod settable;
+mod shortcut;
 mod store;
 mod surrogate;
 mod throttle;
@@ -51,6 +52,7 @@ pub use instance::{Instance, InstanceOptions, Role, Telling, Told};
 pub use login::{Logins, Owner, TokenInfo, create_user, set_password};
 pub use pool::PoolState;
 pub use route::{admin_router, router};
+pub use shortcut::InstanceShortcut;
 
 /// The steps that bring a state database to this room's newest tables; `store::state` runs each once.
 pub const MIGRATIONS: &[&str] = &[

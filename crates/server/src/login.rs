@@ -345,6 +345,11 @@ fn scheme_is_basic(credentials: &str) -> bool {
 }
 
 /// Returns the session token in the request's cookies.
+/// Tells whether a request comes with something that may prove who asks.
+pub(crate) fn has_session(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::AUTHORIZATION) || cookie(headers).is_some()
+}
+
 fn cookie(headers: &HeaderMap) -> Option<String> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     cookies

@@ -39,6 +39,8 @@ counters! {
     renders,
     /// Pictures and files answered from memory without drawing anything, as content had not changed.
     answered_at_once,
+    /// Those of them that were written to the socket as they are, past the general HTTP stack.
+    answered_by_shortcut,
     /// Components that failed and left a placeholder; a rise means a broken template or content.
     failed_components,
     /// Answers with a status of 500 or above; someone must look.

@@ -67,24 +67,32 @@ pub(crate) async fn observe(
     }
     note.status = response.status();
     note.user = response.extensions().get::<Identity>().map(|identity| identity.user.clone());
-    note.media_type = text(response.headers(), header::CONTENT_TYPE)
-        .map(|full| full.split(';').next().unwrap_or_default().to_owned());
+    note.media_type = Note::media_type_of(response.headers());
     response.map(|body| Body::new(Noted { body, note }))
 }
 
 /// What is known of a request; written down when it is dropped.
-struct Note {
-    number: u64,
-    started: Instant,
-    status: StatusCode,
-    media_type: Option<String>,
-    bytes: u64,
-    client: String,
-    user: Option<String>,
-    request_line: String,
-    referer: Option<String>,
-    user_agent: Option<String>,
-    instance: Arc<Instance>,
+pub(crate) struct Note {
+    pub(crate) number: u64,
+    pub(crate) started: Instant,
+    pub(crate) status: StatusCode,
+    pub(crate) media_type: Option<String>,
+    pub(crate) bytes: u64,
+    pub(crate) client: String,
+    pub(crate) user: Option<String>,
+    pub(crate) request_line: String,
+    pub(crate) referer: Option<String>,
+    pub(crate) user_agent: Option<String>,
+    pub(crate) instance: Arc<Instance>,
+}
+
+impl Note {
+    /// Returns the media type of an answer as the log has it.
+    pub(crate) fn media_type_of(headers: &HeaderMap) -> Option<String> {
+        let full = headers.get(header::CONTENT_TYPE)?;
+        let full = String::from_utf8_lossy(full.as_bytes());
+        Some(full.split(';').next().unwrap_or_default().to_owned())
+    }
 }
 
 impl Drop for Note {

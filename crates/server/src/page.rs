@@ -27,7 +27,7 @@ use crate::{Instance, Role};
 
 pub(crate) use self::answer::{unkept, unshared};
 pub(crate) use self::asked::{Asked, CAPABILITY};
-pub(crate) use self::blob::{send_blob, send_known};
+pub(crate) use self::blob::{send_blob, send_known, send_plainly};
 
 /// Answers GET and HEAD for everything that is content.
 pub(crate) async fn get(State(instance): State<Arc<Instance>>, request: Request) -> Response {

@@ -31,6 +31,7 @@ mod quiet;
 pub mod rate;
 pub mod read_body;
 pub mod request_log;
+pub mod shortcut;
 mod stall;
 pub mod tls;
 pub mod wire;

@@ -43,6 +43,7 @@ use crate::meter::{Closed, Meter};
 use crate::network::{Network, any_contains};
 use crate::proxy_protocol;
 use crate::quiet::{self, Next};
+use crate::shortcut::{Ready, Shortcut, send_ready};
 use crate::stall::WriteStall;
 use crate::tls::{HTTP_2, Handshake, Tls};
 use crate::wire::{Socket, Wire};
@@ -128,6 +129,8 @@ pub struct Front {
     pub drain: Drain,
     /// Answers what it can on connections of HTTP/1.1, before the service sees a request.
     pub lane: Option<Arc<dyn Lane>>,
+    /// Answers what is at hand on connections without TLS that no lane has, before the service sees a request.
+    pub shortcut: Option<Arc<dyn Shortcut>>,
 }
 
 /// How a front ends; clones are the same one.
@@ -543,11 +546,20 @@ where
                 () = end_of(&mut ending) => Next::End,
             };
             let next = if unread.is_empty() || next != Next::End { next } else { Next::Other };
-            let service = answering(Arc::clone(&asked), service.clone());
             // What hyper holds is held elsewhere than by the task, which lives as long as the connection.
             match next {
                 Next::End => return Ok(stream.shutdown().await?),
                 Next::Request(length) => {
+                    if let Some(ready) = asked.shortcut(unread.get(..length).unwrap_or_default()) {
+                        send_ready(stream.get_ref(), ready, limits.stall_timeout).await?;
+                        unread.drain(..length);
+                        if unread.is_empty() {
+                            // Who waits holds none.
+                            unread = Vec::new();
+                        }
+                        continue;
+                    }
+                    let service = answering(Arc::clone(&asked), service.clone());
                     // Read already, out of sight of what lingers.
                     asked.expected.set(true);
                     let lingering = Linger::new(stream, asked.expected.clone());
@@ -558,6 +570,7 @@ where
                     }
                 }
                 Next::Other => {
+                    let service = answering(Arc::clone(&asked), service.clone());
                     asked.expected.set(true);
                     let stream = Linger::new(stream, asked.expected.clone());
                     let all = TokioIo::new(OneRequest::all(stream, unread));
@@ -770,6 +783,19 @@ struct Asked {
 impl Asked {
     fn new(peer: Peer, handshake: Option<Handshake>, front: Front) -> Self {
         Self { peer, handshake, front, requests: AtomicU64::new(0), expected: Expected::default() }
+    }
+
+    /// Returns an answer that is at hand, and counts the request. The last one of a connection is left to hyper, which says
+    /// so to the client.
+    fn shortcut(&self, head: &[u8]) -> Option<Ready> {
+        let shortcut = self.front.shortcut.as_ref()?;
+        let answered = self.requests.load(Ordering::Relaxed);
+        if answered + 1 >= self.front.limits.max_requests || self.front.drain.is_stopped() {
+            return None;
+        }
+        let ready = shortcut.answer(head, self.peer)?;
+        self.requests.store(answered + 1, Ordering::Relaxed);
+        Some(ready)
     }
 
     /// Lets the service answer, unless the announced body is too large.

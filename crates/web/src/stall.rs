@@ -24,6 +24,11 @@ impl<T> WriteStall<T> {
         Self { inner, after, alarm: None, is_armed: false }
     }
 
+    /// Returns the connection, of which a writer has to bound its waits itself.
+    pub(crate) fn get_ref(&self) -> &T {
+        &self.inner
+    }
+
     /// Returns the connection.
     pub(crate) fn into_inner(self) -> T {
         self.inner

@@ -7,6 +7,7 @@ use tympan_content::{BlobContent, Repository};
 use tympan_render::Blob;
 use tympan_render::binary::{self, Conditions, Plan};
 use tympan_web::read_body::from_reader;
+use tympan_web::shortcut::{MAX_FILE, ReadyBody};
 
 use super::answer::set;
 use crate::failure::{Failure, Result};
@@ -52,6 +53,32 @@ pub(crate) fn send_known(
         }
     };
     Some(part.answer(blob, body))
+}
+
+/// Does the same for a socket: the head, and what the body is sent from; a file where one is open.
+pub(crate) fn send_plainly(
+    repository: &Repository,
+    blob: &Blob,
+    asked: &HeaderMap,
+    is_head: bool,
+) -> Option<(Response, ReadyBody)> {
+    let part = Part::of(blob, asked);
+    let body = match part.is_without_body(is_head) {
+        true => ReadyBody::Empty,
+        false => {
+            let blobs = repository.blobs();
+            let file = blobs.find_file_at_hand(&blob.id).filter(|_| part.count <= MAX_FILE);
+            match file {
+                Some(file) => ReadyBody::File { file, start: part.start, length: part.count },
+                None => {
+                    let bytes = blobs.find_at_hand(&blob.id)?;
+                    let (from, to) = (part.start as usize, (part.start + part.count) as usize);
+                    ReadyBody::Bytes(bytes.slice(from.min(bytes.len())..to.min(bytes.len())))
+                }
+            }
+        }
+    };
+    Some((part.answer(blob, None), body))
 }
 
 /// What of a blob was asked for.

@@ -1,0 +1,224 @@
+//! Answers that are at hand when the head of a request has been read: written to the socket as they are, without hyper.
+//!
+//! In: the bytes of a head, which announces no body. Out: the same answer that the service would give, or nothing; then
+//! the service gives it.
+//!
+//! Invariants
+//! * Nothing is read of the client here, and nothing is known of what follows the request.
+//! * Files go from the page cache to the socket without a copy. They are small enough that one that has to be read from
+//!   the disk holds up others for no longer than a page does.
+//!
+//! On failure: a client that takes nothing for the stall time, or a file that ends too early, ends the connection, which
+//! tells the client that the answer is not whole.
+//!
+//! Not here: which requests have such an answer (`server`).
+
+use std::fmt::{self, Debug};
+use std::fs::File;
+use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::net::{SendFlags, send};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use crate::listen::Peer;
+
+/// No file that is sent so is longer.
+pub const MAX_FILE: u64 = 256 * 1024;
+
+/// Answers requests from what is at hand.
+pub trait Shortcut: Send + Sync + Debug {
+    /// Returns the answer to a GET or HEAD; nothing if the service has to give it. `head` is the whole head of one request
+    /// without a body. Never waits.
+    fn answer(&self, head: &[u8], peer: Peer) -> Option<Ready>;
+}
+
+/// A whole answer, after which the connection goes on.
+pub struct Ready {
+    /// Status line and headers, with the empty line at the end.
+    pub head: Vec<u8>,
+    /// What follows it.
+    pub body: ReadyBody,
+    /// Is told how many bytes of the body were sent, when all were or none will be any more.
+    pub done: Box<dyn FnOnce(u64) + Send>,
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub enum ReadyBody {
+    /// None.
+    Empty,
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// A part of a file, of at most [`MAX_FILE`] bytes.
+    File {
+        /// The file, whose position does not matter.
+        file: Arc<File>,
+        /// Where the part begins.
+        start: u64,
+        /// How long it is.
+        length: u64,
+    },
+}
+
+impl Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (head, body) = (String::from_utf8_lossy(&self.head), &self.body);
+        f.debug_struct("Ready").field("head", &head).field("body", body).finish_non_exhaustive()
+    }
+}
+
+impl ReadyBody {
+    fn length(&self) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File { length, .. } => *length,
+        }
+    }
+}
+
+/// An answer on its way.
+struct Sending {
+    head: Vec<u8>,
+    body: ReadyBody,
+    /// Bytes of head and body together.
+    sent: u64,
+    done: Option<Box<dyn FnOnce(u64) + Send>>,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        let of_body = self.sent.saturating_sub(self.head.len() as u64);
+        if let Some(done) = self.done.take() {
+            done(of_body);
+        }
+    }
+}
+
+/// Sends an answer.
+///
+/// # Errors
+/// Of the socket; [`ErrorKind::TimedOut`] if the client takes nothing for `patience`.
+pub(crate) async fn send_ready(stream: &TcpStream, ready: Ready, patience: Duration) -> Result<()> {
+    let Ready { head, body, done } = ready;
+    let total = head.len() as u64 + body.length();
+    let mut sending = Sending { head, body, sent: 0, done: Some(done) };
+    while sending.sent < total {
+        match stream.try_io(Interest::WRITABLE, || sending.send_some(stream)) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => sending.sent += count as u64,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let writable = tokio::time::timeout(patience, stream.writable()).await;
+                writable
+                    .map_err(|_| Error::new(ErrorKind::TimedOut, "the peer reads nothing"))??;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl Sending {
+    /// Sends what the socket takes now.
+    fn send_some(&self, stream: &TcpStream) -> Result<usize> {
+        let at = usize::try_from(self.sent).unwrap_or(usize::MAX);
+        let head = self.head.get(at..).unwrap_or_default();
+        let of_body = self.sent.saturating_sub(self.head.len() as u64);
+        match &self.body {
+            ReadyBody::Empty => Ok(send(stream, head, SendFlags::NOSIGNAL)?),
+            ReadyBody::Bytes(bytes) => {
+                let rest = usize::try_from(of_body).ok().and_then(|at| bytes.get(at..));
+                let slices = [IoSlice::new(head), IoSlice::new(rest.unwrap_or_default())];
+                Ok(rustix::io::writev(stream, &slices)?)
+            }
+            // The head waits for the first bytes of the file, to share a packet with them.
+            ReadyBody::File { .. } if !head.is_empty() => {
+                Ok(send(stream, head, SendFlags::MORE | SendFlags::NOSIGNAL)?)
+            }
+            ReadyBody::File { file, start, length } => {
+                let mut offset = start + of_body;
+                let count = usize::try_from(length - of_body).unwrap_or(usize::MAX);
+                Ok(rustix::fs::sendfile(stream, file, Some(&mut offset), count)?)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    async fn pair() -> (TcpStream, std::net::TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().await.unwrap().0, client)
+    }
+
+    fn ready(body: ReadyBody) -> (Ready, Arc<AtomicU64>) {
+        let told = Arc::new(AtomicU64::new(u64::MAX));
+        let teller = Arc::clone(&told);
+        let done = Box::new(move |sent| teller.store(sent, Ordering::SeqCst));
+        (Ready { head: b"head\r\n\r\n".to_vec(), body, done }, told)
+    }
+
+    fn file(bytes: &[u8]) -> Arc<File> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Arc::new(file)
+    }
+
+    #[tokio::test]
+    async fn an_answer_comes_whole_from_memory_and_from_a_file() {
+        let bytes: Vec<u8> = (0..MAX_FILE).map(|at| (at % 251) as u8).collect();
+        for (body, expected) in [
+            (ReadyBody::Empty, &bytes[..0]),
+            (ReadyBody::Bytes(bytes.clone().into()), &bytes[..]),
+            (ReadyBody::File { file: file(&bytes), start: 0, length: MAX_FILE }, &bytes[..]),
+            (ReadyBody::File { file: file(&bytes), start: 7, length: 1_000 }, &bytes[7..1_007]),
+        ] {
+            let (server, mut client) = pair().await;
+            let (ready, told) = ready(body);
+            // It reads late, so that the socket is full before.
+            let reader = std::thread::spawn(move || {
+                let mut seen = Vec::new();
+                client.read_to_end(&mut seen).unwrap();
+                seen
+            });
+            send_ready(&server, ready, Duration::from_secs(30)).await.unwrap();
+            drop(server);
+            assert_eq!(reader.join().unwrap(), [&b"head\r\n\r\n"[..], expected].concat());
+            assert_eq!(told.load(Ordering::SeqCst), expected.len() as u64);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_sent_is_told_with_what_was() {
+        let (server, client) = pair().await;
+        // A file that lost its end.
+        let body = ReadyBody::File { file: file(&[1; 10]), start: 0, length: 20 };
+        let (ready, told) = ready(body);
+        let error = send_ready(&server, ready, Duration::from_secs(30)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(told.load(Ordering::SeqCst), 10);
+        drop((server, client));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_nothing_is_given_up() {
+        let (server, client) = pair().await;
+        // More than both sockets hold.
+        let (ready, told) = ready(ReadyBody::Bytes(vec![0; 64 << 20].into()));
+        let error = send_ready(&server, ready, Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(told.load(Ordering::SeqCst) < 64 << 20);
+        drop(client);
+    }
+}
