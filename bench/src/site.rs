@@ -102,7 +102,22 @@ impl Server {
     /// # Errors
     /// If it does not get ready.
     pub(crate) fn start(program: &Path, arguments: &[&str], folder: &Path) -> Outcome<Self> {
-        let mut command = pinned(SERVER_CORE, program);
+        Self::start_command(pinned(SERVER_CORE, program), arguments, folder)
+    }
+
+    /// Starts `tympan` with these arguments, on every core.
+    ///
+    /// # Errors
+    /// If it does not get ready.
+    pub(crate) fn start_unpinned(
+        program: &Path,
+        arguments: &[&str],
+        folder: &Path,
+    ) -> Outcome<Self> {
+        Self::start_command(Command::new(program), arguments, folder)
+    }
+
+    fn start_command(mut command: Command, arguments: &[&str], folder: &Path) -> Outcome<Self> {
         command.args(arguments);
         let mut process = Process::start(command, folder)?;
         let lines = process.wait_until_ready(START_LIMIT)?;
@@ -159,11 +174,8 @@ impl Site {
     pub(crate) fn publish_unpinned(&self) -> Outcome<Server> {
         let home = self.publish_home();
         let text = home.to_str().ok_or("the work folder has a name that is not UTF-8")?;
-        let mut command = Command::new(&self.program);
-        command.args(["publish", "--home", text, "--listen", "127.0.0.1:0"]);
-        let mut process = Process::start(command, &self.home)?;
-        let lines = process.wait_until_ready(START_LIMIT)?;
-        Ok(Server { process, address: address_in(&lines)? })
+        let arguments = ["publish", "--home", text, "--listen", "127.0.0.1:0"];
+        Server::start_unpinned(&self.program, &arguments, &self.home)
     }
 
     /// Writes the publisher's `tympan.toml`; an empty text takes it away.

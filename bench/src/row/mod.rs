@@ -9,6 +9,7 @@ mod changes;
 mod children;
 mod collect;
 mod commit;
+mod composite;
 mod crowd;
 mod diary;
 mod diff;
@@ -126,6 +127,11 @@ pub(crate) const ROWS: &[Row] = &[
         name: "RISK1",
         about: "50 ledger rows for each render, in SQLite",
         measure: ledger::measure,
+    },
+    Row {
+        name: "B1",
+        about: "downloads with and without a composite store",
+        measure: composite::measure,
     },
     Row { name: "B2", about: "100 KB binary at publish", measure: binary::measure },
     Row { name: "A1", about: "four renditions of a 24-megapixel JPEG", measure: asset::measure },

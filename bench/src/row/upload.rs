@@ -133,18 +133,7 @@ impl Author {
 
     /// Counts the assets that are finished.
     pub(super) fn finished(&self) -> Outcome<usize> {
-        let mut stream = TcpStream::connect(self.address())?;
-        write!(
-            stream,
-            "GET /metrics HTTP/1.0\r\nHost: bench\r\nAuthorization: Basic {}\r\n\r\n",
-            self.login
-        )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let name = "tympan_assets_processed_total{";
-        let line = answer.lines().find(|line| line.starts_with(name));
-        let number = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
-        number.ok_or_else(|| "the author does not say how many assets are finished".into())
+        finished(self.address(), &self.login)
     }
 
     /// Waits until this many are finished.
@@ -171,23 +160,44 @@ impl Author {
     }
 }
 
-/// Uploads a picture under a number.
+/// Counts the assets that an author has finished since it started.
+pub(super) fn finished(address: SocketAddr, login: &str) -> Outcome<usize> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET /metrics HTTP/1.0\r\nHost: bench\r\nAuthorization: Basic {login}\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let name = "tympan_assets_processed_total{";
+    let line = answer.lines().find(|line| line.starts_with(name));
+    let number = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    number.ok_or_else(|| "the author does not say how many assets are finished".into())
+}
+
+/// Uploads a picture under a number, with that number behind its end.
 pub(super) fn upload(address: SocketAddr, login: &str, photo: &[u8], number: usize) -> Outcome<()> {
+    let numbered = [photo, &number.to_le_bytes()].concat();
+    store(address, login, (FOLDER, &format!("p{number}.jpg")), &numbered)
+}
+
+/// Uploads a picture to a folder, as an asset.
+pub(super) fn store(
+    address: SocketAddr,
+    login: &str,
+    (folder, name): (&str, &str),
+    picture: &[u8],
+) -> Outcome<()> {
     let mut body = format!(
         "--b\r\nContent-Disposition: form-data; name=\":operation\"\r\n\r\ncreateasset\r\n\
-         --b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"p{number}.jpg\"\r\n\
+         --b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\
          Content-Type: image/jpeg\r\n\r\n"
     )
     .into_bytes();
-    body.extend_from_slice(photo);
-    body.extend_from_slice(&number.to_le_bytes());
+    body.extend_from_slice(picture);
     body.extend_from_slice(b"\r\n--b--\r\n");
     let mut stream = TcpStream::connect(address)?;
     write!(
         stream,
-        "POST {FOLDER} HTTP/1.0\r\nHost: bench\r\nAuthorization: Basic {}\r\nAccept: application/json\r\n\
+        "POST {folder} HTTP/1.0\r\nHost: bench\r\nAuthorization: Basic {login}\r\nAccept: application/json\r\n\
          Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {}\r\n\r\n",
-        login,
         body.len()
     )?;
     stream.write_all(&body)?;
