@@ -78,6 +78,51 @@ fn four_agent_processes_use_each_user_once() {
     assert_eq!(std::fs::read_to_string(rows).unwrap().lines().count(), 2001);
 }
 
+/// Runs a plan in TOML with 1003 users and the given load on four agents; every user must come once.
+fn each_user_comes_once(load: &str) {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    let users: String = (0..1003).map(|user| format!("user{user:05},s{user}\n")).collect();
+    let users = format!("user,secret\n{users}");
+    std::fs::write(folder.path().join("data/users.csv"), users).unwrap();
+    let path = folder.path().join("plan.toml");
+    let plan = format!(
+        r#"name = "users"
+target = "http://{}"
+{load}
+[[data]]
+file = "data/users.csv"
+at_end = "stop"
+[[scenario]]
+name = "visit"
+[[scenario.step]]
+path = "/login?user=${{user}}"
+"#,
+        origin.addr()
+    );
+    std::fs::write(&path, plan).unwrap();
+    let output = tympan()
+        .args(["lab", "run", path.to_str().unwrap(), "--agents", "4", "--workers", "1"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    // On a busy machine the generator may say of itself that it was saturated; nothing may be lost.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{output:?}");
+    assert!(!told.contains("INCOMPLETE"), "{told}");
+    let mut seen: Vec<usize> = origin.seen().iter().map(|seen| row_of(&seen.target)).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..1003).collect::<Vec<_>>());
+}
+
+#[test]
+fn four_agent_processes_divide_the_rows_of_a_plan_in_toml() {
+    // Five threads are two for the first agent and one for each other.
+    each_user_comes_once("load = { users = 5, visits = 1000 }");
+    // Visitors who come, more than there are rows.
+    each_user_comes_once("load = { rate = 1000, duration = \"1100ms\", arrivals = \"uniform\" }");
+}
+
 #[test]
 fn an_agent_that_dies_is_told_and_the_verdict_says_so() {
     let gate = Gate::default();

@@ -4,7 +4,6 @@
 //! * Nothing is sent to the target before the controller says when.
 //! * An agent whose controller is gone ends its load within about a second.
 
-use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -19,6 +18,7 @@ use super::pipe;
 use super::token::Token;
 use super::wire;
 use crate::load::{Observer, RowTaker};
+use crate::plan::files::Files;
 use crate::plan::{Membership, Plan, Run};
 use crate::record::summariser::{Tally, Threads};
 use crate::record::{Interval, Results};
@@ -181,7 +181,7 @@ fn receive(input: &mut dyn Read, folder: &Path) -> Result<Option<(Job, Vec<PathB
 /// A job that can be run.
 enum Task {
     Get,
-    Plan(Box<Plan>, HashMap<String, PathBuf>),
+    Plan(Box<Plan>),
 }
 
 fn prepare(job: &Job, files: &[PathBuf]) -> Result<Task> {
@@ -198,9 +198,8 @@ fn prepare(job: &Job, files: &[PathBuf]) -> Result<Task> {
                 .unwrap_or("jmx");
             let known = plan.with_extension(ending);
             std::fs::rename(plan, &known).map_err(|source| Error::write(&known, source))?;
-            let plan = Plan::load(&known)?;
             let files = names.iter().cloned().zip(others.iter().cloned()).collect();
-            Ok(Task::Plan(Box::new(plan), files))
+            Ok(Task::Plan(Box::new(Plan::load_with(&known, Files::sent(files))?)))
         }
     }
 }
@@ -210,7 +209,7 @@ impl Task {
     fn run(self, job: &Job, messenger: &mut Messenger) -> Result<Vec<String>> {
         match (self, &job.work) {
             (
-                Self::Plan(plan, files),
+                Self::Plan(plan),
                 Work::Plan { properties, seed, workers, trace, copies_rows, .. },
             ) => {
                 let run = Run {
@@ -222,11 +221,7 @@ impl Task {
                     trace: *trace,
                     ..Run::default()
                 };
-                let member = Membership {
-                    portion: job.portion,
-                    copies_rows: *copies_rows,
-                    files: Some(files),
-                };
+                let member = Membership { portion: job.portion, copies_rows: *copies_rows };
                 plan.run_as(&run, &member, messenger).map(|outcome| outcome.faults)
             }
             (_, Work::Get(get)) => get.run_as(job.portion, messenger).map(|_| Vec::new()),

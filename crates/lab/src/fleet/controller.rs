@@ -106,12 +106,10 @@ impl Fleet {
     /// Runs a plan.
     ///
     /// # Errors
-    /// As [`Plan::run`]; [`Error::Fleet`] if not every agent begins; [`Error::Input`] if the plan cannot be divided.
+    /// As [`Plan::run`]; [`Error::Fleet`] if not every agent begins; [`Error::Input`] if the plan
+    /// names files that cannot be sent.
     pub fn run_plan(self, path: &Path, run: &Run, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
         let plan = Plan::load(path)?;
-        if !self.copies_rows {
-            plan.check_division(run, self.agents() as u64)?;
-        }
         let mut files = vec![path.to_owned()];
         let mut names = Vec::new();
         for (name, at) in plan.files(run)? {

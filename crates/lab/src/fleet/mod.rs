@@ -4,7 +4,8 @@
 //! system's `ssh` reaches, or agents that dial in over TLS with a token. Out: one [`Outcome`], as of one process.
 //!
 //! Invariants
-//! * The load is given once and divided: thread `i`, row `i` and arrival `i` go to agent `i mod N`.
+//! * The load is given once and divided: thread `i` and arrival `i` go to agent `i mod N`, and each agent has as many
+//!   of the rows as its threads make visits.
 //! * Histograms are added, so that the sum holds what one process would have counted.
 //! * An agent that is lost makes the run incomplete; its portion is told, and never made up for by others.
 //! * An agent reads no file but those that the controller sent, and writes none outside a folder of its own.

@@ -1,5 +1,6 @@
 //! CSV data sets: rows shared by all threads, a group, or one thread, in the order of the file.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::scope::Scope;
 use super::template::Template;
-use crate::load::Portion;
+use super::turns::Turns;
 use crate::record::jtl::{read_record, split_record};
 
 /// Who draws from one cursor.
@@ -37,6 +38,8 @@ pub(super) struct DataSet {
     pub(super) stops_thread: bool,
     pub(super) share: Share,
     cursors: Mutex<HashMap<String, Arc<Mutex<Cursor>>>>,
+    /// The only cursor, where the name of the file is fixed and all threads share it.
+    only: Mutex<Option<Arc<Mutex<Cursor>>>>,
 }
 
 /// What a thread got.
@@ -58,10 +61,11 @@ struct Cursor {
     is_quoted: bool,
     skips: bool,
     input: Option<BufReader<File>>,
+    /// The row that was read last.
+    text: Vec<u8>,
     rows: u64,
-    /// The rows that this process takes.
-    portion: Portion,
-    is_begun: bool,
+    /// Which rows this process takes.
+    turns: Turns,
 }
 
 impl DataSet {
@@ -77,25 +81,32 @@ impl DataSet {
             stops_thread: false,
             share: Share::All,
             cursors: Mutex::default(),
+            only: Mutex::default(),
         }
+    }
+
+    /// Forgets which rows were given.
+    pub(super) fn rewind(&self) {
+        self.cursors.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.only.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Gives the next row to a user.
     pub(super) fn draw(&self, scope: &mut Scope) -> Drawn {
-        let cursor = match self.cursor(scope) {
+        let is_only = self.share == Share::All && self.file.as_literal().is_some();
+        let cursor = if is_only { self.only_cursor(scope) } else { self.cursor(scope) };
+        let cursor = match cursor {
             Ok(cursor) => cursor,
             Err(fault) => return Drawn::Broken(fault),
         };
         let mut cursor = cursor.lock().unwrap_or_else(PoisonError::into_inner);
         match cursor.next(self.recycles) {
-            Ok(Some(values)) => {
-                for (place, name) in cursor.names.iter().enumerate() {
-                    scope.set(name, values.get(place).map_or("", String::as_str));
-                }
+            Ok(true) => {
+                cursor.set(scope);
                 Drawn::Row
             }
-            Ok(None) if self.stops_thread => Drawn::Stop,
-            Ok(None) => {
+            Ok(false) if self.stops_thread => Drawn::Stop,
+            Ok(false) => {
                 for name in &cursor.names {
                     scope.set(name, "<EOF>");
                 }
@@ -105,7 +116,18 @@ impl DataSet {
         }
     }
 
-    fn cursor(&self, scope: &mut Scope) -> Result<Arc<Mutex<Cursor>>, String> {
+    fn only_cursor(&self, scope: &mut Scope) -> Result<Arc<Mutex<Cursor>>, String> {
+        let mut only = self.only.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cursor) = &*only {
+            return Ok(Arc::clone(cursor));
+        }
+        let cursor = self.cursor(scope)?;
+        *only = Some(Arc::clone(&cursor));
+        Ok(cursor)
+    }
+
+    /// Returns the file's name, and the name of the cursor that the user draws from.
+    pub(super) fn key(&self, scope: &mut Scope) -> (String, String) {
         let file = self.file.draw(scope).trim().to_owned();
         let key = match &self.share {
             Share::All => file.clone(),
@@ -113,6 +135,11 @@ impl DataSet {
             Share::Thread => format!("{file}@{}", scope.thread_name),
             Share::Named(word) => format!("{file}@={word}"),
         };
+        (file, key)
+    }
+
+    fn cursor(&self, scope: &mut Scope) -> Result<Arc<Mutex<Cursor>>, String> {
+        let (file, key) = self.key(scope);
         let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cursor) = cursors.get(&key) {
             return Ok(Arc::clone(cursor));
@@ -124,23 +151,23 @@ impl DataSet {
         };
         let names = self.names.draw(scope).trim().to_owned();
         let mut cursor = Cursor {
-            path: scope.world.locate(&file)?,
+            path: scope.world.files.locate(&file)?,
             names: names.split(',').map(|name| name.trim().to_owned()).collect(),
             delimiter,
             is_quoted: self.is_quoted,
             skips: self.skips_first || names.is_empty(),
             input: None,
+            text: Vec::new(),
             rows: 0,
             // A thread's own rows are all its own, wherever it runs.
-            portion: match self.share {
-                Share::Thread => Portion::default(),
-                Share::All | Share::Group | Share::Named(_) => scope.world.rows,
+            turns: match self.share {
+                Share::Thread => Turns::alone(),
+                Share::All | Share::Group | Share::Named(_) => scope.world.turns(&key),
             },
-            is_begun: false,
         };
         if names.is_empty() {
             cursor.open()?;
-            let first = cursor.read()?.unwrap_or_default();
+            let first = if cursor.read()? { cursor.values() } else { Vec::new() };
             cursor.names = first.iter().map(|name| name.trim().to_owned()).collect();
             cursor.input = None;
         }
@@ -159,73 +186,92 @@ impl Cursor {
         Ok(())
     }
 
-    /// Returns the next row that falls to this process; the rows between are for others.
-    fn next(&mut self, recycles: bool) -> Result<Option<Vec<String>>, String> {
-        let between =
-            if self.is_begun { self.portion.count.saturating_sub(1) } else { self.portion.index };
-        self.is_begun = true;
+    /// Reads the next row that falls to this process, the rows between are for others; false if there is none.
+    fn next(&mut self, recycles: bool) -> Result<bool, String> {
+        let Some(between) = self.turns.next() else { return Ok(false) };
         for _ in 0..between {
-            if self.step(recycles)?.is_none() {
-                return Ok(None);
+            if !self.step(recycles)? {
+                return Ok(false);
             }
         }
         self.step(recycles)
     }
 
-    fn step(&mut self, recycles: bool) -> Result<Option<Vec<String>>, String> {
+    fn step(&mut self, recycles: bool) -> Result<bool, String> {
         if self.input.is_none() {
             self.open()?;
             if self.skips {
                 self.read()?;
             }
         }
-        if let Some(row) = self.read()? {
+        if self.read()? {
             self.rows += 1;
-            return Ok(Some(row));
+            return Ok(true);
         }
         // An empty file would be read again without end.
         if !recycles || self.rows == 0 {
-            return Ok(None);
+            return Ok(false);
         }
         self.open()?;
         if self.skips {
             self.read()?;
         }
-        let row = self.read()?;
-        self.rows += u64::from(row.is_some());
-        Ok(row)
+        let is_row = self.read()?;
+        self.rows += u64::from(is_row);
+        Ok(is_row)
     }
 
-    fn read(&mut self) -> Result<Option<Vec<String>>, String> {
-        let Some(input) = &mut self.input else { return Ok(None) };
-        let mut text = Vec::new();
+    /// Reads a row that is not empty; false at the end of the file.
+    fn read(&mut self) -> Result<bool, String> {
+        let Some(input) = &mut self.input else { return Ok(false) };
         loop {
             let found = if self.is_quoted {
-                read_record(input, &mut text)
+                read_record(input, &mut self.text)
             } else {
-                read_line(input, &mut text)
+                read_line(input, &mut self.text)
             };
             match found {
-                Ok(true) if text.is_empty() => {}
-                Ok(true) => break,
-                Ok(false) => return Ok(None),
+                Ok(true) if self.text.is_empty() => {}
+                Ok(is_row) => return Ok(is_row),
                 Err(error) => {
                     return Err(format!("cannot read `{}`: {error}", self.path.display()));
                 }
             }
         }
-        let line = String::from_utf8_lossy(&text);
-        let line = line.strip_prefix('\u{feff}').unwrap_or(&line);
-        let values = if self.is_quoted {
-            split_record(line, self.delimiter)
-                .into_iter()
-                .map(std::borrow::Cow::into_owned)
-                .collect()
+    }
+
+    /// Gives the values of the last row to a user.
+    fn set(&self, scope: &mut Scope) {
+        if self.is_quoted {
+            let values = self.values();
+            for (place, name) in self.names.iter().enumerate() {
+                scope.set(name, values.get(place).map_or("", String::as_str));
+            }
+            return;
+        }
+        let line = line(&self.text);
+        let mut values = line.split(self.delimiter);
+        for name in &self.names {
+            scope.set(name, values.next().unwrap_or(""));
+        }
+    }
+
+    /// Returns the values of the last row.
+    fn values(&self) -> Vec<String> {
+        let line = line(&self.text);
+        if self.is_quoted {
+            let values = split_record(&line, self.delimiter).into_iter();
+            values.map(Cow::into_owned).collect()
         } else {
             line.split(self.delimiter).map(str::to_owned).collect()
-        };
-        Ok(Some(values))
+        }
     }
+}
+
+/// Returns a line as text; files may begin with a mark of their coding.
+fn line(text: &[u8]) -> Cow<'_, str> {
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
+    String::from_utf8_lossy(text)
 }
 
 fn read_line(input: &mut BufReader<File>, text: &mut Vec<u8>) -> std::io::Result<bool> {

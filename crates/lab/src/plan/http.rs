@@ -310,7 +310,7 @@ fn read_file(path: &Template, scope: &mut Scope) -> Result<Vec<u8>, (String, Str
     let path = path.draw(scope).into_owned();
     let missing =
         |reason: String| ("java.io.FileNotFoundException".to_owned(), format!("{path} ({reason})"));
-    let at = scope.world.locate(&path).map_err(&missing)?;
+    let at = scope.world.files.locate(&path).map_err(&missing)?;
     std::fs::read(at).map_err(|error| missing(error.to_string()))
 }
 

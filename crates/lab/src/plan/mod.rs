@@ -19,6 +19,7 @@ pub(crate) mod embedded;
 mod exchange;
 mod expression;
 mod extract;
+pub(crate) mod files;
 mod function;
 mod http;
 mod judge;
@@ -31,6 +32,7 @@ mod script;
 mod scripting;
 mod shape;
 mod template;
+pub(crate) mod turns;
 mod walk;
 
 use std::collections::HashMap;
@@ -40,6 +42,7 @@ use std::sync::Arc;
 use compile::Compiler;
 pub use compile::Inventory;
 use element::Element;
+use files::Files;
 use model::Model;
 pub use own::parse_rate;
 pub use run::{Amount, Offer, Outcome, Run};
@@ -82,9 +85,16 @@ impl Plan {
                 path.display()
             )));
         }
+        Self::load_with(path, Files::below(path.parent().unwrap_or(Path::new("")).to_owned()))
+    }
+
+    /// Reads a plan whose files are known by their names.
+    ///
+    /// # Errors
+    /// As [`Plan::load`].
+    pub(crate) fn load_with(path: &Path, files: Files) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(|source| Error::read(path, source))?;
-        let folder = path.parent().map(Path::to_owned).unwrap_or_default();
-        Self::parse(&bytes, &path.display().to_string(), folder)
+        Self::compile(&bytes, &path.display().to_string(), files)
     }
 
     /// Reads a plan from bytes; relative names of data files start from `folder`.
@@ -92,12 +102,16 @@ impl Plan {
     /// # Errors
     /// [`Error::Refused`].
     pub fn parse(bytes: &[u8], file: &str, folder: PathBuf) -> Result<Self> {
-        let compiled = compile_any(bytes, file, &folder);
+        Self::compile(bytes, file, Files::below(folder))
+    }
+
+    fn compile(bytes: &[u8], file: &str, files: Files) -> Result<Self> {
+        let compiled = compile_any(bytes, file, &files);
         if !compiled.findings.is_empty() {
             return Err(Error::Refused(compiled.findings));
         }
         let mut model = compiled.model;
-        model.folder = folder;
+        model.files = files;
         let (inventory, goals) = (compiled.inventory, compiled.goals);
         Ok(Self { model: Arc::new(model), file: file.to_owned(), inventory, goals })
     }
@@ -136,13 +150,9 @@ impl Plan {
         run::run(&self.model, &self.file, run, member, Audience::Process(process))
     }
 
-    /// Says what keeps the plan from being divided among agents.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] with the groups that have too few threads.
-    pub(crate) fn check_division(&self, run: &Run, agents: u64) -> Result<()> {
-        let findings = run::undivided(&self.model, &self.file, run, agents);
-        if findings.is_empty() { Ok(()) } else { Err(Error::Refused(findings)) }
+    /// Lets the next run begin as the first one: with the first row of data, the first count, the first turn.
+    pub(crate) fn rewind(&self) {
+        self.model.rewind();
     }
 
     /// Returns the names of the files that the plan reads while it runs, as it calls them.
@@ -161,7 +171,7 @@ impl Plan {
                 )));
             }
             if !names.iter().any(|(known, _)| *known == name) {
-                let at = self.model.folder.join(&name);
+                let at = self.model.files.locate(&name).map_err(Error::Input)?;
                 names.push((name, at));
             }
         }
@@ -181,20 +191,20 @@ impl Plan {
 /// [`Error::File`].
 pub fn check(path: &Path) -> Result<Check> {
     let bytes = std::fs::read(path).map_err(|source| Error::read(path, source))?;
-    let folder = path.parent().map(Path::to_owned).unwrap_or_default();
-    let compiled = compile_any(&bytes, &path.display().to_string(), &folder);
+    let files = Files::below(path.parent().unwrap_or(Path::new("")).to_owned());
+    let compiled = compile_any(&bytes, &path.display().to_string(), &files);
     Ok(Check { findings: compiled.findings, inventory: compiled.inventory })
 }
 
 /// Compiles a plan of either form, which the name of its file tells.
-fn compile_any(bytes: &[u8], file: &str, folder: &Path) -> own::Compiled {
+fn compile_any(bytes: &[u8], file: &str, files: &Files) -> own::Compiled {
     let is_own = Path::new(file).extension().is_some_and(|extension| extension == "toml");
     if !is_own {
         let (model, inventory, findings) = compile(bytes, file);
         return own::Compiled { model, goals: Vec::new(), inventory, findings };
     }
     match std::str::from_utf8(bytes) {
-        Ok(text) => own::compile(text, file, folder),
+        Ok(text) => own::compile(text, file, files),
         Err(_) => {
             let message = "the file is not UTF-8".to_owned();
             let finding = Finding { file: file.to_owned(), line: 1, column: 1, message };

@@ -1,13 +1,13 @@
 //! A plan as it is run: groups, and a tree of controllers and samplers with everything that is in their scope.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
-use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::data::{DataSet, Share};
 use super::extract::Extractor;
+use super::files::Files;
 use super::http::HttpSpec;
 use super::judge::Judge;
 use super::script::Script;
@@ -39,28 +39,37 @@ pub(super) struct Model {
     pub(super) caches: Vec<CacheManager>,
     /// Shared counts of throughput controllers and timers.
     pub(super) meters: Vec<Meter>,
-    pub(super) folder: PathBuf,
+    pub(super) files: Files,
 }
 
 impl Model {
-    /// Reports whether threads below a node draw from rows that all threads share.
-    pub(super) fn draws_shared_rows(&self, node: NodeId) -> bool {
+    /// Returns the data sets whose rows are drawn below a node and shared by several threads.
+    pub(super) fn shared_data_below(&self, node: NodeId) -> Vec<&DataSet> {
         let mut open = vec![node];
         let mut seen = HashSet::new();
+        let mut found = Vec::new();
         while let Some(node) = open.pop() {
             let Some(entry) = self.nodes.get(node).filter(|_| seen.insert(node)) else { continue };
-            let is_shared = |event: &Event| match event {
-                Event::Data(place) => {
-                    self.data.get(*place).is_some_and(|data| data.share != Share::Thread)
-                }
-                Event::Count(_) | Event::Random(_) | Event::Parameters(_) => false,
-            };
-            if entry.events.iter().any(is_shared) {
-                return true;
+            for event in &entry.events {
+                let Event::Data(place) = event else { continue };
+                found.extend(self.data.get(*place).filter(|data| data.share != Share::Thread));
             }
             open.extend(&entry.children);
         }
-        false
+        found
+    }
+
+    /// Forgets what earlier runs drew and counted.
+    pub(super) fn rewind(&self) {
+        self.data.iter().for_each(DataSet::rewind);
+        for counter in &self.counters {
+            *counter.shared.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        for meter in &self.meters {
+            meter.count.store(0, Ordering::Relaxed);
+            meter.executed.store(0, Ordering::Relaxed);
+            *meter.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
     }
 
     /// Returns the names of the files that are read while the plan runs.

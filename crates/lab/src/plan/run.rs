@@ -10,6 +10,7 @@ use super::actor::{Actor, Squad, Stage as Shared};
 use super::model::{Arrivals, Group, Model, Shape, Stage};
 use super::scope::{Scope, World};
 use super::shape::{self, Span};
+use super::turns::Turns;
 use crate::load::{
     Crew, Crowd, Load, Observer, Portion, Process, Rows, Schedule, Stretch, User, processors,
     run as run_load,
@@ -81,13 +82,11 @@ const DRAIN: Duration = Duration::from_secs(5);
 const INTERVAL: u64 = 30;
 
 /// What of a run falls to this process when several share it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Membership {
     pub(crate) portion: Portion,
     /// Whether each process uses all rows of the data sets.
     pub(crate) copies_rows: bool,
-    /// Where the plan's files are, by the names that it calls them.
-    pub(crate) files: Option<HashMap<String, PathBuf>>,
 }
 
 /// Who hears of a run while it goes on.
@@ -102,10 +101,8 @@ pub(crate) enum Audience<'a> {
 pub(super) fn begin(model: &Model, options: &Run, member: &Membership) -> (Arc<World>, Scope) {
     let mut properties = options.properties.clone();
     properties.entry("tympan.plan".to_owned()).or_insert_with(|| model.name.clone());
-    let mut world = World::new(properties, options.seed, model.folder.clone());
+    let mut world = World::new(properties, options.seed, model.files.clone());
     world.portion = member.portion;
-    world.rows = if member.copies_rows { Portion::default() } else { member.portion };
-    world.files.clone_from(&member.files);
     let world = Arc::new(world);
     let mut first = Scope::new(Arc::clone(&world));
     for (name, value) in &model.variables {
@@ -125,6 +122,10 @@ pub(super) fn run(
 ) -> Result<Outcome> {
     let (world, mut first) = begin(model, options, member);
     let groups = prepare_all(model, file, options, &mut first)?;
+    let turns = divide_rows(model, &groups, member.portion, &mut first);
+    if !member.copies_rows {
+        world.turns.set(turns).ok();
+    }
     let outputs = outputs(model, options, &mut first);
     let taker = match &audience {
         Audience::Person(_) => None,
@@ -217,24 +218,34 @@ fn outputs(model: &Model, options: &Run, scope: &mut Scope) -> Vec<PathBuf> {
     outputs
 }
 
-/// Returns the groups whose rows would be left over because some agent runs none of their threads.
-pub(super) fn undivided(model: &Model, file: &str, options: &Run, agents: u64) -> Vec<Finding> {
-    let (_, mut scope) = begin(model, options, &Membership::default());
-    let mut findings = Vec::new();
-    for group in &model.groups {
-        // What is no number is told when the run begins.
-        let Ok(spans) = shape::spans(group, &mut scope) else { continue };
-        if (spans.len() as u64) < agents && model.draws_shared_rows(group.root) {
-            let message = format!(
-                "thread group `{}` has {} threads for {agents} agents, so rows of its data would be left over; use as \
-                 many threads as agents, or give every agent all rows with `--data copy`",
-                group.name.source(),
-                spans.len()
-            );
-            findings.push(Finding { file: file.to_owned(), line: group.line, column: 1, message });
+/// Says whose turn it is to take a row of each data set: as often as visits begin that draw one.
+fn divide_rows(
+    model: &Model,
+    groups: &[Prepared<'_>],
+    portion: Portion,
+    first: &mut Scope,
+) -> HashMap<String, Turns> {
+    let mut drawing: HashMap<String, Vec<&Prepared<'_>>> = HashMap::new();
+    for prepared in groups {
+        first.group = prepared.group.name.draw(first).into_owned().into();
+        for data in model.shared_data_below(prepared.group.root) {
+            let (_, cursor) = data.key(first);
+            drawing.entry(cursor).or_default().push(prepared);
         }
     }
-    findings
+    first.group = "".into();
+    let turns = |groups: &Vec<&Prepared<'_>>| {
+        // Where some never end, users are all that can be counted.
+        let is_counted = groups.iter().all(|it| it.loops.is_some() || it.arrivals.is_some());
+        let visits: Vec<u64> = (0..portion.count)
+            .map(|index| {
+                let process = Portion { index, ..portion };
+                groups.iter().map(|prepared| prepared.visits(process, is_counted)).sum()
+            })
+            .collect();
+        Turns::of(&visits, portion)
+    };
+    drawing.iter().map(|(cursor, groups)| (cursor.clone(), turns(groups))).collect()
 }
 
 /// A group with its threads and loops.
@@ -243,6 +254,21 @@ struct Prepared<'a> {
     spans: Vec<Span>,
     loops: Option<u64>,
     arrivals: Option<Arrivals>,
+}
+
+impl Prepared<'_> {
+    /// Returns how many visits fall to a process, or users unless visits are counted.
+    fn visits(&self, process: Portion, is_counted: bool) -> u64 {
+        if let Some(arrivals) = &self.arrivals {
+            // Visitors go round as rows do, so all processes count the same.
+            let schedule = Schedule::of(arrivals.process, &arrivals.stretches, 0);
+            let count = schedule.rate() * schedule.lasts().as_secs_f64();
+            return if is_counted { (count / process.count as f64).round() as u64 } else { 1 };
+        }
+        let users = process.of(self.spans.len() as u64);
+        let loops = self.loops.filter(|_| is_counted).unwrap_or(1);
+        users.saturating_mul(loops)
+    }
 }
 
 fn prepare_all<'a>(

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap as StdHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use hashbrown::HashMap;
 
+use super::files::Files;
+use super::turns::Turns;
 use crate::load::{Portion, random};
 
 /// What all users of a run share.
@@ -16,23 +18,17 @@ pub(crate) struct World {
     counters: Mutex<StdHashMap<String, u64>>,
     seed: u64,
     sequence: AtomicU64,
-    /// The folder that relative file names start from.
-    pub(crate) folder: std::path::PathBuf,
+    /// Where the plan's files are.
+    pub(crate) files: Files,
     /// What of the run falls to this process.
     pub(crate) portion: Portion,
-    /// What of the rows of data sets does.
-    pub(crate) rows: Portion,
-    /// Where the plan's files are if they came from another machine; no other file is read then.
-    pub(crate) files: Option<StdHashMap<String, std::path::PathBuf>>,
+    /// Whose turn it is to take a row of a data set, by the name of its cursor; nobody else's until it is set.
+    pub(crate) turns: OnceLock<StdHashMap<String, Turns>>,
 }
 
 impl World {
-    pub(crate) fn new(
-        properties: StdHashMap<String, String>,
-        seed: u64,
-        folder: std::path::PathBuf,
-    ) -> Self {
-        Self { properties: Mutex::new(properties), seed, folder, ..Self::default() }
+    pub(crate) fn new(properties: StdHashMap<String, String>, seed: u64, files: Files) -> Self {
+        Self { properties: Mutex::new(properties), seed, files, ..Self::default() }
     }
 
     pub(crate) fn property(&self, name: &str) -> Option<String> {
@@ -56,16 +52,12 @@ impl World {
         self.portion.place(*count - 1) + 1
     }
 
-    /// Returns where the file that a plan calls `name` is.
-    ///
-    /// # Errors
-    /// What to say if it is none that this process may read.
-    pub(crate) fn locate(&self, name: &str) -> Result<std::path::PathBuf, String> {
-        match &self.files {
-            None => Ok(self.folder.join(name)),
-            Some(files) => files.get(name.trim()).cloned().ok_or_else(|| {
-                format!("`{name}` was not sent to this agent: its name is known only while the plan runs")
-            }),
+    /// Returns this process's turns at the rows of a cursor.
+    pub(crate) fn turns(&self, cursor: &str) -> Turns {
+        match self.turns.get() {
+            None => Turns::alone(),
+            // A name that is known only while the plan runs.
+            Some(known) => known.get(cursor).cloned().unwrap_or_else(|| Turns::even(self.portion)),
         }
     }
 
@@ -120,6 +112,7 @@ impl Scope {
 
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         match self.variables.get_mut(name) {
+            Some(known) if **known == *value => {}
             Some(known) => *known = value.into(),
             None => drop(self.variables.insert(name.into(), value.into())),
         }

@@ -191,17 +191,28 @@ fn every_agent_has_all_rows_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_group_with_fewer_threads_than_agents_is_refused_where_rows_would_be_left_over() {
+fn agents_without_threads_have_no_rows() {
     let origin = Origin::start(|_| Answer::html("hello"));
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), "users.csv", "a,1\nb,2\nc,3\n");
     let inside = format!("{}{}{}", defaults(&origin), rows("users.csv"), sampler("/${user}", ""));
     let path = written(folder.path(), "plan.jmx", &plan("-1", "2", &inside));
-    let (fleet, _) = fleet(3);
-    let error = fleet.run_plan(&path, &Run::default(), &mut |_| ()).unwrap_err();
-    assert!(error.to_string().contains("thread group `g` has 2 threads for 3 agents"), "{error}");
-    assert!(error.is_usage());
-    assert_eq!(origin.requests(), 0);
+    play(3, &path, &Run::default(), false).unwrap();
+    assert_eq!(seen(&origin), ["/a", "/b", "/c"]);
+}
+
+#[test]
+fn unequal_portions_of_users_use_each_row_once() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let folder = tempfile::tempdir().unwrap();
+    let users: String = (0..70).map(|user| format!("user{user:03},s\n")).collect();
+    written(folder.path(), "users.csv", &users);
+    let inside = format!("{}{}{}", defaults(&origin), rows("users.csv"), sampler("/${user}", ""));
+    // Ten threads with seven visits each are 21, 21, 14 and 14 visits for four agents.
+    let path = written(folder.path(), "plan.jmx", &plan("7", "10", &inside));
+    play(4, &path, &Run::default(), false).unwrap();
+    let wanted: Vec<String> = (0..70).map(|user| format!("/user{user:03}")).collect();
+    assert_eq!(seen(&origin), wanted);
 }
 
 #[test]

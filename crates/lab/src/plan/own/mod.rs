@@ -12,12 +12,13 @@ mod step;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
+pub(super) use load::mix;
 pub use table::parse_rate;
 use table::{Source, Table, Text};
 
 use super::data::{DataSet, Share};
+use super::files::Files;
 use super::model::{
     Action, CacheManager, CookieManager, Event, Flow, Group, Kind, Meter, Model, Node, NodeId,
     OnError, Pace, Sampler, Shape, Stage, Timer,
@@ -36,11 +37,11 @@ pub(super) struct Compiled {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Reads a plan; data files are looked for in `folder`.
-pub(super) fn compile(text: &str, file: &str, folder: &Path) -> Compiled {
+/// Reads a plan with its files.
+pub(super) fn compile(text: &str, file: &str, files: &Files) -> Compiled {
     let source = Source::new(file, text);
     let document = table::read(&source);
-    let mut compiler = Compiler::new(folder);
+    let mut compiler = Compiler::new(files);
     if let Some(document) = &document {
         compiler.plan(Table::new(&source, document.get_ref(), "the plan", 0));
     }
@@ -58,7 +59,8 @@ pub(super) fn compile(text: &str, file: &str, folder: &Path) -> Compiled {
 pub(super) fn of_url(url: &str) -> crate::Result<Model> {
     let parsed = Url::parse(url)?;
     let target = Target::of(&parsed);
-    let mut compiler = Compiler::new(Path::new(""));
+    let files = Files::default();
+    let mut compiler = Compiler::new(&files);
     let spec = HttpSpec {
         path: Template::literal(&parsed.target),
         headers: vec![user_agent()],
@@ -135,7 +137,7 @@ struct Defaults {
 }
 
 struct Compiler<'f> {
-    folder: &'f Path,
+    files: &'f Files,
     model: Model,
     goals: Vec<Goal>,
     inventory: Inventory,
@@ -158,9 +160,9 @@ struct Cast<'s, 't> {
 }
 
 impl<'f> Compiler<'f> {
-    fn new(folder: &'f Path) -> Self {
+    fn new(files: &'f Files) -> Self {
         Self {
-            folder,
+            files,
             model: Model::default(),
             goals: Vec::new(),
             inventory: Inventory::default(),
@@ -357,7 +359,8 @@ impl<'f> Compiler<'f> {
             }
         };
         if let Some(file) = &file {
-            match check::first_line(&self.folder.join(&file.text), &delimiter) {
+            let first = self.files.locate(&file.text);
+            match first.and_then(|at| check::first_line(&at, &delimiter)) {
                 Ok(columns) if list.is_empty() => list = columns,
                 Ok(columns) if columns.len() < list.len() => table.note(
                     file.at,

@@ -268,9 +268,12 @@ impl Compiler<'_> {
             return Template::default();
         };
         let template = self.noted(table, &text);
-        let path = self.folder.join(&text.text);
-        if template.as_literal().is_some() && !path.is_file() {
-            table.note(text.at, format!("there is no file `{}`", path.display()));
+        if template.as_literal().is_some() {
+            match self.files.locate(&text.text) {
+                Ok(path) if path.is_file() => {}
+                Ok(path) => table.note(text.at, format!("there is no file `{}`", path.display())),
+                Err(fault) => table.note(text.at, fault),
+            }
         }
         template
     }
