@@ -34,9 +34,10 @@ pub(crate) struct Agents {
     /// What agents use of the rows of data files.
     #[arg(long, value_enum, default_value = "share")]
     pub(crate) data: Data,
-    /// How long all agents together may take until they are ready.
-    #[arg(long, default_value = "60s", requires = "agents")]
-    pub(crate) agent_wait: String,
+    /// How long all agents together may take until they are ready: one minute unless given, and 10 minutes in a manifest,
+    /// since a node may have to be added and an image to be pulled first.
+    #[arg(long, value_name = "TIME", requires = "agents")]
+    pub(crate) agent_wait: Option<String>,
     /// The program on hosts that `ssh` reaches.
     #[arg(long, default_value = "tympan", requires = "agents")]
     pub(crate) agent_program: String,

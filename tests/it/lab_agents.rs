@@ -177,11 +177,20 @@ fn a_manifest_is_printed_and_nothing_is_sent() {
         "site/tympan:2",
         "-Jthreads=7",
     ]);
-    for wanted in ["completionMode: Indexed", "completions: 20", "\"-Jthreads=7\"", "\"users.csv\""]
-    {
+    for wanted in [
+        "completionMode: Indexed",
+        "completions: 20",
+        "\"-Jthreads=7\"",
+        "\"users.csv\"",
+        "\"--agent-wait\", \"600s\"",
+        "--wait, 600s",
+    ] {
         assert!(told.contains(wanted), "{wanted}\n{told}");
     }
     assert_eq!(origin.requests(), 0);
+    let told =
+        run_ok(&["lab", "run", path, "--agents", "2", "--emit", "k8s", "--agent-wait", "25m"]);
+    assert!(told.contains("\"--agent-wait\", \"1500s\""), "{told}");
     let refused = tympan().args(["lab", "run", path, "--emit", "k8s"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
 }

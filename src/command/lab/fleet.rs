@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tympan_lab::fleet::{Carrier, Fleet, Manifest, Place, Token, manifest, serve};
 use tympan_lab::get::Get;
@@ -14,6 +15,10 @@ use crate::args::lab_fleet::{Agent, Agents, Data};
 use crate::command::{Fault, Outcome};
 use crate::say;
 
+/// How long agents may take to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the pods of a manifest may.
+const PATIENCE_WITH_PODS: Duration = Duration::from_secs(600);
 /// Most agents that one controller gathers.
 const MOST: usize = 1000;
 
@@ -49,6 +54,11 @@ fn new_token() -> Result<Token, Fault> {
     Ok(Token::new(random))
 }
 
+/// Returns how long controller and agents wait for each other.
+fn wait(arguments: &Agents, otherwise: Duration) -> Result<Duration, Fault> {
+    arguments.agent_wait.as_deref().map_or(Ok(otherwise), duration)
+}
+
 /// Returns the agents that the arguments ask for; `None` if the load stays in this process.
 pub(super) fn fleet(arguments: &Agents) -> Result<Option<Fleet>, Fault> {
     let Some(agents) = &arguments.agents else { return Ok(None) };
@@ -60,7 +70,7 @@ pub(super) fn fleet(arguments: &Agents) -> Result<Option<Fleet>, Fault> {
         places: Vec::new(),
         door: None,
         copies_rows: arguments.data == Data::Copy,
-        patience: duration(&arguments.agent_wait)?,
+        patience: wait(arguments, PATIENCE)?,
     };
     match (count, arguments.listen) {
         (Some(count), Some(address)) => {
@@ -182,6 +192,7 @@ pub(super) fn emit(arguments: &Run, run: &PlanRun) -> Outcome {
         arguments: &words,
         plan: &arguments.plan,
         files: &files,
+        wait: wait(&arguments.agents, PATIENCE_WITH_PODS)?,
         token: &token,
     };
     say!("{}", manifest(&wanted).map_err(|error| fault(&error))?.trim_end());

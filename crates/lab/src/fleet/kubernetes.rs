@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine as _;
 
@@ -24,6 +25,8 @@ pub struct Manifest<'a> {
     pub plan: &'a Path,
     /// Files beside it: what they are called, and where they are.
     pub files: &'a [(String, PathBuf)],
+    /// How long the controller and its agents wait for each other.
+    pub wait: Duration,
     /// What controller and agents share.
     pub token: &'a Token,
 }
@@ -66,6 +69,8 @@ pub fn manifest(wanted: &Manifest<'_>) -> Result<String> {
     words.extend(["--agents".to_owned(), wanted.agents.to_string()]);
     words.extend(["--listen".to_owned(), format!("0.0.0.0:{PORT}")]);
     words.extend(["--token-file".to_owned(), "/token/token".to_owned()]);
+    let wait = format!("{}s", wanted.wait.as_secs().max(1));
+    words.extend(["--agent-wait".to_owned(), wait.clone()]);
     words.extend(wanted.arguments.iter().cloned());
     let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     Ok(TEXT
@@ -74,6 +79,7 @@ pub fn manifest(wanted: &Manifest<'_>) -> Result<String> {
         .replace("{token}", wanted.token.reveal())
         .replace("{image}", &quoted(wanted.image))
         .replace("{agents}", &wanted.agents.to_string())
+        .replace("{wait}", &wait)
         .replace("{port}", &PORT.to_string())
         .replace("{words}", &words.join(", ")))
 }
@@ -151,7 +157,7 @@ spec:
       containers:
         - name: agent
           image: {image}
-          args: [lab, agent, \"tympan-lab:{port}\", --token-file, /token/token, --wait, 5m]
+          args: [lab, agent, \"tympan-lab:{port}\", --token-file, /token/token, --wait, {wait}]
           env:
             - name: TYMPAN_LAB_INDEX
               valueFrom:
@@ -181,6 +187,7 @@ mod tests {
             arguments: &["-Jthreads=100".to_owned()],
             plan: &plan,
             files: &[("data/users.csv".to_owned(), rows.clone())],
+            wait: Duration::from_secs(600),
             token: &token,
         })
         .unwrap();
@@ -189,7 +196,8 @@ mod tests {
             "  file-1: YSxiCg==",
             "            - {key: file-0, path: \"a \\\"plan\\\".jmx\"}",
             "            - {key: file-1, path: \"data/users.csv\"}",
-            "args: [\"lab\", \"run\", \"/load/a \\\"plan\\\".jmx\", \"--agents\", \"20\", \"--listen\", \"0.0.0.0:7410\", \"--token-file\", \"/token/token\", \"-Jthreads=100\"]",
+            "args: [\"lab\", \"run\", \"/load/a \\\"plan\\\".jmx\", \"--agents\", \"20\", \"--listen\", \"0.0.0.0:7410\", \"--token-file\", \"/token/token\", \"--agent-wait\", \"600s\", \"-Jthreads=100\"]",
+            "--token-file, /token/token, --wait, 600s]",
             "completions: 20",
             "image: \"registry/tympan:1\"",
             "clusterIP: None",
@@ -203,6 +211,7 @@ mod tests {
             arguments: &[],
             plan: &plan,
             files: &[("../users.csv".to_owned(), rows)],
+            wait: Duration::from_secs(600),
             token: &token,
         });
         assert!(outside.unwrap_err().to_string().contains("not below the plan's folder"));
