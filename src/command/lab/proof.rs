@@ -101,6 +101,9 @@ fn print(verdict: &Verdict, lines: &[(String, String)]) {
     for reason in &verdict.unanswered {
         say!("NO ANSWER {reason}");
     }
+    for fault in &verdict.faults {
+        say!("FAULT OF THE PLAN {fault}");
+    }
     for (file, line) in lines {
         say!("ERROR LOGGED {file}: {line}");
     }
@@ -114,7 +117,7 @@ fn print(verdict: &Verdict, lines: &[(String, String)]) {
     );
     if !verdict.unstable.is_empty() {
         say!(
-            "unstable: the first site differs from itself there; name what varies with --rule or --ignore-header"
+            "unstable: a site differs from itself there; name what varies with --rule or --ignore-header"
         );
     }
 }
@@ -135,6 +138,7 @@ fn print_json(verdict: &Verdict, lines: &[(String, String)]) {
             "changes": list(&verdict.changes),
             "unstable": list(&verdict.unstable),
             "unanswered": verdict.unanswered,
+            "faults": verdict.faults,
             "errors_logged": lines,
         })
     );

@@ -3,8 +3,9 @@
 //! In: requests, or a plan, and two sites. Out: a [`Verdict`] with every difference in status, headers and bodies.
 //!
 //! Invariants
-//! * The same request goes to both sites, once each; before anything is called a change, the first site is asked again,
-//!   and what differs there too is told as unstable, not as changed.
+//! * The same request goes to both sites, once each; before anything is called a change, both sites are asked again, and
+//!   what differs between the two answers of one site is told as unstable, not as changed.
+//! * What writes is not judged by asking again: its second answer comes from another state.
 //! * Only what the [`Rules`] name is left out; they are the same for both sides.
 //!
 //! Not here: load, and whether anything got faster ([`crate::compare`]).
@@ -55,8 +56,10 @@ pub struct Verdict {
     pub compared: usize,
     /// What changed.
     pub changes: Vec<Difference>,
-    /// What differs between two answers of the first site: nothing can be said about it.
+    /// What differs between two answers of the same site: nothing can be said about it.
     pub unstable: Vec<Difference>,
+    /// What of a plan went wrong outside of its requests, such as a data file that cannot be read.
+    pub faults: Vec<String>,
     /// Requests that a site did not answer, and why.
     pub unanswered: Vec<String>,
 }
@@ -65,7 +68,19 @@ impl Verdict {
     /// Reports whether both sites answered everything alike.
     #[must_use]
     pub fn is_same(&self) -> bool {
-        self.changes.is_empty() && self.unstable.is_empty() && self.unanswered.is_empty()
+        let is_judged = self.unanswered.is_empty() && self.faults.is_empty();
+        self.changes.is_empty() && self.unstable.is_empty() && is_judged
+    }
+
+    /// Adds differences of one request; `varying` are those between two answers of the same site.
+    fn judge(&mut self, found: Vec<Difference>, varying: &[Difference]) {
+        for difference in found {
+            if varying.iter().any(|other| other.aspect == difference.aspect) {
+                self.unstable.push(difference);
+            } else {
+                self.changes.push(difference);
+            }
+        }
     }
 }
 
@@ -140,21 +155,23 @@ impl Verify {
             if found.is_empty() {
                 continue;
             }
-            let varying = match (ask.method.as_str(), sites.0.ask(ask)) {
-                // What writes is not asked for again.
-                ("GET" | "HEAD", Ok(again)) => differences(&request, &one, &again, &self.rules),
-                _ => Vec::new(),
-            };
-            for difference in found {
-                if varying.iter().any(|other| other.aspect == difference.aspect) {
-                    verdict.unstable.push(difference);
-                } else {
-                    verdict.changes.push(difference);
+            let mut varying = Vec::new();
+            if is_repeatable(&ask.method) {
+                for (site, first) in [(&mut sites.0, &one), (&mut sites.1, &two)] {
+                    if let Ok(again) = site.ask(ask) {
+                        varying.extend(differences(&request, first, &again, &self.rules));
+                    }
                 }
             }
+            verdict.judge(found, &varying);
         }
         Ok(verdict)
     }
+}
+
+/// Reports whether a request can be sent again without changing what the next one is answered.
+fn is_repeatable(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD")
 }
 
 /// One of the two sites.

@@ -137,3 +137,80 @@ fn a_whole_plan_is_played_against_both_sites() {
     let verdict = verify_plan(&verify(&before, &other), &plan, &Run::default()).unwrap();
     assert_eq!(aspects(&verdict), ["GET /b body", "GET /b body"]);
 }
+
+#[test]
+fn what_varies_in_a_plan_is_unstable_on_whichever_site() {
+    let plan = Plan::parse(PLAN.as_bytes(), "p.jmx", std::path::PathBuf::new()).unwrap();
+    let still = || Origin::start(|seen| Answer::html(format!("at {}", seen.target)));
+    let varying = || {
+        let count = AtomicUsize::new(0);
+        Origin::start(move |seen| match seen.target.as_str() {
+            "/b" => Answer::html(format!("visit {}", count.fetch_add(1, Ordering::SeqCst)))
+                .header("X-Frame-Options", "DENY"),
+            _ => Answer::html("at /a"),
+        })
+    };
+    for (before, after) in [(varying(), still()), (still(), varying()), (varying(), varying())] {
+        let verdict = verify_plan(&verify(&before, &after), &plan, &Run::default()).unwrap();
+        let unstable: Vec<String> =
+            verdict.unstable.iter().map(|it| it.aspect.to_string()).collect();
+        let changed: Vec<String> = verdict.changes.iter().map(|it| it.aspect.to_string()).collect();
+        assert!(unstable.iter().all(|aspect| aspect == "body"), "{verdict:?}");
+        assert!(changed.iter().all(|aspect| aspect == "header x-frame-options"), "{verdict:?}");
+        assert!(!verdict.is_same());
+        // Both requests to `/b`, on each side, are judged alone.
+        assert_eq!((verdict.compared, before.requests_for("/b")), (4, 4));
+    }
+}
+
+#[test]
+fn what_a_plan_sends_differently_each_time_is_no_change() {
+    let origin = Origin::always(Answer::html("x"));
+    let text = PLAN.replace(">/b<", ">/b?at=${__UUID}<");
+    let plan = Plan::parse(text.as_bytes(), "p.jmx", std::path::PathBuf::new()).unwrap();
+    let verdict = verify_plan(&verify(&origin, &origin), &plan, &Run::default()).unwrap();
+    assert!(verdict.changes.is_empty(), "{verdict:?}");
+    assert_eq!((verdict.compared, verdict.unstable.len()), (2, 4));
+}
+
+#[test]
+fn answers_to_what_writes_are_changes_even_if_a_repeat_differs() {
+    let text = PLAN.replace(">GET<", ">POST<");
+    let plan = Plan::parse(text.as_bytes(), "p.jmx", std::path::PathBuf::new()).unwrap();
+    let before = Origin::always(Answer::html("x"));
+    let count = AtomicUsize::new(0);
+    let after = Origin::start(move |_| {
+        Answer::html(format!("made {}", count.fetch_add(1, Ordering::SeqCst)))
+    });
+    let verdict = verify_plan(&verify(&before, &after), &plan, &Run::default()).unwrap();
+    assert_eq!((verdict.changes.len(), verdict.unstable.len()), (4, 0));
+}
+
+#[test]
+fn both_sites_of_a_plan_get_the_same_rows_and_faults_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.csv");
+    std::fs::write(&path, "name\na\nb\nc\nd\n").unwrap();
+    let text = r#"target = "http://no-such-host.invalid"
+load = { users = 1, visits = 3 }
+[[data]]
+file = "rows.csv"
+[[scenario]]
+name = "s"
+[[scenario.step]]
+path = "/${name}"
+"#;
+    let plan = Plan::parse(text.as_bytes(), "p.toml", folder.path().to_owned()).unwrap();
+    let (before, after) = (Origin::always(Answer::html("x")), Origin::always(Answer::html("x")));
+    let verdict = verify_plan(&verify(&before, &after), &plan, &Run::default()).unwrap();
+    assert!(verdict.is_same(), "{verdict:?}");
+    let targets = |origin: &Origin| -> Vec<String> {
+        origin.seen().iter().map(|seen| seen.target.clone()).collect()
+    };
+    assert_eq!(targets(&before), ["/a", "/b", "/c"]);
+    assert_eq!(targets(&after), targets(&before));
+    std::fs::remove_file(&path).unwrap();
+    let verdict = verify_plan(&verify(&before, &after), &plan, &Run::default()).unwrap();
+    assert!(!verdict.is_same() && !verdict.faults.is_empty(), "{verdict:?}");
+    assert!(verdict.faults[0].contains("rows.csv"), "{verdict:?}");
+}
