@@ -12,7 +12,8 @@ pub(super) struct Line<'a> {
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 240.0;
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 84.0;
+const RIGHT: f64 = 8.0;
 const BOTTOM: f64 = 26.0;
 const TOP: f64 = 10.0;
 /// More points than that cannot be told apart.
@@ -23,12 +24,59 @@ pub(super) fn lines(title: &str, unit: &str, axis: &str, lines: &[Line<'_>]) -> 
     let points = || lines.iter().flat_map(|line| line.points.iter());
     let most_x = points().map(|point| point.0).fold(0.0, f64::max).max(1e-9);
     let most_y = nice(points().map(|point| point.1).fold(0.0, f64::max));
-    let place = |point: (f64, f64)| {
-        let x = LEFT + point.0 / most_x * (WIDTH - LEFT - 8.0);
-        let y = TOP + (1.0 - point.1 / most_y) * (HEIGHT - TOP - BOTTOM);
-        (x, y)
+    let quarters = || (0..=4).map(|step| f64::from(step) / 4.0);
+    let mut out = String::new();
+    let ticks = Ticks {
+        across: quarters().map(|share| (share, short(most_x * share))).collect(),
+        up: quarters().map(|share| (share, short(most_y * share))).collect(),
+        axis,
+        unit,
     };
-    let mut out = frame(title, unit, axis, most_x, most_y);
+    write_frame(&mut out, title, &ticks);
+    write_lines(&mut out, lines, &|point| (point.0 / most_x, point.1 / most_y));
+    write_key(&mut out, lines);
+    out
+}
+
+/// Returns a chart of times by percentile: `x` of a point counts nines (1 for 90 %, 2 for 99 %), `y` is in milliseconds
+/// and drawn by its logarithm, since the slowest answers take many times what most take.
+pub(super) fn percentiles(title: &str, lines: &[Line<'_>]) -> String {
+    let points = || lines.iter().flat_map(|line| line.points.iter());
+    let most_x = points().map(|point| point.0).fold(1.0, f64::max).ceil();
+    let decade = |value: f64| value.max(1e-3).log10();
+    let high = points().map(|point| decade(point.1)).fold(-3.0, f64::max).ceil();
+    let low = points().map(|point| decade(point.1)).fold(high - 1.0, f64::min).floor();
+    let decades = (high - low).max(1.0);
+    let ticks = Ticks {
+        across: steps(most_x).map(|nines| (nines / most_x, percent(nines))).collect(),
+        up: steps(decades).map(|step| (step / decades, short(10f64.powf(low + step)))).collect(),
+        axis: "",
+        unit: "ms",
+    };
+    let mut out = String::new();
+    write_frame(&mut out, title, &ticks);
+    write_lines(&mut out, lines, &|point| (point.0 / most_x, (decade(point.1) - low) / decades));
+    write_key(&mut out, lines);
+    out
+}
+
+/// Returns 0, 1, 2 ... up to `last`.
+fn steps(last: f64) -> impl Iterator<Item = f64> {
+    (0..=last as u32).map(f64::from)
+}
+
+/// Returns the percentile with so many nines: 90 %, 99 %, 99.9 %.
+fn percent(nines: f64) -> String {
+    let decimals = (nines as usize).saturating_sub(2);
+    format!("{:.decimals$} %", 100.0 - 10f64.powf(2.0 - nines))
+}
+
+/// Draws lines; `place` says where a point lies, as shares of the width and the height.
+fn write_lines(out: &mut String, lines: &[Line<'_>], place: &dyn Fn((f64, f64)) -> (f64, f64)) {
+    let place = |point: (f64, f64)| {
+        let (across, up) = place(point);
+        (LEFT + across * (WIDTH - LEFT - RIGHT), TOP + (1.0 - up) * (HEIGHT - TOP - BOTTOM))
+    };
     for line in lines {
         let step = line.points.len().div_ceil(MOST_POINTS).max(1);
         let mut path = String::new();
@@ -56,12 +104,15 @@ pub(super) fn lines(title: &str, unit: &str, axis: &str, lines: &[Line<'_>]) -> 
             .ok();
         }
     }
+}
+
+/// Ends a chart with the names of its lines.
+fn write_key(out: &mut String, lines: &[Line<'_>]) {
     out.push_str("</svg><p class=\"key\">");
     for line in lines {
         write!(out, "<span class=\"{}\">{}</span> ", line.class, line.name).ok();
     }
     out.push_str("</p></figure>");
-    out
 }
 
 /// Returns a heat map: per column the count of each row, rows from below.
@@ -70,10 +121,10 @@ pub(super) fn heat(title: &str, rows: &[String], columns: &[Vec<u64>], seconds: 
     let mut out = String::new();
     write!(
         out,
-        "<figure><figcaption>{title}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">"
+        "<figure><figcaption>{title}</figcaption><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">"
     )
     .ok();
-    let width = (WIDTH - LEFT - 8.0) / columns.len().max(1) as f64;
+    let width = (WIDTH - LEFT - RIGHT) / columns.len().max(1) as f64;
     let height = (HEIGHT - TOP - BOTTOM) / rows.len().max(1) as f64;
     for (number, column) in columns.iter().enumerate() {
         for (row, &count) in column.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -84,8 +135,8 @@ pub(super) fn heat(title: &str, rows: &[String], columns: &[Vec<u64>], seconds: 
             write!(
                 out,
                 "<rect class=\"heat\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill-opacity=\"{:.2}\"/>",
-                width + 0.3,
-                height - 0.5,
+                width,
+                height - 1.0,
                 0.1 + 0.9 * shade
             )
             .ok();
@@ -96,47 +147,59 @@ pub(super) fn heat(title: &str, rows: &[String], columns: &[Vec<u64>], seconds: 
         write!(out, "<text x=\"{:.0}\" y=\"{:.0}\" class=\"end\">{name}</text>", LEFT - 6.0, y)
             .ok();
     }
-    write!(out, "<text x=\"{LEFT}\" y=\"{:.0}\">0 s</text>", HEIGHT - 8.0).ok();
+    write!(out, "<text x=\"{LEFT}\" y=\"{:.0}\">0 s</text>", HEIGHT - 5.0).ok();
     write!(
         out,
         "<text x=\"{:.0}\" y=\"{:.0}\" class=\"end\">{seconds:.0} s</text></svg></figure>",
-        WIDTH - 8.0,
-        HEIGHT - 8.0
+        WIDTH - RIGHT,
+        HEIGHT - 5.0
     )
     .ok();
     out
 }
 
-fn frame(title: &str, unit: &str, axis: &str, most_x: f64, most_y: f64) -> String {
-    let mut out = String::new();
+/// What stands at the axes, each at a share of the width or the height.
+struct Ticks<'a> {
+    across: Vec<(f64, String)>,
+    up: Vec<(f64, String)>,
+    /// Of what stands across.
+    axis: &'a str,
+    /// Of what stands up.
+    unit: &'a str,
+}
+
+fn write_frame(out: &mut String, title: &str, ticks: &Ticks<'_>) {
     write!(
         out,
-        "<figure><figcaption>{title}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">"
+        "<figure><figcaption>{title}</figcaption><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">"
     )
     .ok();
-    for step in 0..=4 {
-        let share = f64::from(step) / 4.0;
+    for (share, text) in &ticks.up {
         let y = TOP + (1.0 - share) * (HEIGHT - TOP - BOTTOM);
         write!(
             out,
-            "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{WIDTH}\"/><text class=\"end\" x=\"{:.0}\" y=\"{:.1}\">{}</text>",
+            "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{:.0}\"/><text class=\"end\" x=\"{:.0}\" y=\"{:.1}\">{text}</text>",
+            WIDTH - RIGHT,
             LEFT - 6.0,
             y + 4.0,
-            short(most_y * share)
         )
         .ok();
     }
-    write!(
-        out,
-        "<text x=\"2\" y=\"{:.0}\">{unit}</text><text x=\"{LEFT}\" y=\"{:.0}\">0</text><text class=\"end\" x=\"{:.0}\" y=\"{:.0}\">{} {axis}</text>",
-        HEIGHT - 8.0,
-        HEIGHT - 8.0,
-        WIDTH - 8.0,
-        HEIGHT - 8.0,
-        short(most_x)
-    )
-    .ok();
-    out
+    let y = HEIGHT - 5.0;
+    write!(out, "<text x=\"2\" y=\"{y:.0}\">{}</text>", ticks.unit).ok();
+    let last = ticks.across.len().saturating_sub(1);
+    for (number, (share, text)) in ticks.across.iter().enumerate() {
+        // The outer ones stay inside of the frame.
+        let (class, axis) = match number {
+            0 => ("", ""),
+            number if number == last => ("end", ticks.axis),
+            _ => ("middle", ""),
+        };
+        let x = LEFT + share * (WIDTH - LEFT - RIGHT);
+        let text = format!("{text} {axis}");
+        write!(out, "<text class=\"{class}\" x=\"{x:.0}\" y=\"{y:.0}\">{}</text>", text.trim_end())
+            .ok();
+    }
 }
 
 /// Returns a round number at or above `value`.
@@ -161,5 +224,23 @@ fn short(value: f64) -> String {
         format!("{value:.0}")
     } else {
         format!("{value:.2}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_stand_at_their_nines() {
+        let names: Vec<String> = steps(5.0).map(percent).collect();
+        assert_eq!(names, ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %"]);
+        let line = Line { name: "n", class: "c1", points: vec![(0.0, 1.0), (2.0, 1000.0)] };
+        let chart = percentiles("t", &[line]);
+        // From one end of the frame to the other.
+        assert!(chart.contains("d=\"M84.0 214.0L712.0 10.0\""), "{chart}");
+        for tick in [">1.00<", ">10<", ">100<", ">1000<", ">99 %<"] {
+            assert!(chart.contains(tick), "{tick}: {chart}");
+        }
     }
 }

@@ -60,9 +60,9 @@ fn write_figures(out: &mut String, results: &Results, total: &Stats) {
     let figures = [
         ("Started", text::date(results.started)),
         ("Lasted", show(results.elapsed)),
-        ("Samples", total.count().to_string()),
+        ("Samples", text::count(total.count())),
         ("Per second", format!("{:.1}", results.rate(total.count()))),
-        ("Errors", format!("{} ({:.2} %)", total.errors, total.error_rate() * 100.0)),
+        ("Errors", format!("{} ({:.2} %)", text::count(total.errors), total.error_rate() * 100.0)),
         ("Median", show(total.response.quantile(0.5))),
         ("95 %", show(total.response.quantile(0.95))),
         ("99 %", show(total.response.quantile(0.99))),
@@ -81,7 +81,7 @@ fn write_goals(out: &mut String, report: &Report<'_>) {
     if report.goals.is_empty() {
         return;
     }
-    out.push_str("<h2>Goals</h2><div class=\"wide\"><table><thead><tr><th>Label</th><th>Wanted</th><th>Measured</th><th></th></tr></thead><tbody>");
+    out.push_str("<h2>Goals</h2><div class=\"wide\"><table class=\"words\"><thead><tr><th>Label</th><th>Wanted</th><th>Measured</th><th></th></tr></thead><tbody>");
     for goal in report.goals {
         let (class, word) = if goal.is_met { ("good", "met") } else { ("bad", "missed") };
         write!(
@@ -107,8 +107,11 @@ fn write_charts(out: &mut String, results: &Results, total: &Stats) {
         }
     }
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+    // A second that the run did not fill has few samples, of which the slow ones end last.
+    let whole = u32::try_from(results.elapsed.as_secs()).unwrap_or(u32::MAX);
+    let whole = if whole < 10 { u32::MAX } else { whole };
     let over = |value: &dyn Fn(&(u64, u64, Timing)) -> f64| -> Vec<(f64, f64)> {
-        seconds.iter().map(|(&second, values)| (f64::from(second), value(values))).collect()
+        seconds.range(..whole).map(|(&second, values)| (f64::from(second), value(values))).collect()
     };
     let quantile = |share: f64| over(&|values| ms(values.2.quantile(share)));
     out.push_str("<h2>Over time</h2>");
@@ -141,15 +144,13 @@ fn write_charts(out: &mut String, results: &Results, total: &Stats) {
             .collect()
     };
     out.push_str("<h2>Distribution</h2>");
-    out.push_str(&chart::lines(
-        "Response time by percentile (1 = 90 %, 2 = 99 %, 3 = 99.9 %)",
-        "ms",
-        "nines",
-        &[
-            Line { name: "from when it was due", class: "c1", points: curve(&total.response) },
-            Line { name: "from when it was sent", class: "c2", points: curve(&total.service) },
-        ],
-    ));
+    let (due, sent) = (curve(&total.response), curve(&total.service));
+    let mut lines = vec![Line { name: "from when it was due", class: "c1", points: due }];
+    match lines.first_mut().filter(|line| line.points == sent) {
+        Some(line) => line.name = "response time",
+        None => lines.push(Line { name: "from when it was sent", class: "c2", points: sent }),
+    }
+    out.push_str(&chart::percentiles("Response time by percentile", &lines));
 }
 
 /// Upper bounds of the heat map's rows, in milliseconds.
@@ -174,16 +175,23 @@ fn heat_map(seconds: &BTreeMap<u32, (u64, u64, Timing)>) -> String {
     chart::heat("Where the response times lie", &names, &columns, f64::from(last + 1))
 }
 
+/// Columns of the labels' table, behind the label.
+const COLUMNS: [&str; 11] =
+    ["Samples", "Errors", "Mean", "Min", "Median", "90 %", "95 %", "99 %", "Max", "/s", "Received"];
+
 fn write_labels(out: &mut String, results: &Results, total: &Stats) {
-    out.push_str("<h2>Labels</h2><div class=\"wide\"><table><thead><tr><th>Label</th><th>Samples</th><th>Errors</th><th>Mean</th><th>Min</th><th>Median</th><th>90 %</th><th>95 %</th><th>99 %</th><th>Max</th><th>/s</th><th>Received</th></tr></thead><tbody>");
+    out.push_str(
+        "<h2>Labels</h2><div class=\"wide\"><table class=\"stack\"><thead><tr><th>Label</th>",
+    );
+    for name in COLUMNS {
+        write!(out, "<th>{name}</th>").ok();
+    }
+    out.push_str("</tr></thead><tbody>");
     let mut row = |name: &str, stats: &Stats, class: &str| {
         let time = |share: f64| show(stats.response.quantile(share));
-        write!(
-            out,
-            "<tr class=\"{class}\"><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td></tr>",
-            escape(if name.is_empty() { "(no name)" } else { name }),
-            stats.count(),
-            stats.errors,
+        let values = [
+            text::count(stats.count()),
+            text::count(stats.errors),
             show(stats.response.mean()),
             show(stats.response.min()),
             time(0.5),
@@ -191,10 +199,16 @@ fn write_labels(out: &mut String, results: &Results, total: &Stats) {
             time(0.95),
             time(0.99),
             show(stats.response.max()),
-            results.rate(stats.count()),
-            text::bytes(stats.received)
-        )
-        .ok();
+            format!("{:.1}", results.rate(stats.count())),
+            text::bytes(stats.received),
+        ];
+        let name = escape(if name.is_empty() { "(no name)" } else { name });
+        write!(out, "<tr class=\"{class}\"><td>{name}</td>").ok();
+        // Narrow screens show each value with its column's name.
+        for (column, value) in COLUMNS.iter().zip(&values) {
+            write!(out, "<td data-n=\"{column}\">{value}</td>").ok();
+        }
+        out.push_str("</tr>");
     };
     row("Total", total, "total");
     for (name, series) in &results.labels {

@@ -17,6 +17,19 @@ pub(super) fn date(at: SystemTime) -> String {
     at.map(|at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()).unwrap_or_default()
 }
 
+/// Returns a number with its digits in groups of three.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 pub(super) fn bytes(count: u64) -> String {
     let count = count as f64;
     if count >= 1e9 {

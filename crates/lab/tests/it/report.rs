@@ -49,6 +49,7 @@ fn a_result_file_becomes_a_report_in_every_form() {
         !page.contains("http://") && !page.contains("<script"),
         "one file, without network or script"
     );
+    assert!(page.contains("<dd>2,000</dd>") && page.contains("<td data-n=\"99 %\">"), "{page}");
     assert!(page.len() < 500_000, "{}", page.len());
     for needed in ["prefers-color-scheme:dark", "@media print", "viewport"] {
         assert!(page.contains(needed), "{needed}");
