@@ -355,7 +355,7 @@ pub(crate) struct Content {
     /// How many increments are made.
     #[arg(long, default_value_t = 1)]
     pub(crate) increments: u64,
-    /// Children per node, at most 800.
+    /// Children per node, at most 800; a page's `jcr:content` is one of them.
     #[arg(long, default_value_t = 800)]
     pub(crate) children: u64,
     /// What everything derives from.

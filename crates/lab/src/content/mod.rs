@@ -5,7 +5,7 @@
 //! Invariants
 //! * Item `n` is a function of the seed and of `n`: an increment continues the numbers of the ones before it, so content
 //!   that is made at once or in increments is the same.
-//! * No node gets more than [`MOST_CHILDREN`] children.
+//! * No node gets more than [`MOST_CHILDREN`] children; a page's `jcr:content` is one of them.
 //! * Images are of [`UNIQUE_IMAGES`] files, from 37 to 594 KB, whatever their number.
 //!
 //! Not here: load, and the wait for renditions (`tough`, `upload`).
@@ -151,9 +151,9 @@ impl Wish {
                 self.name
             )));
         }
-        if !(2..=MOST_CHILDREN).contains(&self.children) {
+        if !(3..=MOST_CHILDREN).contains(&self.children) {
             return Err(Error::Input(format!(
-                "`{}` children per node: expected 2 to {MOST_CHILDREN}",
+                "`{}` children per node: expected 3 to {MOST_CHILDREN}",
                 self.children
             )));
         }
@@ -194,7 +194,7 @@ impl Wish {
             give(&Item::Folder { path: self.images_root() })?;
         }
         for number in numbers(self.tags) {
-            let path = self.tree("/content/cq:tags", 't', number);
+            let path = self.tag(number);
             give(&Item::Tag { path, title: words::title(self.seed, number, 1) })?;
         }
         for number in numbers(self.images) {
@@ -215,13 +215,18 @@ impl Wish {
         format!("/content/dam/{}", self.name)
     }
 
+    /// Returns the path of a tag.
+    fn tag(&self, number: u64) -> String {
+        self.tree("/content/cq:tags", ('t', self.children), number)
+    }
+
     /// Returns the path of node `number` of a tree that is filled level by level: the parent of a node comes before it.
-    fn tree(&self, root: &str, letter: char, number: u64) -> String {
+    fn tree(&self, root: &str, (letter, children): (char, u64), number: u64) -> String {
         let mut names = Vec::new();
         let mut at = number;
         while at > 0 {
             names.push(format!("{letter}{at}"));
-            at = (at - 1) / self.children;
+            at = (at - 1) / children;
         }
         names.push(self.name.clone());
         names.push(root.to_owned());
@@ -263,13 +268,14 @@ impl Wish {
         let mut tags: Vec<String> = (0..others.min(3))
             .map(|place| {
                 let tag = 1 + crate::load::random(seed ^ 0x2222, number * 4 + place) % others;
-                let path = self.tree("/content/cq:tags", 't', tag);
-                path.replacen("/content/cq:tags/", "", 1).replacen('/', ":", 1)
+                self.tag(tag).replacen("/content/cq:tags/", "", 1).replacen('/', ":", 1)
             })
             .collect();
-        tags.dedup();
+        let mut seen = std::collections::BTreeSet::new();
+        tags.retain(|tag| seen.insert(tag.clone()));
         Item::Page {
-            path: self.tree("/content", 'p', number),
+            // The page's own content is a child too.
+            path: self.tree("/content", ('p', self.children - 1), number),
             title: words::title(seed, number, 3),
             properties,
             tags,
