@@ -208,16 +208,23 @@ pub(crate) enum JournalVerb {
     Show(JournalShow),
 }
 
+/// Which journal, and how it is told.
 #[derive(Debug, Args)]
-pub(crate) struct JournalAdd {
-    /// What was changed.
-    pub(crate) what: String,
+pub(crate) struct Book {
     /// The journal.
     #[arg(long, default_value = "lab-journal.jsonl")]
     pub(crate) journal: PathBuf,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JournalAdd {
+    /// What was changed.
+    pub(crate) what: String,
+    #[command(flatten)]
+    pub(crate) book: Book,
     /// What measures: `get`, `ab`, `run`, `jmeter` or `replay` with their words.
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<String>,
@@ -225,12 +232,8 @@ pub(crate) struct JournalAdd {
 
 #[derive(Debug, Args)]
 pub(crate) struct JournalShow {
-    /// The journal.
-    #[arg(long, default_value = "lab-journal.jsonl")]
-    pub(crate) journal: PathBuf,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) book: Book,
 }
 
 #[derive(Debug, Args)]

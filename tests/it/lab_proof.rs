@@ -116,6 +116,76 @@ fn a_journal_compares_only_what_asked_for_the_same() {
 }
 
 #[test]
+fn a_journal_keeps_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = Origin::always(Answer::html("hello"));
+    let address = origin.addr().to_string();
+    let url = format!("http://u5er:pa55@{address}/a?access_token=t0ken&page=2");
+    let words = ["-H", "Authorization: Bearer be4rer", "-H", "Accept-Language: de", "-n", "2"];
+    let added =
+        lab(folder.path(), &[&["journal", "add", "x", "--", "get", &url], &words[..]].concat());
+    assert_eq!(added.code, Some(0), "{}", added.errors);
+    let url = format!("http://{address}/");
+    let words = ["-A", "u5er:pa55", "-C", "sid=c00kie", "-H", "X-Key: be4rer", "-n", "2", &url];
+    let added = lab(folder.path(), &[&["journal", "add", "x", "--", "ab"], &words[..]].concat());
+    assert_eq!(added.code, Some(0), "{}", added.errors);
+    let kept = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let all = kept("lab-journal.jsonl") + &kept("lab-journal.runs/step-001.json");
+    for secret in ["u5er", "pa55", "t0ken", "be4rer", "c00kie"] {
+        assert!(!all.contains(secret), "{secret}: {all}");
+    }
+    for known in ["accept-language: de", "authorization: ***", "page=2", "\"cookies\":\"sid\""] {
+        assert!(all.contains(known), "{known}: {all}");
+    }
+}
+
+#[test]
+fn a_journal_tells_other_plans_loads_and_targets() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (Origin::always(Answer::html("hello")), Origin::always(Answer::html("hello")));
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let plan = |path: &str| {
+        let text = format!(
+            "target = \"http://{}\"\nload = {{ users = 1, visits = 2 }}\n[[data]]\nfile = \"d.csv\"\n[[scenario]]\nname = \"s\"\n[[scenario.step]]\npath = \"{path}\"\n",
+            one.addr()
+        );
+        write("p.toml", &text);
+    };
+    let target = format!("http://{}", two.addr());
+    let add = |words: &[&str]| {
+        let words = [&["journal", "add", "x", "--", "run", "p.toml"], words].concat();
+        let added = lab(folder.path(), &words);
+        assert!(matches!(added.code, Some(0 | 3)), "{}", added.errors);
+    };
+    write("d.csv", "a\n1\n");
+    plan("/a");
+    add(&[]);
+    add(&[]);
+    plan("/b");
+    add(&[]);
+    write("d.csv", "a\n2\n");
+    add(&[]);
+    add(&["--target", &target]);
+    add(&["--target", &target, "-Jx=1"]);
+    add(&["--target", &target, "-Jx=1", "--users", "2", "--for", "200ms"]);
+    add(&["--target", &target, "-Jx=1", "--users", "2", "--for", "300ms"]);
+    let shown = lab(folder.path(), &["journal", "show", "--json"]).json();
+    let differences: Vec<String> = shown["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| {
+            let all = step["differences"].as_array().unwrap().iter();
+            let name = |one: &Value| one.as_str().unwrap().split(' ').next().unwrap().to_owned();
+            all.map(name).collect::<Vec<_>>().join(" ")
+        })
+        .collect();
+    let wanted = ["", "", "plan", "file", "target", "properties", "time users", "time"];
+    assert_eq!(differences, wanted);
+    assert!(shown["steps"][1]["factor"].is_number());
+}
+
+#[test]
 fn sites_are_walked_through_profiled_and_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let origin = Origin::start(|seen| match seen.target.as_str() {

@@ -10,7 +10,7 @@
 //! * Numbers: [`record`] (histograms, result files, summary lines), [`honesty`] (may they be believed), [`goal`].
 //! * Reading what others measured: [`ab::parse`], [`record::jtl`], [`requests`] (logs), [`calculate`], [`compare`].
 //! * Telling: [`report`].
-//! * Proof: [`verify`], [`watch_log`], [`sweep`], [`tune`], [`paired`], [`journal`].
+//! * Proof: [`verify`], [`watch_log`], [`sweep`], [`tune`], [`paired`], [`journal`], which keeps no secrets ([`redact`]).
 //! * Projects: [`content`], [`experiment`], [`project`].
 //! * Sites: [`cacheability`], [`profile`], [`replay`], [`proxy`], [`recording`].
 //!
@@ -46,6 +46,7 @@ pub mod project;
 pub mod proxy;
 pub mod record;
 pub mod recording;
+pub mod redact;
 pub mod replay;
 pub mod report;
 pub mod requests;

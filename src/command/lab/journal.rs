@@ -1,6 +1,7 @@
 //! `journal`: adds steps by running this program itself, and shows them.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -8,10 +9,14 @@ use clap::Parser;
 use serde_json::{Value, json};
 use tympan_lab::ab;
 use tympan_lab::journal::{self, Figures, Step};
+use tympan_lab::plan::Plan;
+use tympan_lab::redact;
 
+use super::send::plan_run;
 use super::{fault, read_text, write};
-use crate::args::lab::Lab;
-use crate::args::lab_proof::{Journal, JournalAdd, JournalShow, JournalVerb, Proof};
+use crate::args::lab::{Ab, Get, Lab, Run};
+use crate::args::lab_fleet::{Agents, Data};
+use crate::args::lab_proof::{Journal, JournalAdd, JournalShow, JournalVerb, Proof, Replay};
 use crate::command::{Fault, Outcome};
 use crate::say;
 
@@ -75,7 +80,10 @@ fn add(arguments: &JournalAdd) -> Outcome {
         say!("{}", output.trim_end());
         return Ok(ExitCode::from(code));
     }
-    let report: Option<Value> = serde_json::from_str(output.trim()).ok();
+    let mut report: Option<Value> = serde_json::from_str(output.trim()).ok();
+    if let Some(report) = &mut report {
+        redact::value(report);
+    }
     let figures = match &report {
         Some(report) => Figures::of_report(report),
         None => ab::parse(&output).map(|run| Figures::of_ab(&run)),
@@ -86,19 +94,19 @@ fn add(arguments: &JournalAdd) -> Outcome {
     let mut step = Step {
         what: arguments.what.clone(),
         at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        command: arguments.command.clone(),
+        command: redact::words(&arguments.command),
         asked,
         figures,
     };
     step.note_length();
-    journal::add(&arguments.journal, &step).map_err(|error| fault(&error))?;
-    let steps = journal::read(&arguments.journal).map_err(|error| fault(&error))?;
+    journal::add(&arguments.book.journal, &step).map_err(|error| fault(&error))?;
+    let steps = journal::read(&arguments.book.journal).map_err(|error| fault(&error))?;
     if let Some(report) = report {
-        keep_report(&arguments.journal, steps.len(), &report)?;
+        keep_report(&arguments.book.journal, steps.len(), &report)?;
     }
     let rows = journal::rows(&steps);
     let last = rows.get(rows.len().saturating_sub(1)..).unwrap_or_default();
-    if arguments.json {
+    if arguments.book.json {
         say!("{}", json!({ "steps": last }));
     } else {
         say!("{}", journal::table(last));
@@ -130,76 +138,140 @@ fn run_self(words: &[String]) -> Result<(String, u8), Fault> {
     Ok((String::from_utf8_lossy(&output.stdout).into_owned(), code))
 }
 
-/// Returns what a command asks for, by name: two runs may be compared only where all of it is the same.
+/// What a command asks for, by name.
+#[derive(Debug, Default)]
+struct Asked(BTreeMap<String, String>);
+
+impl Asked {
+    fn note(&mut self, name: &str, value: impl Display) {
+        self.0.insert(name.to_owned(), value.to_string());
+    }
+
+    fn note_if<T: Display>(&mut self, name: &str, value: Option<&T>) {
+        match value {
+            Some(value) => self.note(name, value),
+            None => self.note(name, "-"),
+        }
+    }
+
+    /// Agents share a load, and make another one if each has all rows.
+    fn note_agents(&mut self, agents: &Agents) {
+        let count = agents.agents.as_deref().map(|text| match text.parse::<usize>() {
+            Ok(count) => count,
+            Err(_) => text.split(',').count(),
+        });
+        self.note_if("agents", count.as_ref());
+        self.note("rows", if agents.data == Data::Copy { "copy" } else { "share" });
+    }
+
+    fn note_headers(&mut self, headers: &[String]) {
+        self.note("headers", sorted(headers.iter().map(|header| redact::header(header))));
+    }
+
+    fn get(&mut self, get: &Get) -> Result<(), Fault> {
+        self.note("command", "get");
+        self.note("urls", redact::text(&get.urls.join(" ")));
+        self.note("method", get.method.to_uppercase());
+        self.note_if("body", get.body.as_deref().map(digest).transpose()?.as_ref());
+        self.note("concurrency", get.users);
+        self.note_if("count", get.requests.as_ref());
+        self.note_if("time", get.duration.as_ref());
+        self.note_if("rate", get.rate.as_ref());
+        if get.rate.is_some() {
+            self.note("arrivals", format!("{:?}, at most {}", get.arrivals, get.max_users));
+        }
+        self.note_if("pause", get.think.as_ref());
+        self.note("keep-alive", !get.no_keep_alive);
+        self.note("redirects", get.follow);
+        self.note_headers(&get.headers);
+        self.note_agents(&get.agents);
+        Ok(())
+    }
+
+    fn ab(&mut self, ab: &Ab) -> Result<(), Fault> {
+        self.note("command", "ab");
+        self.note("urls", redact::text(&ab.url));
+        let is_head = if ab.head { "HEAD" } else { "-" };
+        self.note("method", ab.method.as_deref().unwrap_or(is_head));
+        let body = ab.post.as_deref().or(ab.put.as_deref());
+        self.note_if("body", body.map(digest).transpose()?.as_ref());
+        self.note("concurrency", ab.concurrency);
+        self.note_if("count", ab.requests.as_ref());
+        self.note_if("time", ab.seconds.as_ref());
+        self.note("keep-alive", ab.keep_alive);
+        self.note_if("proxy", ab.proxy.as_deref().map(redact::text).as_ref());
+        self.note_headers(&ab.headers);
+        let name = |cookie: &String| cookie.split('=').next().unwrap_or_default().to_owned();
+        self.note("cookies", sorted(ab.cookies.iter().map(name)));
+        self.note("login", ab.login.is_some());
+        Ok(())
+    }
+
+    fn run(&mut self, run: &Run) -> Result<(), Fault> {
+        self.note("command", "run");
+        self.note("plan", digest(&run.plan)?);
+        let plan = Plan::load(&run.plan).map_err(|error| fault(&error))?;
+        let files = plan.files(&plan_run(run)?).map_err(|error| fault(&error))?;
+        for (name, path) in files {
+            self.note(&format!("file {name}"), digest(&path)?);
+        }
+        self.note_if("target", run.target.as_deref().map(redact::text).as_ref());
+        self.note_if("rate", run.rate.as_ref());
+        self.note_if("users", run.users.as_ref());
+        if run.rate.is_some() || run.users.is_some() {
+            self.note("time", &run.lasts);
+        }
+        self.note("seed", run.seed);
+        let properties = run.properties.iter().map(|property| redact::property(property));
+        self.note("properties", sorted(properties));
+        self.note_agents(&run.agents);
+        Ok(())
+    }
+
+    fn replay(&mut self, replay: &Replay) -> Result<(), Fault> {
+        self.note("command", "replay");
+        self.note("log", digest(&replay.log)?);
+        self.note("target", redact::text(&replay.target));
+        self.note("speed", &replay.speed);
+        self.note("methods", if replay.all_methods { "all" } else { "reading" });
+        self.note_headers(&replay.headers);
+        Ok(())
+    }
+}
+
+/// Returns what a command asks for: two runs may be compared only where all of it is the same.
 fn asked(lab: &Lab) -> Result<BTreeMap<String, String>, Fault> {
-    let mut asked = BTreeMap::new();
-    let mut note = |name: &str, value: String| asked.insert(name.to_owned(), value);
-    let count = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
+    let mut asked = Asked::default();
     match lab {
-        Lab::Get(get) => {
-            note("command", "get".to_owned());
-            note("urls", get.urls.join(" "));
-            note("method", get.method.to_uppercase());
-            note("concurrency", get.users.to_string());
-            note("count", count(get.requests));
-            note("time", get.duration.clone().unwrap_or_else(|| "-".to_owned()));
-            note("rate", get.rate.map_or("-".to_owned(), |rate| rate.to_string()));
-            note("pause", get.think.clone().unwrap_or_else(|| "-".to_owned()));
-            note("keep-alive", (!get.no_keep_alive).to_string());
-            note("headers", named(&get.headers));
-        }
-        Lab::Ab(ab) => {
-            note("command", "ab".to_owned());
-            note("urls", ab.url.clone());
-            note("concurrency", ab.concurrency.to_string());
-            note("count", count(ab.requests));
-            note("time", count(ab.seconds));
-            note("keep-alive", ab.keep_alive.to_string());
-            note("headers", named(&ab.headers));
-        }
-        Lab::Run(run) => {
-            note("command", "run".to_owned());
-            note("plan", digest(&run.plan)?);
-            note("properties", sorted(&run.properties));
-        }
-        Lab::Proof(Proof::Replay(replay)) => {
-            note("command", "replay".to_owned());
-            note("log", digest(&replay.log)?);
-            note("target", replay.target.clone());
-            note("speed", replay.speed.clone());
-        }
+        Lab::Get(get) => asked.get(get)?,
+        Lab::Ab(ab) => asked.ab(ab)?,
+        Lab::Run(run) => asked.run(run)?,
+        Lab::Proof(Proof::Replay(replay)) => asked.replay(replay)?,
         _ => {
             return Err(Fault::usage(
                 "a step is measured with `get`, `ab`, `run` or `replay`; what others ask for cannot be told yet",
             ));
         }
     }
-    note("client", client());
-    Ok(asked)
+    asked.note("client", client());
+    Ok(asked.0)
 }
 
-/// Returns a file's name with its content's size and sum: a changed plan is another plan.
+/// Returns a file's name with the sum of its content: a changed plan is another plan, wherever it lies.
 fn digest(path: &Path) -> Result<String, Fault> {
-    let text = read_text(path)?;
-    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    let bytes = std::fs::read(path)
+        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", path.display())))?;
+    let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    Ok(format!("{} ({sum:016x})", path.display()))
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Ok(format!("{name} ({sum:016x})"))
 }
 
-fn sorted(texts: &[String]) -> String {
-    let mut texts = texts.to_vec();
+fn sorted(texts: impl Iterator<Item = String>) -> String {
+    let mut texts: Vec<String> = texts.collect();
     texts.sort();
-    if texts.is_empty() { "-".to_owned() } else { texts.join(" ") }
-}
-
-/// Returns the names of headers; their values may be secrets.
-fn named(headers: &[String]) -> String {
-    let names: Vec<String> = headers
-        .iter()
-        .map(|header| header.split(':').next().unwrap_or_default().trim().to_ascii_lowercase())
-        .collect();
-    sorted(&names)
+    if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
 }
 
 /// Returns the machine that measures.
@@ -211,12 +283,12 @@ fn client() -> String {
 }
 
 fn show(arguments: &JournalShow) -> Outcome {
-    let steps = journal::read(&arguments.journal).map_err(|error| fault(&error))?;
+    let steps = journal::read(&arguments.book.journal).map_err(|error| fault(&error))?;
     if steps.is_empty() {
-        return Err(Fault::usage(format!("`{}` holds no step", arguments.journal.display())));
+        return Err(Fault::usage(format!("`{}` holds no step", arguments.book.journal.display())));
     }
     let rows = journal::rows(&steps);
-    if arguments.json {
+    if arguments.book.json {
         say!("{}", json!({ "steps": rows }));
     } else {
         say!("{}", journal::table(&rows));

@@ -153,13 +153,14 @@ pub(super) fn properties(texts: &[String]) -> Result<HashMap<String, String>, Fa
         .collect()
 }
 
-pub(super) fn run(arguments: &Run) -> Outcome {
+/// Returns how the arguments run their plan.
+pub(super) fn plan_run(arguments: &Run) -> Result<PlanRun, Fault> {
     let mut properties = properties(&arguments.properties)?;
     if let Some(target) = &arguments.target {
         let plan = arguments.plan.to_string_lossy();
         properties.extend(super::phases::target_properties(target, &plan)?);
     }
-    let run = PlanRun {
+    Ok(PlanRun {
         properties,
         detour: None,
         rows: arguments.jtl.clone(),
@@ -175,7 +176,11 @@ pub(super) fn run(arguments: &Run) -> Outcome {
             false => None,
         },
         trace: arguments.trace,
-    };
+    })
+}
+
+pub(super) fn run(arguments: &Run) -> Outcome {
+    let run = plan_run(arguments)?;
     let has_agents = arguments.agents.agents.is_some() || arguments.agents.listen.is_some();
     if run.offer.is_some() && (has_agents || arguments.emit.emit.is_some()) {
         return Err(Fault::usage(

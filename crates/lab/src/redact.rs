@@ -1,0 +1,257 @@
+//! Takes secrets out of what is kept: command lines, addresses, properties, headers.
+//!
+//! Invariant: what is taken out leaves [`HIDDEN`] and nothing that follows from it, neither length nor hash, since a
+//! password is short enough to be found from either.
+//!
+//! Not here: what cannot be told from its name, such as a password in the path of an address.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::Value;
+
+/// What stands in a secret's place.
+pub const HIDDEN: &str = "***";
+
+/// Options whose value is a secret as a whole.
+const SECRETS: [&str; 8] =
+    ["-A", "-P", "--login", "--password", "--token", "--secret", "--proxy-login", "--cookie"];
+/// Options whose value has a name before its secret.
+const HEADERS: [&str; 3] = ["-H", "--header", "--visitor"];
+const COOKIES: [&str; 1] = ["-C"];
+const PROPERTIES: [&str; 3] = ["-J", "--property", "--jmeterproperty"];
+/// Parts of names that secrets go by.
+const NAMES: [&str; 12] = [
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "auth",
+    "credential",
+    "session",
+    "cookie",
+    "apikey",
+    "api-key",
+    "api_key",
+    "signature",
+];
+/// Headers whose values tell what is asked for, not who asks.
+const PLAIN_HEADERS: [&str; 13] = [
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "cache-control",
+    "connection",
+    "content-type",
+    "host",
+    "origin",
+    "pragma",
+    "range",
+    "user-agent",
+    "x-forwarded-proto",
+];
+
+#[expect(clippy::expect_used, reason = "the patterns are constants")]
+static USER: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/?#\s@]*(?:@[^/?#\s@]*)*@")
+        .expect("the pattern reads")
+});
+#[expect(clippy::expect_used, reason = "the patterns are constants")]
+static PARAMETER: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"([?&;])([^=&;#\s?]+)=([^&;#\s]*)").expect("the pattern reads"));
+
+/// Reports whether values of this name are secrets.
+#[must_use]
+pub fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    NAMES.iter().any(|part| name.contains(part))
+}
+
+/// Returns a text whose addresses tell neither users and passwords nor parameters with names of secrets.
+#[must_use]
+pub fn text(text: &str) -> String {
+    let text = USER.replace_all(text, format!("${{1}}{HIDDEN}@"));
+    let hide = |found: &regex::Captures<'_>| {
+        let part = |place: usize| found.get(place).map_or("", |part| part.as_str());
+        let value = if is_secret(part(2)) { HIDDEN } else { part(3) };
+        format!("{}{}={value}", part(1), part(2))
+    };
+    match PARAMETER.replace_all(&text, hide) {
+        Cow::Borrowed(text) => text.to_owned(),
+        Cow::Owned(text) => text,
+    }
+}
+
+/// Returns a property, `name=value`, without its value if that is a secret.
+#[must_use]
+pub fn property(property: &str) -> String {
+    match property.split_once('=') {
+        Some((name, _)) if is_secret(name) => format!("{name}={HIDDEN}"),
+        Some((name, value)) => format!("{name}={}", text(value)),
+        None => property.to_owned(),
+    }
+}
+
+/// Returns a header, `name: value`, with its value only if that is known to be no secret.
+#[must_use]
+pub fn header(header: &str) -> String {
+    let (name, value) = header.split_once(':').unwrap_or((header, ""));
+    let name = name.trim().to_ascii_lowercase();
+    let value = if PLAIN_HEADERS.contains(&name.as_str()) { value.trim() } else { HIDDEN };
+    format!("{name}: {value}")
+}
+
+/// Returns the words of a command line without secrets.
+#[must_use]
+pub fn words(words: &[String]) -> Vec<String> {
+    let mut pending: Option<Way> = None;
+    words
+        .iter()
+        .map(|word| {
+            if let Some(way) = pending.take() {
+                return way.hide(word);
+            }
+            if let Some(way) = Way::of(word) {
+                pending = Some(way);
+                return word.clone();
+            }
+            let short = word.get(..2).filter(|_| !word.starts_with("--"));
+            let joined = match short.zip(word.get(2..)) {
+                Some(both) => Some((both.0, "", both.1)),
+                None => word.split_once('=').map(|(name, value)| (name, "=", value)),
+            };
+            match joined.and_then(|it| Way::of(it.0).map(|way| (it, way))) {
+                Some(((name, between, value), way)) => {
+                    format!("{name}{between}{}", way.hide(value))
+                }
+                None => match word.split_once('=') {
+                    Some((name, _)) if name.starts_with("--") => property(word),
+                    _ => text(word),
+                },
+            }
+        })
+        .collect()
+}
+
+/// Takes secrets out of all texts of a report, names included.
+pub fn value(report: &mut Value) {
+    match report {
+        Value::String(string) => *string = text(string),
+        Value::Array(values) => values.iter_mut().for_each(value),
+        Value::Object(entries) => {
+            let old = std::mem::take(entries);
+            for (name, mut entry) in old {
+                value(&mut entry);
+                entries.insert(text(&name), entry);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// What of an option's value is a secret.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Whole,
+    /// What stands behind the name of a header.
+    Header,
+    /// What stands behind the name of a cookie.
+    Cookie,
+    /// The value of a property with the name of a secret.
+    Property,
+}
+
+impl Way {
+    fn of(option: &str) -> Option<Self> {
+        let is_one = |known: &[&str]| known.contains(&option);
+        if is_one(&SECRETS) {
+            Some(Self::Whole)
+        } else if is_one(&HEADERS) {
+            Some(Self::Header)
+        } else if is_one(&COOKIES) {
+            Some(Self::Cookie)
+        } else if is_one(&PROPERTIES) {
+            Some(Self::Property)
+        } else if option.starts_with("--")
+            && !option.contains('=')
+            && is_secret(option)
+            && !option.ends_with("-file")
+        {
+            Some(Self::Whole)
+        } else {
+            None
+        }
+    }
+
+    fn hide(self, value: &str) -> String {
+        match self {
+            Self::Whole => HIDDEN.to_owned(),
+            Self::Header => {
+                let name = value.split(':').next().unwrap_or_default();
+                format!("{name}: {HIDDEN}")
+            }
+            Self::Cookie => {
+                let name = value.split('=').next().unwrap_or_default();
+                format!("{name}={HIDDEN}")
+            }
+            Self::Property => property(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines_keep_no_secret() {
+        let check = |given: &[&str], kept: &[&str]| {
+            let given: Vec<String> = given.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(words(&given), kept);
+        };
+        check(&["ab", "-A", "u:p", "-n", "5"], &["ab", "-A", "***", "-n", "5"]);
+        check(
+            &["ab", "-Au:p", "-Csid=1", "-C", "a=b"],
+            &["ab", "-A***", "-Csid=***", "-C", "a=***"],
+        );
+        check(&["-H", "Authorization: Basic x"], &["-H", "Authorization: ***"]);
+        check(&["--header=X-Any: y", "-HA: b"], &["--header=X-Any: ***", "-HA: ***"]);
+        check(
+            &["-Jthreads=5", "-J", "admin.password=x"],
+            &["-Jthreads=5", "-J", "admin.password=***"],
+        );
+        check(&["--property=apiKey=x", "--login=a:b"], &["--property=apiKey=***", "--login=***"]);
+        check(
+            &["--password", "x", "--password-file", "f"],
+            &["--password", "***", "--password-file", "f"],
+        );
+        check(
+            &["--some-token=x", "--some-secret", "y"],
+            &["--some-token=***", "--some-secret", "***"],
+        );
+        check(
+            &["get", "http://u:p@h:1/a?b=c&access_token=x#d", "https://h/ok@x"],
+            &["get", "http://***@h:1/a?b=c&access_token=***#d", "https://h/ok@x"],
+        );
+        check(&["--target=http://u:p@h/"], &["--target=http://***@h/"]);
+        check(&["--target", "http://u:p@w@h/"], &["--target", "http://***@h/"]);
+        check(&["-é", "-", ""], &["-é", "-", ""]);
+    }
+
+    #[test]
+    fn headers_are_told_where_they_are_no_secret() {
+        assert_eq!(header("Accept-Language: de"), "accept-language: de");
+        assert_eq!(header("Cookie: a=b"), "cookie: ***");
+        assert_eq!(header("X-Anything: b"), "x-anything: ***");
+    }
+
+    #[test]
+    fn reports_keep_no_secret() {
+        let mut report = serde_json::json!({"title": "http://u:p@h/", "labels": {"GET /a?token=x": [1, "b?pwd=y"]}});
+        value(&mut report);
+        let wanted = serde_json::json!({"title": "http://***@h/", "labels": {"GET /a?token=***": [1, "b?pwd=***"]}});
+        assert_eq!(report, wanted);
+    }
+}
