@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 
-use crate::net::{Connection, Failure, Keep, Progress, Reply, Request, Targets, Url};
+use crate::net::{Connection, Failure, Head, Keep, Progress, Reply, Request, Targets, Url};
 use crate::{Error, Result};
 
 /// Most bytes of a body that are kept.
@@ -103,7 +103,12 @@ impl Client {
             return match reply.result {
                 Ok(response) => Ok(Answer {
                     status: response.status,
-                    headers: response.head.map(|head| head.headers).unwrap_or_default(),
+                    headers: response
+                        .head
+                        .iter()
+                        .flat_map(Head::headers)
+                        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                        .collect(),
                     body: response.body,
                     elapsed,
                 }),

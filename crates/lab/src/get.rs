@@ -458,8 +458,8 @@ fn kept(label: &str, at: &Url, request: &[u8], reply: &mut Reply) -> Trace {
             let media_type = head.header("Content-Type");
             trace.media_type = media_type.unwrap_or_default().to_owned();
             trace.body = cut(to_text(body, media_type));
-            trace.head = without_secrets(&head.text(response.status));
-            trace.message = head.reason;
+            trace.head = without_secrets(head.text());
+            head.reason().clone_into(&mut trace.message);
         }
         Err(failure) => {
             trace.code = failure.exception().to_owned();

@@ -485,8 +485,8 @@ mod tests {
     use super::*;
 
     fn head(headers: &[(&str, &str)]) -> Head {
-        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Head { headers: headers.collect(), ..Head::default() }
+        let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
+        Head::new(("HTTP/1.1", 200, "OK"), headers, 0)
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //! Responses that break rules: bare line feeds, spaces before colons, folded lines and unknown codings are accepted,
 //! as browsers do; two different lengths, or a chunk size that is no number, are [`Failure::Malformed`].
 
+use std::mem::MaybeUninit;
+
 use httparse::{ParserConfig, Status};
 
 use super::{Failure, Response};
@@ -22,47 +24,112 @@ pub(crate) enum Keep {
     Body(usize),
 }
 
-/// A head as it arrived, without the status line's line break.
+/// A head as it arrived: one text, and where in it names and values stand.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// `HTTP/1.1`.
-    pub(crate) version: &'static str,
-    pub(crate) reason: String,
-    /// Names as sent; values with every byte that is no UTF-8 replaced.
-    pub(crate) headers: Vec<(String, String)>,
+    /// Status line and headers, a line each; every byte that is no UTF-8 is replaced.
+    text: String,
+    /// Where the reason phrase stands.
+    reason: (u32, u32),
+    headers: Vec<Mark>,
+}
+
+/// Where a header stands: its value begins two bytes behind its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    start: u32,
+    name_end: u32,
+    end: u32,
 }
 
 impl Head {
+    /// Returns the head of a status line (`version` as in `HTTP/1.1`) and headers.
+    pub(crate) fn new<'a>(
+        (version, status, reason): (&str, u16, &str),
+        headers: impl Iterator<Item = (&'a str, &'a [u8])>,
+        size: usize,
+    ) -> Self {
+        // Heads are bounded far below what 32 bits count.
+        let place = |text: &String| u32::try_from(text.len()).unwrap_or(u32::MAX);
+        let mut text = String::with_capacity(size + 16);
+        text.push_str(version);
+        text.push(' ');
+        for divisor in [100, 10, 1] {
+            text.push(char::from(b'0' + (status / divisor % 10) as u8));
+        }
+        text.push(' ');
+        let from = place(&text);
+        text.push_str(reason);
+        let reason = (from, place(&text));
+        text.push('\n');
+        let mut marks = Vec::with_capacity(16);
+        for (name, value) in headers {
+            let start = place(&text);
+            text.push_str(name);
+            let name_end = place(&text);
+            text.push_str(": ");
+            match std::str::from_utf8(value) {
+                Ok(value) => text.push_str(value),
+                Err(_) => text.push_str(&String::from_utf8_lossy(value)),
+            }
+            marks.push(Mark { start, name_end, end: place(&text) });
+            text.push('\n');
+        }
+        Self { text, reason, headers: marks }
+    }
+
+    fn part(&self, from: u32, to: u32) -> &str {
+        self.text.get(from as usize..to as usize).unwrap_or_default()
+    }
+
+    /// Returns names as sent, and values.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().map(|mark| {
+            (self.part(mark.start, mark.name_end), self.part(mark.name_end + 2, mark.end))
+        })
+    }
+
     /// Returns the first value of the header `name`, whatever its case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
+        let mark = self.headers.iter().find(|mark| self.is_named(mark, name))?;
+        Some(self.part(mark.name_end + 2, mark.end))
+    }
+
+    fn is_named(&self, mark: &Mark, name: &str) -> bool {
+        // Most names differ in length already.
+        (mark.name_end - mark.start) as usize == name.len()
+            && self.part(mark.start, mark.name_end).eq_ignore_ascii_case(name)
+    }
+
+    /// Returns what follows the status.
+    pub(crate) fn reason(&self) -> &str {
+        self.part(self.reason.0, self.reason.1)
     }
 
     /// Returns the head as it arrived, a line each.
-    pub(crate) fn text(&self, status: u16) -> String {
-        let mut text = format!("{} {status} {}\n", self.version, self.reason);
-        for (name, value) in &self.headers {
-            text.push_str(name);
-            text.push_str(": ");
-            text.push_str(value);
-            text.push('\n');
-        }
-        text
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the same, without a copy.
+    pub(crate) fn into_text(self) -> String {
+        self.text
     }
 
     /// Returns all values of the header `name`.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + use<'a> {
         self.headers
             .iter()
-            .filter(move |(key, _)| key.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
+            .filter(move |mark| self.is_named(mark, name))
+            .map(|mark| self.part(mark.name_end + 2, mark.end))
     }
 }
 
 /// Largest head that is read.
 const MAX_HEAD: usize = 256 * 1024;
 const MAX_HEADERS: usize = 256;
+/// What a server says of a length it does not send costs no more than this.
+const MOST_ROOM: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -226,6 +293,14 @@ impl Reader {
         used
     }
 
+    /// Makes room for a body whose length is known, so that it is copied once.
+    fn make_room(&mut self, length: u64) {
+        if let Keep::Body(max) = self.keep {
+            let room = usize::try_from(length).unwrap_or(max).min(max).min(MOST_ROOM);
+            self.response.body.reserve_exact(room);
+        }
+    }
+
     fn read_head(&mut self, data: &[u8]) -> Result<usize, Failure> {
         if self.partial.is_empty() {
             if let Some(used) = self.parse_head(data)? {
@@ -251,15 +326,17 @@ impl Reader {
 
     /// Reads a head at the start of `data`; `None` if it is not complete yet.
     fn parse_head(&mut self, data: &[u8]) -> Result<Option<usize>, Failure> {
-        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-        let mut parsed = httparse::Response::new(&mut headers);
+        // Filled as far as there are headers: most responses have a dozen.
+        let mut headers = [MaybeUninit::uninit(); MAX_HEADERS];
+        let mut parsed = httparse::Response::new(&mut []);
         let mut config = ParserConfig::default();
         config
             .allow_spaces_after_header_name_in_responses(true)
             .allow_obsolete_multiline_headers_in_responses(true)
             .allow_multiple_spaces_in_response_status_delimiters(true)
             .ignore_invalid_headers_in_responses(true);
-        let used = match config.parse_response(&mut parsed, data) {
+        let used = match config.parse_response_with_uninit_headers(&mut parsed, data, &mut headers)
+        {
             Ok(Status::Complete(used)) => used,
             Ok(Status::Partial) => return Ok(None),
             Err(_) => return Err(Failure::Malformed),
@@ -276,13 +353,16 @@ impl Reader {
         let is_old = parsed.version == Some(0);
         self.closes = framing.closes || (is_old && !framing.keeps_alive);
         if self.keep != Keep::Nothing {
-            self.response.head = Some(copy_head(&parsed, is_old));
+            self.response.head = Some(copy_head(&parsed, status, used));
         }
         let has_no_body = self.is_head || status == 204 || status == 304;
         self.phase = match (has_no_body, framing.is_chunked, framing.length) {
             (true, ..) | (false, false, Some(0)) => Phase::Done,
             (false, true, _) => SIZE,
-            (false, false, Some(length)) => Phase::Length(length),
+            (false, false, Some(length)) => {
+                self.make_room(length);
+                Phase::Length(length)
+            }
             (false, false, None) => {
                 self.closes = true;
                 Phase::UntilClose
@@ -294,17 +374,10 @@ impl Reader {
 
 const SIZE: Phase = Phase::Size { value: 0, digits: 0, in_extension: false };
 
-fn copy_head(parsed: &httparse::Response<'_, '_>, is_old: bool) -> Head {
-    let headers = parsed
-        .headers
-        .iter()
-        .map(|header| (header.name.to_owned(), String::from_utf8_lossy(header.value).into_owned()))
-        .collect();
-    Head {
-        version: if is_old { "HTTP/1.0" } else { "HTTP/1.1" },
-        reason: parsed.reason.unwrap_or_default().to_owned(),
-        headers,
-    }
+fn copy_head(parsed: &httparse::Response<'_, '_>, status: u16, size: usize) -> Head {
+    let version = if parsed.version == Some(0) { "HTTP/1.0" } else { "HTTP/1.1" };
+    let headers = parsed.headers.iter().map(|header| (header.name, header.value));
+    Head::new((version, status, parsed.reason.unwrap_or_default()), headers, size)
 }
 
 /// How the head says that the body ends.
@@ -439,6 +512,27 @@ mod tests {
         for (text, failure) in cases {
             assert_eq!(read(&[text.as_bytes()], false), Err(failure), "{text}");
         }
+    }
+
+    #[test]
+    fn a_head_tells_what_arrived() {
+        let text = b"HTTP/1.1 404 Not Here\r\nA: 1\r\na:  2 \r\nEmpty:\r\nB: \xff\r\nContent-Length: 0\r\n\r\n";
+        let mut reader = Reader::new(false, Keep::Head);
+        assert_eq!(reader.feed(text).unwrap(), text.len());
+        let head = reader.into_response().head.unwrap();
+        assert_eq!(
+            head.text(),
+            "HTTP/1.1 404 Not Here\nA: 1\na: 2\nEmpty: \nB: \u{fffd}\nContent-Length: 0\n"
+        );
+        assert_eq!(
+            (head.reason(), head.header("a"), head.header("EMPTY")),
+            ("Not Here", Some("1"), Some(""))
+        );
+        assert_eq!(head.all("A").collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(head.header("C"), None);
+        let pairs: Vec<_> = head.headers().collect();
+        assert_eq!(pairs[3..], [("B", "\u{fffd}"), ("Content-Length", "0")]);
+        assert_eq!(Head::default().reason(), "");
     }
 
     #[test]

@@ -118,7 +118,8 @@ impl Url {
     /// [`Error::Url`].
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = |reason| Error::Url { url: text.to_owned(), reason };
-        if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        let is_blank = |c: char| c.is_whitespace() || c.is_control();
+        if text.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) && text.chars().any(is_blank) {
             return Err(wrong("it holds a space or a control character; write %20"));
         }
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;

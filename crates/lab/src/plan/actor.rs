@@ -14,7 +14,7 @@ use super::pattern::Patterns;
 use super::scope::Scope;
 use super::walk::State;
 use crate::load::{Crowd, Step, Turn, User};
-use crate::net::Targets;
+use crate::net::{Target, Targets};
 use crate::record::summariser::{Tally, Threads};
 
 /// What all threads of a run share beside the plan.
@@ -28,11 +28,19 @@ pub(super) struct Stage {
     /// Visits of the open model that came to their end.
     pub(super) visits: AtomicU64,
     pub(super) tally: Mutex<(Tally, Tally)>,
+    /// A moment, and milliseconds of the epoch at it.
+    pub(super) epoch: (Instant, u64),
     /// What went wrong outside of samples, such as a data file that cannot be read.
     pub(super) faults: Mutex<Vec<String>>,
 }
 
 impl Stage {
+    /// Returns milliseconds of the epoch at a moment of this run.
+    pub(super) fn epoch_ms(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.epoch.0);
+        self.epoch.1.saturating_add(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
     /// Returns the threads that run now, that began, and that ended.
     pub(super) fn threads(&self) -> Threads {
         let (started, finished) =
@@ -114,8 +122,10 @@ pub(super) struct Actor {
     pub(super) finished: Vec<super::exchange::Finished>,
     iterations: u64,
     samples_of_iteration: u64,
-    /// Headers of the request under way.
-    pub(super) request_headers: String,
+    /// The request under way as it is sent.
+    pub(super) request: Option<Arc<[u8]>>,
+    /// Where the last request went, and by which name.
+    pub(super) target: Option<(bool, String, u16, Arc<Target>)>,
 }
 
 impl Actor {
@@ -146,7 +156,8 @@ impl Actor {
             finished: Vec::new(),
             iterations: 0,
             samples_of_iteration: 0,
-            request_headers: String::new(),
+            request: None,
+            target: None,
         }
     }
 
@@ -241,7 +252,7 @@ impl Actor {
                 Phase::Paused => {}
                 Phase::Slept { node, started } => self.finish_java(node, started, turn),
                 Phase::Exchange(exchange) => {
-                    if let Some(step) = self.go_on(*exchange, turn) {
+                    if let Some(step) = self.go_on(exchange, turn) {
                         return step;
                     }
                 }
@@ -288,7 +299,7 @@ impl Actor {
         let model = Arc::clone(&self.model);
         let entry = model.nodes.get(node)?;
         let Kind::Sampler(sampler) = &entry.kind else { return None };
-        self.scope.sampler = entry.name.draw(&mut self.scope).as_ref().into();
+        self.scope.sampler = entry.name.share(&mut self.scope);
         for &place in &sampler.before {
             self.set_parameters(place);
         }

@@ -1,6 +1,8 @@
 //! The answer to a sampler, as extractors and assertions see it.
 
+use std::borrow::Cow;
 use std::io::Read as _;
+use std::sync::Arc;
 
 /// A response with its body decoded.
 #[derive(Debug, Clone, Default)]
@@ -11,11 +13,23 @@ pub(super) struct Answer {
     pub(super) message: String,
     /// Status line and headers, as they arrived.
     pub(super) headers: String,
-    pub(super) request_headers: String,
+    /// The request as it was sent; none for samples without one.
+    pub(super) request: Option<Arc<[u8]>>,
     pub(super) body: String,
     pub(super) elapsed_ms: u64,
     pub(super) bytes: u64,
     pub(super) body_bytes: u64,
+}
+
+impl Answer {
+    /// Returns the headers that were sent, a line each, without the request line.
+    pub(super) fn request_headers(&self) -> Cow<'_, str> {
+        let bytes = self.request.as_deref().unwrap_or_default();
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or(0);
+        let head = bytes.get(..end).unwrap_or_default();
+        let start = head.windows(2).position(|window| window == b"\r\n").map_or(end, |at| at + 2);
+        String::from_utf8_lossy(head.get(start..).unwrap_or_default())
+    }
 }
 
 /// Largest body after decompression.
@@ -56,15 +70,15 @@ pub(crate) fn decode(body: Vec<u8>, coding: Option<&str>) -> Vec<u8> {
 
 /// Turns bytes into text by the charset of the content type.
 pub(crate) fn to_text(body: Vec<u8>, content_type: Option<&str>) -> String {
-    let charset = content_type.and_then(|kind| {
-        let lower = kind.to_ascii_lowercase();
-        let at = lower.find("charset=")?;
-        Some(lower.get(at + 8..)?.trim_matches(['"', ' ', ';']).to_owned())
-    });
     match String::from_utf8(body) {
         Ok(text) => text,
         Err(error) => {
             let bytes = error.into_bytes();
+            let charset = content_type.and_then(|kind| {
+                let lower = kind.to_ascii_lowercase();
+                let at = lower.find("charset=")?;
+                Some(lower.get(at + 8..)?.trim_matches(['"', ' ', ';']).to_owned())
+            });
             if charset.as_deref().is_none_or(|charset| charset.starts_with("iso-8859")) {
                 bytes.iter().map(|&byte| char::from(byte)).collect()
             } else {

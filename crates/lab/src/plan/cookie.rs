@@ -1,5 +1,6 @@
 //! The cookies of one user (RFC 6265, as far as load plans meet it).
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use crate::net::Url;
@@ -95,29 +96,44 @@ impl Jar {
         }
     }
 
-    /// Returns the value of the `Cookie` header for a request.
-    pub(crate) fn header(&self, url: &Url, now: SystemTime) -> Option<String> {
-        let host = url.host.to_ascii_lowercase();
+    /// Returns the value of the `Cookie` header for a request that is sent now.
+    pub(crate) fn header(&self, url: &Url) -> Option<String> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.header_at(url, &SystemTime::now)
+    }
+
+    /// Returns the value of the `Cookie` header; `now` is asked only where a cookie ends some time.
+    fn header_at(&self, url: &Url, now: &dyn Fn() -> SystemTime) -> Option<String> {
+        let host = match url.host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            true => Cow::Owned(url.host.to_ascii_lowercase()),
+            false => Cow::Borrowed(url.host.as_str()),
+        };
         let path = url.target.split('?').next().unwrap_or("/");
-        let mut fitting: Vec<&Cookie> = self
-            .0
-            .iter()
-            .filter(|cookie| {
-                let fits_host = if cookie.is_host_only {
-                    cookie.domain == host
-                } else {
-                    is_below(&host, &cookie.domain)
-                };
-                fits_host
-                    && fits_path(path, &cookie.path)
-                    && (url.is_tls || !cookie.is_secure)
-                    && cookie.expires.is_none_or(|expires| expires > now)
-            })
-            .collect();
+        let fits = |cookie: &&Cookie| {
+            let fits_host = if cookie.is_host_only {
+                cookie.domain == host
+            } else {
+                is_below(&host, &cookie.domain)
+            };
+            fits_host
+                && fits_path(path, &cookie.path)
+                && (url.is_tls || !cookie.is_secure)
+                && cookie.expires.is_none_or(|expires| expires > now())
+        };
+        let mut fitting: Vec<&Cookie> = self.0.iter().filter(fits).collect();
         fitting.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
-        let pairs: Vec<String> =
-            fitting.iter().map(|cookie| format!("{}={}", cookie.name, cookie.value)).collect();
-        (!pairs.is_empty()).then(|| pairs.join("; "))
+        let mut text = String::new();
+        for cookie in fitting {
+            if !text.is_empty() {
+                text.push_str("; ");
+            }
+            text.push_str(&cookie.name);
+            text.push('=');
+            text.push_str(&cookie.value);
+        }
+        (!text.is_empty()).then_some(text)
     }
 }
 
@@ -158,7 +174,7 @@ mod tests {
             jar.take(header, &Url::parse(at).unwrap(), now);
         }
         assert_eq!(
-            jar.header(&Url::parse(asked).unwrap(), now).as_deref(),
+            jar.header_at(&Url::parse(asked).unwrap(), &|| now).as_deref(),
             expected,
             "{set:?} {asked}"
         );

@@ -1,5 +1,6 @@
 //! One HTTP sample: request, redirects, parts of the page, extractors, assertions, and its row.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,7 +12,7 @@ use super::http::{Drawn, HttpSpec, show};
 use super::judge::{Judge, Verdict};
 use super::model::{After, Kind, NodeId, OnError};
 use crate::load::{Step, Turn};
-use crate::net::{Keep, Reply, Request};
+use crate::net::{Keep, Reply, Request, Target, Url};
 use crate::record::jtl::Row;
 use crate::record::{Sample, Trace, cut, request_text, without_secrets};
 
@@ -55,7 +56,7 @@ struct Sum {
 /// A finished sample, to be told at the end of the turn.
 #[derive(Debug)]
 pub(super) struct Finished {
-    label: String,
+    label: Arc<str>,
     is_transaction: bool,
     /// Inside a transaction that stands for its samples.
     is_hidden: bool,
@@ -71,13 +72,33 @@ pub(super) struct Finished {
     received: u64,
     body: u64,
     sent: u64,
-    code: String,
-    message: String,
+    code: Cow<'static, str>,
+    message: Message,
     failure: String,
     data_type: &'static str,
-    url: String,
+    url: Cow<'static, str>,
     server_timing: Option<Box<str>>,
     trace: Option<Box<Trace>>,
+}
+
+/// What a sample says, put into words where somebody reads it.
+#[derive(Debug)]
+enum Message {
+    Text(String),
+    /// Samples of a transaction, and how many of them failed.
+    Transaction(u64, u64),
+}
+
+impl Message {
+    fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) => text.as_str().into(),
+            Self::Transaction(calls, failed) => format!(
+                "Number of samples in transaction : {calls}, number of failing samples : {failed}"
+            )
+            .into(),
+        }
+    }
 }
 
 /// How the message of a sample without an answer begins.
@@ -113,7 +134,7 @@ impl Actor {
         {
             return None;
         }
-        let exchange = Exchange {
+        let exchange = Box::new(Exchange {
             node,
             drawn,
             hops: 0,
@@ -122,28 +143,24 @@ impl Actor {
             fetches_parts: false,
             is_traced: turn.recorder.wants_trace(&self.scope.sampler),
             traced: None,
-        };
+        });
         self.send(exchange, spec, turn)
     }
 
     fn send(
         &mut self,
-        mut exchange: Exchange,
+        mut exchange: Box<Exchange>,
         spec: &HttpSpec,
         turn: &mut Turn<'_>,
     ) -> Option<Step> {
         let keep =
             if exchange.is_traced { Keep::Body(MOST_BODY) } else { self.keep(exchange.node, spec) };
         match self.request(&exchange.drawn, spec, keep) {
-            Ok((request, text)) => {
+            Ok(request) => {
                 exchange.traced = exchange.is_traced.then(|| Arc::clone(&request.bytes));
-                if let Some(sum) = &mut exchange.sum {
-                    sum.answer.request_headers = text;
-                } else {
-                    exchange.drawn.body.clear();
-                    self.request_headers = text;
-                }
-                self.phase = Phase::Exchange(Box::new(exchange));
+                exchange.drawn.body.clear();
+                self.request = Some(Arc::clone(&request.bytes));
+                self.phase = Phase::Exchange(exchange);
                 Some(Step::Fetch(request))
             }
             Err(fault) => {
@@ -164,22 +181,20 @@ impl Actor {
         if wants_body { Keep::Body(MOST_BODY) } else { Keep::Head }
     }
 
-    /// Turns a drawn request into one that can be sent; also returns its headers.
+    /// Turns a drawn request into one that can be sent.
     fn request(
         &mut self,
         drawn: &Drawn,
         spec: &HttpSpec,
         keep: Keep,
-    ) -> Result<(Request, String), (String, String)> {
+    ) -> Result<Request, (String, String)> {
         let url = &drawn.url;
         let target = self
-            .stage
-            .targets
-            .find(url.is_tls, &url.host, url.port)
+            .target(url)
             .map_err(|_| ("java.net.UnknownHostException".to_owned(), url.host.clone()))?;
         let cookies = spec.cookies.and_then(|place| {
             self.open_jar(place);
-            self.jars.get(&place).and_then(|jar| jar.header(url, SystemTime::now()))
+            self.jars.get(&place).and_then(|jar| jar.header(url))
         });
         let mut conditional;
         let mut sent = drawn;
@@ -189,20 +204,17 @@ impl Actor {
             let conditions = self.caches.entry(place).or_default().conditions(&drawn.shown_url());
             if !conditions.is_empty() {
                 conditional = drawn.clone();
-                conditional.headers.extend(conditions);
+                let shared = |(name, value): (String, String)| (name.into(), value.into());
+                conditional.headers.extend(conditions.into_iter().map(shared));
                 sent = &conditional;
             }
         }
         let bytes = sent.bytes(cookies.as_deref());
-        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or(0);
-        let text = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned();
-        let headers =
-            text.split_once("\r\n").map_or(String::new(), |(_, headers)| headers.to_owned());
         let mut millis = |template: &super::template::Template| -> Option<Duration> {
             let text = template.draw(&mut self.scope);
             text.trim().parse().ok().filter(|&millis| millis > 0).map(Duration::from_millis)
         };
-        let request = Request {
+        Ok(Request {
             target,
             bytes: bytes.into(),
             is_head: drawn.method == "HEAD",
@@ -210,8 +222,20 @@ impl Actor {
             keep_alive: spec.keep_alive,
             connect_timeout: millis(&spec.connect_timeout),
             response_timeout: millis(&spec.response_timeout),
-        };
-        Ok((request, headers))
+        })
+    }
+
+    /// Returns where a URL leads, which is mostly where the last one led.
+    fn target(&mut self, url: &Url) -> crate::Result<Arc<Target>> {
+        if let Some((is_tls, host, port, target)) = &self.target
+            && (*is_tls, *port) == (url.is_tls, url.port)
+            && *host == url.host
+        {
+            return Ok(Arc::clone(target));
+        }
+        let target = self.stage.targets.find(url.is_tls, &url.host, url.port)?;
+        self.target = Some((url.is_tls, url.host.clone(), url.port, Arc::clone(&target)));
+        Ok(target)
     }
 
     fn open_jar(&mut self, place: usize) {
@@ -234,7 +258,11 @@ impl Actor {
     }
 
     /// Takes the replies to what an exchange sent.
-    pub(super) fn go_on(&mut self, mut exchange: Exchange, turn: &mut Turn<'_>) -> Option<Step> {
+    pub(super) fn go_on(
+        &mut self,
+        mut exchange: Box<Exchange>,
+        turn: &mut Turn<'_>,
+    ) -> Option<Step> {
         let model = Arc::clone(&self.model);
         let Some(Kind::Sampler(sampler)) = model.nodes.get(exchange.node).map(|node| &node.kind)
         else {
@@ -257,7 +285,7 @@ impl Actor {
                 Ok(url) => {
                     exchange.drawn.url = url;
                     if exchange.drawn.method != "HEAD" {
-                        "GET".clone_into(&mut exchange.drawn.method);
+                        exchange.drawn.method = "GET".into();
                     }
                     exchange.drawn.body.clear();
                     exchange
@@ -278,7 +306,7 @@ impl Actor {
             && let Some(requests) = self.parts(&exchange, spec, wanted)
         {
             exchange.fetches_parts = true;
-            self.phase = Phase::Exchange(Box::new(exchange));
+            self.phase = Phase::Exchange(exchange);
             return Some(Step::FetchAll { requests, parallel: wanted.parallel });
         }
         self.finish(exchange);
@@ -309,9 +337,9 @@ impl Actor {
             }
             let mut drawn = exchange.drawn.clone();
             drawn.url = url;
-            "GET".clone_into(&mut drawn.method);
+            drawn.method = "GET".into();
             drawn.body.clear();
-            if let Ok((request, _)) = self.request(&drawn, spec, Keep::Nothing) {
+            if let Ok(request) = self.request(&drawn, spec, Keep::Nothing) {
                 requests.push(request);
             }
         }
@@ -325,8 +353,7 @@ impl Actor {
         reply: Reply,
         spec: &HttpSpec,
     ) -> Option<String> {
-        let now = SystemTime::now();
-        let url = exchange.drawn.url.clone();
+        let url = &exchange.drawn.url;
         let mut server_timing = None;
         let (status, code, message, is_ok, head, body, body_bytes) = match reply.result {
             Ok(response) => {
@@ -337,7 +364,7 @@ impl Actor {
                 (
                     response.status,
                     code,
-                    head.reason.clone(),
+                    head.reason().to_owned(),
                     is_ok,
                     head,
                     response.body,
@@ -357,30 +384,43 @@ impl Actor {
         if let Some(place) = spec.cookies {
             self.open_jar(place);
             if let Some(jar) = self.jars.get_mut(&place) {
-                head.all("Set-Cookie").for_each(|cookie| jar.take(cookie, &url, now));
+                head.all("Set-Cookie").for_each(|cookie| jar.take(cookie, url, SystemTime::now()));
             }
         }
         if let Some(place) = spec.cache
             && exchange.drawn.method == "GET"
         {
-            self.caches.entry(place).or_default().note(&show(&url), status, &head, now);
+            self.caches.entry(place).or_default().note(
+                &show(url),
+                status,
+                &head,
+                SystemTime::now(),
+            );
         }
         let content_type = head.header("Content-Type");
         let text = to_text(decode(body, head.header("Content-Encoding")), content_type);
-        let headers = if status == 0 { String::new() } else { head.text(status) };
+        let data_type = data_type(content_type, status);
+        let traced = exchange.traced.take();
+        // Only an exchange that is kept whole tells it.
+        let media_type = content_type.filter(|_| traced.is_some()).unwrap_or_default().to_owned();
+        let follows = spec.follows || spec.follows_silently;
+        let is_redirect = match status {
+            301..=303 => true,
+            307 | 308 => matches!(&*exchange.drawn.method, "GET" | "HEAD"),
+            _ => false,
+        };
+        let location = head.header("Location").filter(|_| follows && is_redirect);
+        let location = location.map(str::to_owned);
         let answer = Answer {
-            url: show(&url),
+            url: show(url),
             code,
             message,
-            headers,
-            request_headers: std::mem::take(&mut self.request_headers),
+            headers: head.into_text(),
+            request: self.request.take(),
             body: text,
             body_bytes,
             ..Answer::default()
         };
-        let data_type = data_type(content_type, status);
-        let location = head.header("Location").map(str::to_owned);
-        let traced = exchange.traced.take();
         exchange.add(Sum {
             started: reply.started,
             ended: reply.ended,
@@ -395,15 +435,9 @@ impl Actor {
             answer,
             server_timing,
             traced,
-            media_type: content_type.unwrap_or_default().to_owned(),
+            media_type,
         });
-        let follows = spec.follows || spec.follows_silently;
-        let is_redirect = match status {
-            301..=303 => true,
-            307 | 308 => matches!(exchange.drawn.method.as_str(), "GET" | "HEAD"),
-            _ => false,
-        };
-        if follows && is_redirect { location } else { None }
+        location
     }
 
     fn fail(&mut self, exchange: &Exchange, turn: &mut Turn<'_>) {
@@ -446,7 +480,7 @@ impl Actor {
         self.conclude(node, sum);
     }
 
-    fn finish(&mut self, mut exchange: Exchange) {
+    fn finish(&mut self, mut exchange: Box<Exchange>) {
         if let Some(sum) = exchange.sum.take() {
             self.conclude(exchange.node, sum);
         }
@@ -495,7 +529,7 @@ impl Actor {
         let hidden = self.enter_transactions(&sum, is_ok);
         let trace = sum.trace(&self.scope.sampler, is_ok, &failure).map(Box::new);
         self.finished.push(Finished {
-            label: self.scope.sampler.to_string(),
+            label: Arc::clone(&self.scope.sampler),
             is_transaction: false,
             is_hidden: hidden,
             due: self.due.take(),
@@ -509,11 +543,11 @@ impl Actor {
             received: sum.received,
             body: sum.body,
             sent: sum.sent,
-            code: sum.answer.code,
-            message: sum.answer.message,
+            code: sum.answer.code.into(),
+            message: Message::Text(sum.answer.message),
             failure,
             data_type: sum.data_type,
-            url: sum.answer.url,
+            url: sum.answer.url.into(),
             server_timing: sum.server_timing,
             trace,
         });
@@ -579,7 +613,7 @@ impl Actor {
         }
         let is_ok = open.failed == 0;
         self.finished.push(Finished {
-            label: entry.name.draw(&mut self.scope).into_owned(),
+            label: entry.name.share(&mut self.scope),
             is_transaction: true,
             is_hidden,
             due: None,
@@ -593,14 +627,11 @@ impl Actor {
             received: open.received,
             body: open.received,
             sent: open.sent,
-            code: if is_ok { "200".to_owned() } else { String::new() },
-            message: format!(
-                "Number of samples in transaction : {}, number of failing samples : {}",
-                open.calls, open.failed
-            ),
+            code: if is_ok { "200" } else { "" }.into(),
+            message: Message::Transaction(open.calls, open.failed),
             failure: String::new(),
             data_type: "",
-            url: "null".to_owned(),
+            url: "null".into(),
             server_timing: None,
             trace: None,
         });
@@ -608,19 +639,22 @@ impl Actor {
 
     /// Tells the recorder what was finished.
     pub(super) fn tell(&mut self, turn: &mut Turn<'_>) {
-        for finished in std::mem::take(&mut self.finished) {
+        if self.finished.is_empty() {
+            return;
+        }
+        let mut all = std::mem::take(&mut self.finished);
+        for finished in all.drain(..) {
             let elapsed = finished
                 .ended
                 .saturating_duration_since(finished.started)
                 .saturating_sub(finished.idle);
             let label = turn.recorder.label_of(&finished.label, finished.is_transaction);
+            let message = if finished.is_ok { Cow::Borrowed("") } else { finished.message.text() };
             let reason = match (finished.is_ok, finished.failure.as_str()) {
                 (true, _) => None,
-                (false, "") if finished.status == 0 => Some(finished.message.as_str()),
+                (false, "") if finished.status == 0 => Some(&*message),
                 // Where nothing was answered, that is the reason, and not what was expected of the answer.
-                (false, _) if finished.message.starts_with(NO_ANSWER) => {
-                    Some(finished.message.as_str())
-                }
+                (false, _) if message.starts_with(NO_ANSWER) => Some(&*message),
                 (false, "") => Some("status"),
                 (false, failure) => Some(failure),
             };
@@ -647,9 +681,7 @@ impl Actor {
                 continue;
             }
             if !finished.is_transaction {
-                let now = Instant::now();
-                let ago = millis(now.saturating_duration_since(finished.started));
-                let start = super::scope::Scope::now_ms().saturating_sub(ago);
+                let start = self.stage.epoch_ms(finished.started);
                 let mut tally = self.stage.tally.lock().unwrap_or_else(PoisonError::into_inner);
                 tally.0.add(start, millis(elapsed), finished.is_ok);
                 tally.1.add(start, millis(elapsed), finished.is_ok);
@@ -658,9 +690,9 @@ impl Actor {
                 let group_threads = self.squad.active.load(Ordering::Relaxed);
                 let row = Row {
                     elapsed: millis(elapsed),
-                    label: finished.label.into(),
-                    code: finished.code.into(),
-                    message: finished.message.into(),
+                    label: (&*finished.label).into(),
+                    code: finished.code.as_ref().into(),
+                    message: finished.message.text(),
                     thread: self.scope.thread_name.as_ref().into(),
                     data_type: finished.data_type.into(),
                     is_ok: finished.is_ok,
@@ -669,7 +701,7 @@ impl Actor {
                     sent: finished.sent,
                     group_threads,
                     all_threads: self.stage.threads().active.max(group_threads),
-                    url: finished.url.into(),
+                    url: finished.url.as_ref().into(),
                     latency: millis(
                         finished.first_byte.saturating_duration_since(finished.started),
                     ),
@@ -680,6 +712,8 @@ impl Actor {
                 turn.recorder.row(finished.started, row);
             }
         }
+        // Its room serves the next sample.
+        self.finished = all;
     }
 }
 

@@ -41,7 +41,7 @@ impl Field {
             Self::Body => answer.body.as_str().into(),
             Self::Unescaped => unescape(&answer.body).into(),
             Self::Headers => answer.headers.as_str().into(),
-            Self::RequestHeaders => answer.request_headers.as_str().into(),
+            Self::RequestHeaders => answer.request_headers(),
             Self::Url => answer.url.as_str().into(),
             Self::Code => answer.code.as_str().into(),
             Self::Message => answer.message.as_str().into(),

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::scope::Scope;
 use super::template::Template;
@@ -77,10 +78,12 @@ pub(super) struct Embedded {
 /// A request whose places are filled in.
 #[derive(Debug, Clone)]
 pub(super) struct Drawn {
-    pub(super) method: String,
+    pub(super) method: Cow<'static, str>,
     pub(super) url: Url,
-    /// Names and values in the order of sending, `Cookie` and `Content-Length` excepted.
-    pub(super) headers: Vec<(String, String)>,
+    /// What the header `Connection` says, which comes first.
+    pub(super) keep_alive: bool,
+    /// Names and values in the order of sending, `Connection`, `Cookie` and `Content-Length` excepted.
+    pub(super) headers: Vec<(Arc<str>, Arc<str>)>,
     pub(super) body: Vec<u8>,
 }
 
@@ -101,80 +104,79 @@ impl HttpSpec {
     /// # Errors
     /// Java's name of what JMeter would fail with, and its message.
     pub(super) fn draw(&self, scope: &mut Scope) -> Result<Drawn, (String, String)> {
-        let method = self.method.draw(scope).trim().to_uppercase();
-        let method = if method.is_empty() { "GET".to_owned() } else { method };
+        let method: Cow<'static, str> = match self.method.draw(scope).trim() {
+            "" | "GET" => "GET".into(),
+            "POST" => "POST".into(),
+            "HEAD" => "HEAD".into(),
+            other => other.to_uppercase().into(),
+        };
         if !method.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             let message = format!("Invalid HTTP method: {method}");
             return Err(("java.net.ProtocolException".to_owned(), message));
         }
         let url = self.draw_url(&method, scope)?;
-        let mut headers = vec![(
-            "Connection".to_owned(),
-            if self.keep_alive { "keep-alive" } else { "close" }.to_owned(),
-        )];
+        let mut headers: Vec<(Arc<str>, Arc<str>)> = Vec::with_capacity(self.headers.len() + 2);
         for (name, value) in &self.headers {
-            let name = clean(name.draw(scope).trim());
-            let value = value.draw(scope).trim().to_owned();
+            let name = clean(name.share(scope));
+            let value = value.share(scope);
             if name.is_empty() || name.eq_ignore_ascii_case("Content-Length") {
                 continue;
             }
             // A plan that says `Connection` itself gets it twice, as in JMeter.
-            headers.push((name, clean(&value)));
+            headers.push((name, clean(value)));
         }
         if self.is_java {
             for (name, value) in [("User-Agent", JAVA_AGENT), ("Accept", JAVA_ACCEPT)] {
                 if !has(&headers, name) {
-                    headers.push((name.to_owned(), value.to_owned()));
+                    headers.push((name.into(), value.into()));
                 }
             }
         }
         if let Some(login) = self.login(&url, scope) {
-            headers.push(("Authorization".to_owned(), login));
+            headers.push(("Authorization".into(), login.into()));
         }
         let (body, media_type) = self.draw_body(&method, scope)?;
         if let Some(media_type) = media_type
             && !has(&headers, "Content-Type")
         {
-            headers.push(("Content-Type".to_owned(), media_type));
+            headers.push(("Content-Type".into(), media_type.into()));
         }
-        Ok(Drawn { method, url, headers, body })
+        Ok(Drawn { method, url, keep_alive: self.keep_alive, headers, body })
     }
 
     fn draw_url(&self, method: &str, scope: &mut Scope) -> Result<Url, (String, String)> {
-        let path = self.path.draw(scope).into_owned();
-        let text = if path.starts_with("http://") || path.starts_with("https://") {
-            path
-        } else {
-            let protocol = self.protocol.draw(scope).trim().to_owned();
-            let domain = self.domain.draw(scope).trim().to_owned();
-            let port = self.port.draw(scope).trim().to_owned();
-            let protocol = if protocol.is_empty() { "http" } else { &protocol };
-            let mut text = format!("{}://{domain}", protocol.to_ascii_lowercase());
-            if !port.is_empty() && port != "0" {
-                write!(text, ":{port}").ok();
-            }
-            if !path.starts_with('/') {
-                text.push('/');
-            }
-            text.push_str(&path);
-            if matches!(method, "GET" | "DELETE" | "OPTIONS" | "HEAD") && !self.is_raw {
-                let query = self.draw_form(scope);
-                if !query.is_empty() {
-                    text.push(if path.contains('?') { '&' } else { '?' });
-                    text.push_str(&query);
-                }
-            }
-            text
-        };
-        let is_illegal = |c: char| c.is_whitespace() || c.is_control() || "\"<>\\^`{|}".contains(c);
-        if let Some(at) = text.find(is_illegal) {
-            let is_query = text.find('?').is_some_and(|query| query < at);
-            let part = if is_query { "query" } else { "path" };
-            let message = format!("Illegal character in {part} at index {at}: {text}");
-            return Err(("java.net.URISyntaxException".to_owned(), message));
+        let path = self.path.draw(scope);
+        if path.starts_with("http://") || path.starts_with("https://") {
+            return parse_url(&path);
         }
-        Url::parse(&encode_beyond_ascii(&text))
-            .map_err(|error| ("java.net.MalformedURLException".to_owned(), error.to_string()))
+        let (protocol, domain, port) =
+            (self.protocol.draw(scope), self.domain.draw(scope), self.port.draw(scope));
+        let (protocol, domain, port) = (protocol.trim(), domain.trim(), port.trim());
+        let port = if port == "0" { "" } else { port };
+        let mut target = String::with_capacity(path.len() + 1);
+        if !path.starts_with('/') {
+            target.push('/');
+        }
+        target.push_str(&path);
+        if matches!(method, "GET" | "DELETE" | "OPTIONS" | "HEAD") && !self.is_raw {
+            let query = self.draw_form(scope);
+            if !query.is_empty() {
+                target.push(if path.contains('?') { '&' } else { '?' });
+                target.push_str(&query);
+            }
+        }
+        if let Some((is_tls, port)) = plain_place(protocol, domain, port)
+            && target.bytes().all(is_plain)
+        {
+            return Ok(Url { is_tls, host: domain.to_owned(), port, target });
+        }
+        let protocol = if protocol.is_empty() { "http" } else { protocol };
+        let mut text = format!("{}://{domain}", protocol.to_ascii_lowercase());
+        if !port.is_empty() {
+            write!(text, ":{port}").ok();
+        }
+        text.push_str(&target);
+        parse_url(&text)
     }
 
     /// Returns the parameters as a query or a form.
@@ -306,6 +308,46 @@ impl HttpSpec {
     }
 }
 
+/// Returns whether a place is one of TLS, and its port, if it is written as nearly all are.
+fn plain_place(protocol: &str, domain: &str, port: &str) -> Option<(bool, u16)> {
+    let is_tls = match protocol {
+        "" | "http" => false,
+        "https" => true,
+        _ => return None,
+    };
+    let is_name = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-');
+    if domain.is_empty() || !domain.bytes().all(is_name) {
+        return None;
+    }
+    let default = if is_tls { 443 } else { 80 };
+    let port = if port.is_empty() { default } else { port.parse().ok()? };
+    Some((is_tls, port))
+}
+
+/// Reports whether a byte stands for itself in path and query, whatever is beside it.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !is_forbidden(byte) && byte != b'#'
+}
+
+/// Reports whether Java refuses a byte in an address.
+fn is_forbidden(byte: u8) -> bool {
+    matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
+}
+
+/// Reads an address as Java does, which refuses some characters.
+fn parse_url(text: &str) -> Result<Url, (String, String)> {
+    let is_illegal =
+        |c: char| c.is_whitespace() || c.is_control() || u8::try_from(c).is_ok_and(is_forbidden);
+    if let Some(at) = text.find(is_illegal) {
+        let is_query = text.find('?').is_some_and(|query| query < at);
+        let part = if is_query { "query" } else { "path" };
+        let message = format!("Illegal character in {part} at index {at}: {text}");
+        return Err(("java.net.URISyntaxException".to_owned(), message));
+    }
+    Url::parse(&encode_beyond_ascii(text))
+        .map_err(|error| ("java.net.MalformedURLException".to_owned(), error.to_string()))
+}
+
 fn read_file(path: &Template, scope: &mut Scope) -> Result<Vec<u8>, (String, String)> {
     let path = path.draw(scope).into_owned();
     let missing =
@@ -317,24 +359,30 @@ fn read_file(path: &Template, scope: &mut Scope) -> Result<Vec<u8>, (String, Str
 impl Drawn {
     /// Returns the bytes to write.
     pub(super) fn bytes(&self, cookies: Option<&str>) -> Vec<u8> {
-        let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.url.target);
+        let headers: usize =
+            self.headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+        let length = self.url.target.len() + headers + self.body.len();
+        let mut text = String::with_capacity(length + cookies.map_or(0, str::len) + 256);
+        text.push_str(&self.method);
+        text.push(' ');
+        text.push_str(&self.url.target);
+        text.push_str(" HTTP/1.1\r\n");
+        push_header(&mut text, "Connection", if self.keep_alive { "keep-alive" } else { "close" });
         for (name, value) in &self.headers {
-            write!(text, "{name}: {value}\r\n").ok();
+            push_header(&mut text, name, value);
         }
         if !has(&self.headers, "Host") {
-            let default = if self.url.is_tls { 443 } else { 80 };
-            match self.url.port {
-                port if port == default => write!(text, "Host: {}\r\n", self.url.host).ok(),
-                port => write!(text, "Host: {}:{port}\r\n", self.url.host).ok(),
-            };
+            text.push_str("Host: ");
+            push_authority(&mut text, &self.url);
+            text.push_str("\r\n");
         }
         if !has(&self.headers, "User-Agent") {
-            write!(text, "User-Agent: {USER_AGENT}\r\n").ok();
+            push_header(&mut text, "User-Agent", USER_AGENT);
         }
         if let Some(cookies) = cookies {
-            write!(text, "Cookie: {cookies}\r\n").ok();
+            push_header(&mut text, "Cookie", cookies);
         }
-        if !self.body.is_empty() || matches!(self.method.as_str(), "POST" | "PUT" | "PATCH") {
+        if !self.body.is_empty() || matches!(&*self.method, "POST" | "PUT" | "PATCH") {
             write!(text, "Content-Length: {}\r\n", self.body.len()).ok();
         }
         text.push_str("\r\n");
@@ -351,21 +399,40 @@ impl Drawn {
 
 /// Returns a URL as results show it: the scheme's own port is left out.
 pub(super) fn show(url: &Url) -> String {
-    let (scheme, default) = if url.is_tls { ("https", 443) } else { ("http", 80) };
-    if url.port == default {
-        format!("{scheme}://{}{}", url.host, url.target)
-    } else {
-        format!("{scheme}://{}:{}{}", url.host, url.port, url.target)
+    let mut text = String::with_capacity(url.host.len() + url.target.len() + 16);
+    text.push_str(if url.is_tls { "https://" } else { "http://" });
+    push_authority(&mut text, url);
+    text.push_str(&url.target);
+    text
+}
+
+/// Adds host and port; the scheme's own port is left out.
+fn push_authority(text: &mut String, url: &Url) {
+    text.push_str(&url.host);
+    if url.port != if url.is_tls { 443 } else { 80 } {
+        write!(text, ":{}", url.port).ok();
     }
 }
 
-fn has(headers: &[(String, String)], name: &str) -> bool {
+fn push_header(text: &mut String, name: &str, value: &str) {
+    text.push_str(name);
+    text.push_str(": ");
+    text.push_str(value);
+    text.push_str("\r\n");
+}
+
+fn has(headers: &[(Arc<str>, Arc<str>)], name: &str) -> bool {
     headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
 }
 
-/// A line break in a value would be a header of its own.
-fn clean(value: &str) -> String {
-    value.replace(['\r', '\n'], " ")
+/// Returns the text without space around it; a line break in a value would be a header of its own.
+fn clean(text: Arc<str>) -> Arc<str> {
+    let trimmed = text.trim();
+    let has_breaks = trimmed.bytes().any(|byte| matches!(byte, b'\r' | b'\n'));
+    if !has_breaks && trimmed.len() == text.len() {
+        return text;
+    }
+    trimmed.replace(['\r', '\n'], " ").into()
 }
 
 /// Encodes as forms do: a space is a plus.

@@ -1,5 +1,6 @@
 //! Assertions: whether an answer is right.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::answer::Answer;
@@ -143,22 +144,22 @@ impl Judge {
             return Verdict::Right;
         };
         let (word, found) = match subject {
-            Subject::Body => ("text", answer.body.clone()),
-            Subject::Code => ("code", answer.code.clone()),
-            Subject::Message => ("message", answer.message.clone()),
-            Subject::Headers => ("headers", answer.headers.clone()),
-            Subject::RequestHeaders => ("request headers", answer.request_headers.clone()),
-            Subject::Url => ("URL", answer.url.clone()),
+            Subject::Body => ("text", Cow::Borrowed(answer.body.as_str())),
+            Subject::Code => ("code", answer.code.as_str().into()),
+            Subject::Message => ("message", answer.message.as_str().into()),
+            Subject::Headers => ("headers", answer.headers.as_str().into()),
+            Subject::RequestHeaders => ("request headers", answer.request_headers()),
+            Subject::Url => ("URL", answer.url.as_str().into()),
             Subject::Variable(name) => {
                 let name = name.draw(scope).into_owned();
-                ("variable", scope.variable(&name).unwrap_or_default().to_owned())
+                ("variable", scope.variable(&name).unwrap_or_default().to_owned().into())
             }
         };
         let mut faults = Vec::new();
         for text in texts {
-            let text = text.draw(scope).into_owned();
+            let text = text.draw(scope);
             let holds = match way {
-                Way::Substring => found.contains(&text),
+                Way::Substring => found.contains(&*text),
                 Way::Equals => found == text,
                 Way::Contains => patterns.find(&text).is_some_and(|regex| regex.is_match(&found)),
                 Way::Matches => patterns

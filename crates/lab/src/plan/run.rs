@@ -143,6 +143,7 @@ pub(super) fn run(
         ended: AtomicU64::new(0),
         visits: AtomicU64::new(0),
         tally: Mutex::default(),
+        epoch: (Instant::now(), Scope::now_ms()),
         faults: Mutex::default(),
     });
     shared.crowd.trace(options.trace);

@@ -105,6 +105,15 @@ impl Template {
         }
     }
 
+    /// Returns the text as it reads now, which is the plan's own where it refers to nothing.
+    pub(crate) fn share(&self, scope: &mut Scope) -> Arc<str> {
+        match self.parts.as_slice() {
+            [Part::Text(text)] => Arc::clone(text),
+            [] => Arc::clone(&self.source),
+            _ => self.draw(scope).into(),
+        }
+    }
+
     /// Returns the text with `stand_in` for everything that is not fixed, to check its form.
     pub(crate) fn with_stand_in(&self, stand_in: &str) -> String {
         let text = |part: &Part| match part {

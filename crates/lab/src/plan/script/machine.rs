@@ -563,7 +563,7 @@ impl Machine<'_> {
             "getResponseMessage" => Value::text(answer.message.as_str()),
             "getResponseDataAsString" => Value::text(answer.body.as_str()),
             "getResponseHeaders" => Value::text(answer.headers.as_str()),
-            "getRequestHeaders" => Value::text(answer.request_headers.as_str()),
+            "getRequestHeaders" => Value::text(&*answer.request_headers()),
             "getUrlAsString" => Value::text(answer.url.as_str()),
             "getSampleLabel" => {
                 Value::text(stand.label.clone().unwrap_or_else(|| scope.sampler.to_string()))
