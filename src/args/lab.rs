@@ -123,6 +123,30 @@ pub(crate) struct Output {
     pub(crate) json: bool,
 }
 
+/// What comes of a command that takes no plan.
+#[derive(Debug, Args)]
+pub(crate) struct Kept {
+    /// Keeps arguments, summary and report in a new folder `run-...` below this one.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// How assets of a working day are spread over it.
+#[derive(Debug, Args)]
+pub(crate) struct Window {
+    /// Megabytes of an asset's renditions.
+    #[arg(long, default_value = "0")]
+    pub(crate) renditions: String,
+    /// The window, such as `8h`.
+    #[arg(long, default_value = "8h")]
+    pub(crate) window: String,
+    /// Share of the work and of the time in which it falls, in percent.
+    #[arg(long, default_value = "80/20")]
+    pub(crate) skew: String,
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Arrivals {
     /// At equal distances.
@@ -430,13 +454,6 @@ pub(crate) struct UploadGoal {
     /// Megabytes of an original.
     #[arg(long)]
     pub(crate) size: String,
-    /// Megabytes of its renditions.
-    #[arg(long, default_value = "0")]
-    pub(crate) renditions: String,
-    /// The window, such as `8h`.
-    #[arg(long, default_value = "8h")]
-    pub(crate) window: String,
-    /// Share of the work and of the time in which it falls, in percent.
-    #[arg(long, default_value = "80/20")]
-    pub(crate) skew: String,
+    #[command(flatten)]
+    pub(crate) spread: Window,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::lab::Output;
+use super::lab::Kept;
 
 /// Who asks.
 #[derive(Debug, Args)]
@@ -30,11 +30,8 @@ pub(crate) struct Page {
     pub(crate) warm: bool,
     #[command(flatten)]
     pub(crate) asker: Asker,
-    /// Keeps arguments, summary and report in a new folder `run-...` below this one.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) kept: Kept,
 }
 
 #[derive(Debug, Args)]
@@ -46,11 +43,8 @@ pub(crate) struct Components {
     pub(crate) samples: usize,
     #[command(flatten)]
     pub(crate) asker: Asker,
-    /// Keeps arguments, summary and report in a new folder `run-...` below this one.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) kept: Kept,
 }
 
 #[derive(Debug, Args)]
@@ -81,9 +75,6 @@ pub(crate) struct Slo {
     /// Ends after so many measurements.
     #[arg(long, requires = "watch")]
     pub(crate) rounds: Option<u64>,
-    /// Keeps arguments, summary and report in a new folder `run-...` below this one.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) kept: Kept,
 }

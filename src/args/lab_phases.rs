@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::lab::Output;
+use super::lab::{Kept, Output, Window};
 
 /// A plan, and how to run it.
 #[derive(Debug, Args)]
@@ -165,11 +165,8 @@ pub(crate) struct Component {
     /// Threads that send; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
-    /// Keeps arguments, summary and report in a new folder `run-...` below this one.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) kept: Kept,
 }
 
 #[derive(Debug, Args)]
@@ -185,15 +182,8 @@ pub(crate) struct Upload {
     /// Megabytes of an original.
     #[arg(long)]
     pub(crate) size: Option<String>,
-    /// Megabytes of its renditions.
-    #[arg(long, default_value = "0")]
-    pub(crate) renditions: String,
-    /// The window, such as `8h`.
-    #[arg(long, default_value = "8h")]
-    pub(crate) window: String,
-    /// Share of the work and of the time in which it falls, in percent.
-    #[arg(long, default_value = "80/20")]
-    pub(crate) skew: String,
+    #[command(flatten)]
+    pub(crate) spread: Window,
     /// How long the peak is held.
     #[arg(long = "for", value_name = "TIME", default_value = "5m")]
     pub(crate) lasts: String,
@@ -211,9 +201,6 @@ pub(crate) struct Upload {
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) asker: super::lab_pages::Asker,
-    /// Keeps arguments, summary and report in a new folder `run-...` below this one.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) kept: Kept,
 }

@@ -23,10 +23,10 @@ pub(super) fn page(arguments: &Page) -> Outcome {
         headers: all,
         count: arguments.visits,
         is_warm: arguments.warm,
-        goals: goals(arguments.output.goals.as_deref())?,
+        goals: goals(arguments.kept.output.goals.as_deref())?,
     };
     let sheet = visit::run(&visits).map_err(|error| fault(&error))?;
-    finish(&sheet, &arguments.output, arguments.keep.as_deref(), None)
+    finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
 pub(super) fn components(arguments: &Components) -> Outcome {
@@ -37,11 +37,11 @@ pub(super) fn components(arguments: &Components) -> Outcome {
         count: arguments.samples,
     };
     let sheet = profile::run(&asked).map_err(|error| fault(&error))?;
-    finish(&sheet, &arguments.output, arguments.keep.as_deref(), None)
+    finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
 pub(super) fn slo(arguments: &Slo) -> Outcome {
-    if arguments.output.goals.is_some() {
+    if arguments.kept.output.goals.is_some() {
         return Err(Fault::usage(
             "slo has goals of its own; for others use `tympan lab get --goals`",
         ));
@@ -61,7 +61,7 @@ pub(super) fn slo(arguments: &Slo) -> Outcome {
         return watch(arguments, &pages);
     }
     let sheet = measure(arguments, &pages)?;
-    finish(&sheet, &arguments.output, arguments.keep.as_deref(), None)
+    finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
 /// Returns addresses; a word that is none is a file with one per line.
@@ -104,7 +104,7 @@ fn watch(arguments: &Slo, pages: &latency::Pages) -> Outcome {
         round += 1;
         let seen = arguments.watch_dir.as_deref().map(newest);
         let sheet = measure(arguments, pages)?;
-        if arguments.output.json {
+        if arguments.kept.output.json {
             say!("{}", sheet.to_json());
         } else {
             let told = |key: &str| sheet.json.get(key);

@@ -118,13 +118,13 @@ pub(super) fn component(arguments: &Component) -> Outcome {
         average: rate(&arguments.avg)?,
         peak: rate(&arguments.peak)?,
         hold: above_zero("--hold", &arguments.hold)?,
-        goals: goals(arguments.output.goals.as_deref())?,
+        goals: goals(arguments.kept.output.goals.as_deref())?,
         pid: arguments.pid,
     };
     let run = Run { workers: arguments.workers, ..Run::default() };
-    let sheet = component::run(&trial, &run, &mut teller(&arguments.output));
+    let sheet = component::run(&trial, &run, &mut teller(&arguments.kept.output));
     let sheet = sheet.map_err(|error| fault(&error))?;
-    finish(&sheet, &arguments.output, arguments.keep.as_deref(), None)
+    finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
 /// Refuses goals where nothing would judge them.

@@ -202,8 +202,8 @@ pub(super) fn upload_goal(arguments: &UploadGoal) -> Outcome {
         let digits = text.split('/').next().unwrap_or_default().trim_end_matches("MB").trim();
         digits.parse().map_err(|_| Fault::usage(format!("`{text}` is no number")))
     };
-    let window = duration(&arguments.window)?;
-    let (share, time) = arguments.skew.split_once('/').ok_or_else(|| {
+    let window = duration(&arguments.spread.window)?;
+    let (share, time) = arguments.spread.skew.split_once('/').ok_or_else(|| {
         Fault::usage("--skew is such as 80/20: percent of the work / percent of the time")
     })?;
     let (share, time) = (number(share)?, number(time)?);
@@ -213,7 +213,7 @@ pub(super) fn upload_goal(arguments: &UploadGoal) -> Outcome {
     let uploads = calculate::Uploads {
         assets: number(&arguments.assets)?,
         size: number(&arguments.size)?,
-        renditions: number(&arguments.renditions)?,
+        renditions: number(&arguments.spread.renditions)?,
         window,
         peak: peak_factor(share / 100.0, time / 100.0),
     };

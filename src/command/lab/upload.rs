@@ -36,7 +36,7 @@ fn most_in_little() -> String {
 }
 
 pub(super) fn upload(arguments: &Upload) -> Outcome {
-    if arguments.output.goals.is_some() {
+    if arguments.kept.output.goals.is_some() {
         return Err(Fault::usage("the goal of uploads is --goal-from, not --goals"));
     }
     let picture = arguments.file.as_deref().map(std::fs::read).transpose();
@@ -53,7 +53,7 @@ pub(super) fn upload(arguments: &Upload) -> Outcome {
         seed: arguments.seed,
     };
     let sheet = proof::run(&asked).map_err(|error| fault(&error))?;
-    finish(&sheet, &arguments.output, arguments.keep.as_deref(), None)
+    finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
 fn words(arguments: &Upload) -> Result<Words, Fault> {
@@ -69,9 +69,9 @@ fn words(arguments: &Upload) -> Result<Words, Fault> {
     Ok(Words {
         assets: text(assets),
         size: text(size),
-        renditions: text(&arguments.renditions),
-        window: arguments.window.clone(),
-        skew: arguments.skew.clone(),
+        renditions: text(&arguments.spread.renditions),
+        window: arguments.spread.window.clone(),
+        skew: arguments.spread.skew.clone(),
     })
 }
 
