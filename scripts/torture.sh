@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|backup|render|dispatcher|program]...    (default: all)
+# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|backup|render|dispatcher|lab|program]...    (default: all)
 #   KILLS         processes killed in each test (default: 1,000 of the store, 200 of the index, 300 of job workers, 500 of
 #                 the dispatcher, 100 of the whole program)
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
@@ -9,6 +9,8 @@
 #   SAVES         page saves of the soak (default 10,000)
 #   FUZZ_SECONDS  for each of the store's decoders (default 1,800)
 #   CLIENTS, CROWD_SECONDS  clients of a dispatcher at once, half of them hostile, and for how long (default 10,000 for 600)
+#   PORTAL_USERS  of a file, who go through the portal once each, sent by JMeter, by the lab, and by four agents (default
+#                 10,000; JMeter is found through TYMPAN_JMETER)
 #   EDITS         random edits of each real site, every cached page compared with a fresh one (default 10,000)
 # Exit code: 0 nothing lost, 1 something failed, 2 no such room.
 set -u
@@ -69,12 +71,16 @@ program() {
   run "kills of a farm" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it farm -- --nocapture
 }
 
+lab() {
+  run "users of a file, each once" env TYMPAN_PORTAL_USERS="${PORTAL_USERS:-10000}" cargo test --release --test it lab_portal -- --nocapture
+}
+
 rooms=("$@")
-[ $# -gt 0 ] || rooms=(store search jobs backup render dispatcher program)
+[ $# -gt 0 ] || rooms=(store search jobs backup render dispatcher lab program)
 for room in "${rooms[@]}"; do
   case $room in
-    store|search|jobs|backup|render|dispatcher|program) "$room" ;;
-    *) echo "there is no room \`$room\` here; there are store, search, jobs, backup, render, dispatcher, program" >&2; exit 2 ;;
+    store|search|jobs|backup|render|dispatcher|lab|program) "$room" ;;
+    *) echo "there is no room \`$room\` here; there are store, search, jobs, backup, render, dispatcher, lab, program" >&2; exit 2 ;;
   esac
 done
 [ ${#failed[@]} -eq 0 ] || { echo "torture: FAILED: ${failed[*]}"; exit 1; }

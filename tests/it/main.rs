@@ -34,6 +34,7 @@ mod history;
 mod interface;
 mod lab_agents;
 mod lab_phases;
+mod lab_portal;
 mod lab_proof;
 mod launches;
 mod ledger_kills;
