@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use std::{fmt, fs};
 
 use http::HeaderName;
-use tympan_content::{NodePath, Snapshot, Viewer};
+use tympan_content::{ChunkId, NodePath, Snapshot, Viewer};
 use tympan_render::RenderRequest;
 use tympan_render::ledger::{Error, Ledger, LedgerOptions, MAX_URLS};
 use tympan_replicate::{Affected, Reach};
@@ -122,6 +122,10 @@ impl Affected for Reached {
             },
             Err(error) => Ok(unknown(&error)),
         }
+    }
+
+    fn stored(&self, root: ChunkId) {
+        self.ledger.stored(root);
     }
 }
 

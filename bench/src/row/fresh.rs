@@ -18,8 +18,8 @@ use crate::figure::{Figure, Goal};
 use crate::row::record::open_ledger;
 
 const ROW: &str = "R7";
-const PAGES: usize = 10_000;
-const QUICK_PAGES: usize = 2_000;
+pub(super) const PAGES: usize = 10_000;
+pub(super) const QUICK_PAGES: usize = 2_000;
 const SECTIONS: usize = 20;
 
 const TEMPLATE: &str = "<title>{{ page.title }}</title>\
@@ -32,7 +32,7 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let pages = if context.is_quick { QUICK_PAGES } else { PAGES };
     let folder = context.new_folder("fresh-")?;
     let site = Site::new(pages, &folder)?;
-    let all = site.urls(pages);
+    let all = urls(pages);
     all.iter().try_for_each(|url| site.fetch(url).map(drop))?;
     let mut cache = HashMap::new();
     for url in &all {
@@ -140,35 +140,11 @@ struct Site {
 impl Site {
     fn new(pages: usize, folder: &Path) -> Outcome<Self> {
         let repository = Repository::memory()?;
-        let mut session = repository.session("bench")?;
-        for path in ["/apps", "/apps/bench", "/apps/bench/page", "/content"] {
-            session.put(&NodePath::new(path)?, Subtree::new("", "sling:Folder"))?;
-        }
-        let script = NodePath::new("/apps/bench/page/page.html.j2")?;
-        let blob = repository.blobs().put(&mut TEMPLATE.as_bytes())?;
-        let data = Subtree::new("jcr:content", "nt:resource")
-            .with("jcr:data", Property::Single(Value::Binary(blob)))
-            .with("jcr:mimeType", "text/plain");
-        session.put(&script, Subtree::new("page.html.j2", "nt:file").with_child(data))?;
-        session.put(&NodePath::new("/content/site")?, page("site", "Site", "/content/site"))?;
-        for section in 0..SECTIONS {
-            let name = format!("s{section}");
-            let path = NodePath::new(&format!("/content/site/{name}"))?;
-            session.put(&path, page(&name, &format!("Section {section}"), "/content/site"))?;
-        }
-        for number in 0..pages {
-            let path = NodePath::new(&path_of(number))?;
-            let other = content_of(number.saturating_sub(1));
-            session.put(&path, page(path.name(), &format!("Page {number}"), &other))?;
-        }
-        session.commit("pages", SystemTime::UNIX_EPOCH)?;
+        write_pages(&repository, pages)?;
         let renderer = Renderer::new(&repository, Options::default());
         let (ledger, runtime) = open_ledger(folder)?;
+        ledger.stored(repository.snapshot()?.root_id());
         Ok(Self { repository, renderer, ledger, runtime })
-    }
-
-    fn urls(&self, pages: usize) -> Vec<String> {
-        (0..pages).map(|number| format!("{}.html", path_of(number))).collect()
     }
 
     /// Answers a URL as a publisher does.
@@ -176,9 +152,10 @@ impl Site {
         loop {
             let ticket = self.ledger.ticket();
             let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
-            let drawn = self.renderer.render(&self.repository.snapshot()?, &request);
-            let look = Look::of(&drawn, &request);
-            match self.ledger.record_answer(ticket, url, &drawn, look) {
+            let snapshot = self.repository.snapshot()?;
+            let drawn = self.renderer.render(&snapshot, &request);
+            let (look, when) = (Look::of(&drawn, &request), (ticket, snapshot.seen_root()));
+            match self.ledger.record_answer(when, url, &drawn, look) {
                 Recorded::Outdated => {}
                 Recorded::Lost | Recorded::Crowded => {
                     return Err("the ledger cannot be written".into());
@@ -208,6 +185,41 @@ impl Site {
         self.runtime.block_on(self.ledger.store())?;
         Ok((affected.urls, compared.into_inner()))
     }
+}
+
+/// Writes the pages, and what draws them.
+pub(super) fn write_pages(repository: &Repository, pages: usize) -> Outcome<()> {
+    let mut session = repository.session("bench")?;
+    for path in ["/apps", "/apps/bench", "/apps/bench/page", "/content"] {
+        let path = NodePath::new(path)?;
+        if session.node(&path)?.is_none() {
+            session.put(&path, Subtree::new("", "sling:Folder"))?;
+        }
+    }
+    let script = NodePath::new("/apps/bench/page/page.html.j2")?;
+    let blob = repository.blobs().put(&mut TEMPLATE.as_bytes())?;
+    let data = Subtree::new("jcr:content", "nt:resource")
+        .with("jcr:data", Property::Single(Value::Binary(blob)))
+        .with("jcr:mimeType", "text/plain");
+    session.put(&script, Subtree::new("page.html.j2", "nt:file").with_child(data))?;
+    session.put(&NodePath::new("/content/site")?, page("site", "Site", "/content/site"))?;
+    for section in 0..SECTIONS {
+        let name = format!("s{section}");
+        let path = NodePath::new(&format!("/content/site/{name}"))?;
+        session.put(&path, page(&name, &format!("Section {section}"), "/content/site"))?;
+    }
+    for number in 0..pages {
+        let path = NodePath::new(&path_of(number))?;
+        let other = content_of(number.saturating_sub(1));
+        session.put(&path, page(path.name(), &format!("Page {number}"), &other))?;
+    }
+    session.commit("pages", SystemTime::UNIX_EPOCH)?;
+    Ok(())
+}
+
+/// Returns the URLs of so many pages.
+pub(super) fn urls(pages: usize) -> Vec<String> {
+    (0..pages).map(|number| format!("{}.html", path_of(number))).collect()
 }
 
 fn path_of(number: usize) -> String {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use tokio::runtime::Runtime;
+use tympan_content::ChunkId;
 use tympan_render::ledger::{Ledger, LedgerOptions, Look, MAX_URLS, MIGRATIONS, Recorded};
 use tympan_render::{Body, Options, Recording, RenderRequest, Renderer};
 use tympan_store::State;
@@ -80,6 +81,8 @@ impl Painter {
         let repository = context.site()?.open()?;
         let renderer = Renderer::new(&repository, Options::default());
         let (ledger, runtime) = open_ledger(&context.new_folder("record-")?)?;
+        // As a publisher does whose flushes are all stored.
+        ledger.stored(repository.snapshot()?.root_id());
         Ok(Self { repository, renderer, ledger, _runtime: runtime })
     }
 
@@ -87,13 +90,13 @@ impl Painter {
     pub(super) fn turn(&self, path: &str, recording: Recording, renders: u32) -> Outcome<f64> {
         let draw = |_| -> Outcome<()> {
             let ticket = self.ledger.ticket();
-            let drawn = self.render(path, recording)?;
+            let (drawn, root) = self.render(path, recording)?;
             if recording == Recording::Count {
                 return Ok(());
             }
             let request = RenderRequest { recording, ..RenderRequest::get(path) };
             let look = Look::of(&drawn, &request);
-            match self.ledger.record_answer(ticket, path, &drawn, look) {
+            match self.ledger.record_answer((ticket, root), path, &drawn, look) {
                 Recorded::Kept => Ok(()),
                 other => Err(format!("{path} is not kept: {other:?}").into()),
             }
@@ -105,15 +108,21 @@ impl Painter {
 
     /// Returns how many different paths a page is drawn from.
     pub(super) fn reads(&self, path: &str) -> Outcome<usize> {
-        Ok(self.render(path, Recording::Paths)?.reads.dependencies().len())
+        Ok(self.render(path, Recording::Paths)?.0.reads.dependencies().len())
     }
 
-    fn render(&self, path: &str, recording: Recording) -> Outcome<tympan_render::RenderResponse> {
+    /// Draws a page; tells of which state.
+    fn render(
+        &self,
+        path: &str,
+        recording: Recording,
+    ) -> Outcome<(tympan_render::RenderResponse, Option<ChunkId>)> {
         let request = RenderRequest { recording, ..RenderRequest::get(path) };
-        let response = self.renderer.render(&self.repository.snapshot()?, &request);
+        let snapshot = self.repository.snapshot()?;
+        let response = self.renderer.render(&snapshot, &request);
         match &response.body {
             Body::Bytes(bytes) if bytes.len() > 1_000 && response.failed_components == 0 => {
-                Ok(response)
+                Ok((response, snapshot.seen_root()))
             }
             _ => Err(format!("{path} is not drawn: {:?}", response.outcome).into()),
         }

@@ -27,7 +27,7 @@ use crate::repository::{MAIN, Shared};
 use crate::siblings::OrderEdits;
 use crate::subtree::JCR_CONTENT;
 use crate::version::VersionEdits;
-use crate::{Error, NodePath, Property, Result, Subtree, keys};
+use crate::{Error, NodePath, Property, Repository, Result, Subtree, keys};
 
 /// Pending edits by key: a record put, or nothing where one was removed.
 pub(crate) type Overlay = BTreeMap<Vec<u8>, Option<Arc<Record>>>;
@@ -277,6 +277,22 @@ impl Snapshot {
     #[must_use]
     pub fn root_id(&self) -> ChunkId {
         self.0.root
+    }
+
+    /// Returns the hash of the pinned root if what is seen follows from it alone; nothing while rights of a newer state of
+    /// `main` decide, too.
+    #[must_use]
+    pub fn seen_root(&self) -> Option<ChunkId> {
+        let is_alone = self.1.as_ref().is_none_or(|gate| gate.is_of_state());
+        is_alone.then_some(self.0.root)
+    }
+
+    /// Pins another state of the same repository, as the program itself sees it; see [`crate::Repository::snapshot_at`].
+    ///
+    /// # Errors
+    /// If the store fails or the root holds no content.
+    pub fn state_at(&self, root: ChunkId) -> Result<Self> {
+        Repository(self.0.shared.clone()).snapshot_at(root)
     }
 
     /// Tells whether this is the newest state of `main`, at this moment.

@@ -7,19 +7,24 @@
 
 use std::fmt::Debug;
 
-use tympan_content::{NodePath, Snapshot};
+use tympan_content::{ChunkId, NodePath, Snapshot};
 
 use crate::Result;
 
 /// Knows which URLs show what.
 pub trait Affected: Debug + Send + Sync {
     /// Returns what a change reaches. It is asked on a thread that may block, once for each step from one state to the
-    /// next; after a crash again, for the same step or one that takes in later changes. What it leaves out stays stale, so
-    /// that where it is not sure of a URL it names it, and where it does not know it says so.
+    /// next; after a crash again, for the same step or one that takes in later changes. It is asked also where nothing
+    /// differs, as caches may hold what was drawn in between. What it leaves out stays stale, so that where it is not sure of
+    /// a URL it names it, and where it does not know it says so.
     ///
     /// # Errors
     /// If the answer cannot be found out now; the step is then tried again.
     fn affected(&self, before: &Snapshot, after: &Snapshot, changed: &[NodePath]) -> Result<Reach>;
+
+    /// Takes note that all flushes for what led to a state are stored: those of the last answer, if that was about a step
+    /// that ends there. Where no cache is to be told, nobody was asked. It is told on a thread that may block.
+    fn stored(&self, _root: ChunkId) {}
 }
 
 /// What a change reaches.

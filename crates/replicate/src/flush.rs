@@ -13,7 +13,7 @@
 //!
 //! Where nobody keeps account at all ([`Reach::Unknown`]), `flush_precise` sends what `flush_refetch` does.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -21,7 +21,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
 use http_body_util::Full;
 use serde_json::{Value as Json, json};
-use tympan_content::{NodePath, Repository, Snapshot, Viewer};
+use tympan_content::{ChunkId, NodePath, Repository, Snapshot, Viewer};
 use tympan_jobs::{Job, NewJob, Queues};
 use tympan_web::client::Client;
 use tympan_web::flush_message::{Action, FlushMessage, Scope};
@@ -70,46 +70,58 @@ pub async fn follow_with(
         let from = queues.digested(FOLLOWER).await?;
         let (reading, begin, asked) = (repository.clone(), from.clone(), Arc::clone(affected));
         let read = move || flushes_since(&reading, begin.as_deref(), &*asked);
-        let (to, flushes) = blocking(read).await??;
-        if from.as_deref() == Some(&*to) {
-            return Ok(0);
-        }
-        let count = flushes.len();
+        let (root, flushes) = blocking(read).await??;
+        let (to, count) = (root.to_string(), flushes.len());
+        let is_there = from.as_deref() == Some(&*to) && flushes.is_empty();
         let jobs = flushes
             .into_iter()
             .map(|(topic, payload)| NewJob::new(topic, payload).user("replication"));
-        if queues.digest(FOLLOWER, (from.as_deref(), &to), jobs.collect(), now).await? {
+        let places = (from.as_deref(), &*to);
+        if is_there || queues.digest(FOLLOWER, places, jobs.collect(), now).await? {
+            let told = Arc::clone(affected);
+            blocking(move || told.stored(root)).await?;
             return Ok(count);
         }
     }
 }
 
-/// Returns the newest root, and the topic and properties of each flush that leads there from an older one.
+/// Returns the newest root, and the topic and properties of each flush that leads there from an older one. Where both are the
+/// same there may be flushes, too: of what was drawn while content was another.
 fn flushes_since(
     repository: &Repository,
     from: Option<&str>,
     affected: &dyn Affected,
-) -> Result<(String, Vec<(String, Json)>)> {
+) -> Result<(ChunkId, Vec<(String, Json)>)> {
     let now = repository.snapshot()?;
-    let to = now.root_id().to_string();
-    let Some(from) = from.filter(|from| *from != to) else { return Ok((to, Vec::new())) };
-    let before = repository.snapshot_at(parse_chunk_id(from)?)?;
+    let to = now.root_id();
+    let Some(from) = from else { return Ok((to, Vec::new())) };
+    let from = parse_chunk_id(from)?;
+    let before = if from == to { now.clone() } else { repository.snapshot_at(from)? };
     let agents: Vec<Agent> = agents(&now, "publish")?
         .into_iter()
         .filter(|agent| agent.is_enabled && agent.kind != AgentKind::Publish)
         .collect();
-    let changed: Vec<NodePath> = before.changed_paths(&now)?.into_iter().collect();
-    if agents.is_empty() || changed.is_empty() {
+    if agents.is_empty() {
         return Ok((to, Vec::new()));
     }
+    let mut changed = if from == to { Vec::new() } else { before.changed_paths(&now)? };
     let reach = affected.affected(&before, &now, &changed)?;
+    let is_unchanged = changed.is_empty();
+    if is_unchanged {
+        changed = owners_of(&reach, &now)?;
+    }
     let mut flushes = Vec::new();
     for agent in &agents {
         let taken = taken_by(agent, &changed, (repository, &before, &now))?;
         let topic = topic_of("publish", &agent.name);
-        if let (Reach::Below { folders, .. }, false) = (&reach, taken.is_empty()) {
+        let is_concerned = is_unchanged || !taken.is_empty();
+        if let (Reach::Below { folders, .. }, true) = (&reach, is_concerned) {
             let folder = |path| json!({ "action": "Delete", "path": path, "part": "folder" });
             flushes.extend(folders.iter().map(|path| (topic.clone(), folder(path))));
+        }
+        if is_unchanged && taken.is_empty() {
+            flushes.extend(unowned(&reach).map(|payload| (topic.clone(), payload)));
+            continue;
         }
         // Listed for each agent by itself: a path that one does not take must not hold a URL that it has to hear of.
         let lists = lists_of(&taken, reach.clone());
@@ -135,6 +147,33 @@ fn flushes_since(
         }
     }
     Ok((to, flushes))
+}
+
+/// Returns the documents that URLs are of, where no document changed.
+fn owners_of(reach: &Reach, now: &Snapshot) -> Result<Vec<NodePath>> {
+    let (Reach::Urls(urls) | Reach::Below { urls, .. }) = reach else { return Ok(Vec::new()) };
+    let mut found = BTreeSet::new();
+    for url in urls {
+        for path in owners(url).filter_map(|path| NodePath::new(path).ok()) {
+            if now.node(&path)?.is_some() {
+                found.insert(path);
+                break;
+            }
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// Returns what flushes tell of URLs that are of no document which an agent takes.
+fn unowned(reach: &Reach) -> impl Iterator<Item = Json> {
+    let urls: &[String] = match reach {
+        Reach::Urls(urls) | Reach::Below { urls, .. } => urls,
+        Reach::Unknown => &[],
+    };
+    let parts = parts_of(urls).into_iter().filter(|part| !part.is_empty());
+    parts.map(
+        |urls| json!({ "action": "Activate", "path": urls.first(), "part": "more", "urls": urls }),
+    )
 }
 
 /// Returns the changed paths that an agent takes and its user sees.

@@ -56,6 +56,8 @@ struct Inner {
     worker: Mutex<Option<Worker>>,
     /// Who knows which URLs a change reaches.
     affected: Mutex<Arc<dyn Affected>>,
+    /// Held by whoever follows content: the flushes that are stored are those of the last answer.
+    following: tokio::sync::Mutex<()>,
 }
 
 /// Returns the topic of an agent's jobs, which an ordered queue of its own takes.
@@ -83,6 +85,7 @@ impl Replicator {
             turn: Arc::default(),
             worker: Mutex::default(),
             affected: Mutex::new(Arc::new(OwnPages)),
+            following: tokio::sync::Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -398,6 +401,7 @@ impl Replicator {
     /// As [`crate::follow_with`].
     pub async fn follow(&self, now: SystemTime) -> Result<usize> {
         let affected = Arc::clone(&self.inner.affected.lock());
+        let _turn = self.inner.following.lock().await;
         let count = follow_with(self.repository(), &self.inner.queues, &affected, now).await?;
         self.ring();
         Ok(count)

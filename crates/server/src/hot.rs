@@ -8,7 +8,8 @@
 //!   all content as somebody without a login does.
 //! * An answer is given again only for the root that it was drawn from, and only after the ledger took it as if it had
 //!   been drawn anew: each change that concerns it is told to the caches that have it.
-//! * Nothing here waits for a disk or a database.
+//! * Nothing here waits: for no disk, no database, and not for the ledger, which answers at once or not at all. This runs on
+//!   the threads that all connections share.
 //!
 //! Not here: the bytes (`tympan_blobs` keeps those that are asked for often).
 
@@ -19,8 +20,8 @@ use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use quick_cache::sync::Cache;
 use tympan_content::ChunkId;
-use tympan_render::ledger::{Look, Recorded};
-use tympan_render::{Blob, Body, Dependencies, Facts, Outcome, RenderResponse};
+use tympan_render::ledger::{Look, ReadDigest};
+use tympan_render::{Blob, Body, Facts, Outcome, RenderResponse};
 use tympan_web::shortcut::ReadyBody;
 
 use crate::login::Identity;
@@ -40,8 +41,8 @@ struct HotAnswer {
     /// The state that it was drawn from.
     root: ChunkId,
     blob: Blob,
-    /// What the ledger takes.
-    read: Dependencies,
+    /// What the ledger knows it by.
+    read: ReadDigest,
     look: Look,
     /// The headers of all answers of this blob, whatever was asked of it.
     headers: HeaderMap,
@@ -106,9 +107,8 @@ impl Instance {
             return None;
         }
         let mut response = send(&known.blob, headers, method == Method::HEAD)?;
-        match ledger.record_look(ticket, path, &known.read, Some(known.look.clone())) {
-            Recorded::Kept => {}
-            Recorded::Outdated | Recorded::Lost | Recorded::Crowded => return None,
+        if !ledger.is_known_now((ticket, known.root), path, known.read, &known.look) {
+            return None;
         }
         let headers = response.headers_mut();
         known.headers.iter().for_each(|(name, value)| {
@@ -147,7 +147,7 @@ fn may_be_known(instance: &Instance, (method, path, headers): (&Method, &str, &H
 pub(crate) struct Remembered {
     root: ChunkId,
     blob: Blob,
-    read: Dependencies,
+    read: ReadDigest,
     look: Look,
 }
 
@@ -156,17 +156,19 @@ impl Remembered {
     pub(crate) fn of(
         instance: &Instance,
         drawn: &RenderResponse,
-        root: ChunkId,
+        root: Option<ChunkId>,
         look: Option<&Look>,
     ) -> Option<Self> {
         instance.hot.get()?;
+        let root = root?;
+        let read = instance.ledger.as_ref()?.digest_of(drawn);
         let Body::Blob(blob) = &drawn.body else { return None };
         let is_repeatable = drawn.outcome == Outcome::Ok
             && drawn.failed_components == 0
             && !drawn.reads.facts.has(Facts::HOST)
             && !drawn.reads.facts.has(Facts::ACCOUNTS);
         let look = look.filter(|_| is_repeatable)?.clone();
-        Some(Self { root, blob: blob.clone(), read: drawn.reads.dependencies(), look })
+        Some(Self { root, blob: blob.clone(), read, look })
     }
 
     /// Remembers the answer that a visitor got.

@@ -197,7 +197,8 @@ async fn serve(
             };
             let mut read = vec![(path, Aspects::EXISTENCE.and(Aspects::DOCUMENT))];
             read.extend(own.map(|own| (own, Aspects::EXISTENCE)));
-            Ok(Some((wanted, ledger.record(ticket, &url, &Dependencies::of(&read)))))
+            let when = (ticket, snapshot.seen_root());
+            Ok(Some((wanted, ledger.record(when, &url, &Dependencies::of(&read)))))
         })
         .await?;
     let Some((wanted, recorded)) = wanted else { return Ok(None) };

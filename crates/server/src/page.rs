@@ -163,11 +163,11 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     Ok(response)
 }
 
-/// A drawing, how it looks if the same can be drawn again, and of which state it is.
+/// A drawing, how it looks if the same can be drawn again, and of which state it is, if it follows from one alone.
 struct Drawn {
     answer: RenderResponse,
     look: Option<Look>,
-    root: ChunkId,
+    root: Option<ChunkId>,
     /// Whether it is what everybody gets: nothing that was read is decided otherwise for somebody without a login.
     is_everyones: bool,
 }
@@ -189,7 +189,8 @@ fn draw_noted(
         if !drawn.is_everyones {
             return Ok((drawn, true));
         }
-        match ledger.record_answer(ticket, &asked.path, &drawn.answer, drawn.look.clone()) {
+        let (when, look) = ((ticket, drawn.root), drawn.look.clone());
+        match ledger.record_answer(when, &asked.path, &drawn.answer, look) {
             Recorded::Kept => return Ok((drawn, true)),
             Recorded::Outdated => {}
             Recorded::Lost | Recorded::Crowded => return Ok((drawn, false)),
@@ -272,7 +273,7 @@ fn draw(
     // or not there for everybody.
     let is_alike = snapshot.saw_alike() == Some(true) && !drawn.reads.facts.has(Facts::SIGHT);
     let is_everyones = !asked.is_member(instance) || is_alike;
-    Ok(Drawn { answer: drawn, look, root: snapshot.root_id(), is_everyones })
+    Ok(Drawn { answer: drawn, look, root: snapshot.seen_root(), is_everyones })
 }
 
 impl Instance {

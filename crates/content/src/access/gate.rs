@@ -82,6 +82,12 @@ pub(crate) struct Mask {
 }
 
 impl Gate {
+    /// Tells whether the policies of the state decide alone.
+    pub(crate) fn is_of_state(&self) -> bool {
+        let Lenses([own, newest]) = &self.own;
+        own.is_some() && newest.is_none()
+    }
+
     /// Opens the door of a state for a viewer.
     pub(crate) fn open(snapshot: &Snapshot, viewer: &Viewer) -> Result<Self> {
         Ok(Self::open_with_rulings(&snapshot.0, viewer)?.0)

@@ -2,22 +2,26 @@
 //!
 //! Invariants
 //! * `by_path` names every URL whose set holds a path. It may name others; the set of a URL decides.
-//! * Nothing is kept that the journal does not name or a stored row does not hold.
+//! * Nothing is kept that the journal does not name or a stored row does not hold, also not that a URL has strays.
+//! * A copy that is no stray looks as one of the state in which the latest step ended would, unless its URL is owed.
 //! * URLs that show faults take no room from others: there are at most a tenth as many, and of one more no copy may be kept.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use tympan_content::ChunkId;
+
 use super::journal::Journal;
 use super::look::Look;
+use super::strays::Strays;
 use super::table::{Batch, Kind, Row, Unstored};
 use crate::dependency::{Aspects, Dependencies};
 use crate::listing::Listing;
 use crate::touched::Touched;
 
-/// Changes that are remembered for drawings that take longer than they.
-const MAX_CHANGES: usize = 256;
+/// Steps that are remembered for drawings that take longer than they.
+const MAX_STEPS: usize = 256;
 /// Longer URLs are known by their folder only: indexes of databases have limits.
 const MAX_URL_BYTES: usize = 1024;
 /// More folders than this are replaced by those above them.
@@ -44,6 +48,8 @@ pub(super) enum Kept {
 #[derive(Debug, Clone)]
 pub(super) struct Drawn<'a> {
     pub(super) url: &'a str,
+    /// The state that it is of, if it follows from one alone.
+    pub(super) root: Option<ChunkId>,
     pub(super) read: &'a Dependencies,
     /// A digest of what was read, with the keys of the index.
     pub(super) digest: Option<u64>,
@@ -57,6 +63,7 @@ pub(super) struct Drawn<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sketch<'a> {
     pub(super) url: &'a str,
+    pub(super) root: Option<ChunkId>,
     pub(super) digest: u64,
     pub(super) look: Option<&'a Look>,
     pub(super) is_fault: bool,
@@ -96,6 +103,35 @@ impl Entry {
 fn joined(one: Option<&Arc<Look>>, other: Option<&Arc<Look>>) -> Option<Arc<Look>> {
     let (one, other) = (one?, other?);
     if one == other { Some(Arc::clone(one)) } else { one.joined(other).map(Arc::new) }
+}
+
+/// A step of the follower.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    /// The state in which it begins, and the one in which it ends.
+    pub(super) ends: [ChunkId; 2],
+    pub(super) touched: Arc<Touched>,
+}
+
+/// What a step concerns.
+#[derive(Debug)]
+pub(super) struct Concerned {
+    pub(super) candidates: Vec<Candidate>,
+    /// When it was found out, as a count of drawings and answers.
+    pub(super) seen: u64,
+    /// How many of the candidates are there for their strays alone.
+    pub(super) strays: usize,
+}
+
+/// An answer whose flushes are stored.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settled<'a> {
+    /// Its number.
+    pub(super) number: u64,
+    /// When it was found out what the step concerns, and the state in which it ended; nothing of an answer to no step.
+    pub(super) end: Option<(u64, ChunkId)>,
+    pub(super) urls: &'a [String],
+    pub(super) scopes: &'a [String],
 }
 
 /// A URL whose drawing read something that a change touches.
@@ -161,9 +197,15 @@ pub(super) struct Index {
     /// How many links `by_path` holds, and how many of them sets need.
     links: usize,
     needed: usize,
-    /// The newest changes; the last one has the number `number`.
-    changes: VecDeque<Arc<Touched>>,
+    /// The newest steps; the last one has the number `number`.
+    steps: VecDeque<Step>,
     number: u64,
+    /// The state in which the last step ended that was answered, and the one whose flushes are stored.
+    end: Option<ChunkId>,
+    base: Option<ChunkId>,
+    /// The number of the answer that led to `base`.
+    settled: u64,
+    strays: Strays,
     /// Counts drawings and answers.
     clock: u64,
     dirty: Vec<u32>,
@@ -189,8 +231,12 @@ impl Index {
             faults: 0,
             links: 0,
             needed: 0,
-            changes: VecDeque::new(),
+            steps: VecDeque::new(),
             number: 0,
+            end: None,
+            base: None,
+            settled: 0,
+            strays: Strays::default(),
             clock: 0,
             dirty: Vec::new(),
             gone: Vec::new(),
@@ -200,9 +246,24 @@ impl Index {
         }
     }
 
-    /// Returns how many changes were answered.
-    pub(super) fn changes(&self) -> u64 {
+    /// Returns how many steps were answered.
+    pub(super) fn steps(&self) -> u64 {
         self.number
+    }
+
+    /// Returns the state in which the last step ended that was answered.
+    pub(super) fn end(&self) -> Option<ChunkId> {
+        self.end
+    }
+
+    /// Returns the states of strays that a step between two others has to look at.
+    pub(super) fn stray_roots(&self, ends: [ChunkId; 2]) -> Vec<ChunkId> {
+        self.strays.roots(ends)
+    }
+
+    /// Returns how many URLs have copies of states at which no follower stands.
+    pub(super) fn strays(&self) -> usize {
+        self.strays.len()
     }
 
     /// Returns how many URLs there are, and how many dependencies.
@@ -217,6 +278,9 @@ impl Index {
                 let at = self.put(&row.url, Arc::new(row.read));
                 self.set_look(at, row.look.map(Arc::new));
                 self.set_fault(at, row.is_fault);
+                if row.is_stray {
+                    self.strays.add(at, None, self.clock);
+                }
             }
             Kind::Scope => drop(self.scopes.insert(row.url, self.clock)),
         }
@@ -230,6 +294,7 @@ impl Index {
         let at = self.put(url, Arc::new(read));
         self.set_look(at, None);
         self.set_fault(at, false);
+        self.strays.add(at, None, self.clock);
         self.mark(at);
     }
 
@@ -266,29 +331,40 @@ impl Index {
         self.entries.get_mut(at as usize)?.as_mut()
     }
 
-    /// Tells whether a drawing that began after the change with a number read, looks and is like the URL is known, as
+    /// Tells whether copies of a state are strays: no follower stands there. While an answer waits for its flushes to be
+    /// stored, the next step begins where that one ends, and after a kill where it began; so all copies are strays then.
+    fn is_astray(&self, root: Option<ChunkId>) -> bool {
+        root.is_none() || root != self.base || self.base != self.end
+    }
+
+    /// Tells whether a drawing that began after the step with a number read, looks and is like the URL is known, as
     /// most are; nothing else need be recorded of it then.
     pub(super) fn is_known(&mut self, began: u64, sketch: Sketch<'_>) -> bool {
-        let Sketch { url, digest, look, is_fault } = sketch;
+        let Sketch { url, root, digest, look, is_fault } = sketch;
         if began != self.number || (!self.owed.is_empty() && self.owed.contains(url)) {
             return false;
         }
-        let (at, clock) = (self.by_url.get(url).copied(), self.clock + 1);
-        let Some(entry) = at.and_then(|at| self.entry_mut(at)) else { return false };
+        let clock = self.clock + 1;
+        let Some(at) = self.by_url.get(url).copied() else { return false };
+        let is_astray = self.is_astray(root);
+        let Some(entry) = self.entry_mut(at) else { return false };
         let is_known = entry.digest == Some(digest)
             && entry.look.as_deref() == look
             && entry.is_fault == is_fault;
-        if is_known {
+        if !is_known || (is_astray && !self.strays.note_again(at, root, clock)) {
+            return false;
+        }
+        if let Some(entry) = self.entry_mut(at) {
             (entry.drawn, entry.is_flushed) = (clock, false);
             self.clock = clock;
         }
-        is_known
+        true
     }
 
-    /// Records a drawing that began after the change with a number.
+    /// Records a drawing that began after the step with a number.
     pub(super) fn record(&mut self, began: u64, drawn: Drawn<'_>) -> Kept {
-        let Drawn { url, read, digest, look, is_fault } = drawn;
-        if self.is_outdated(began, read) {
+        let Drawn { url, root, read, digest, look, is_fault } = drawn;
+        if self.is_outdated(began, root, read) {
             return Kept::Outdated;
         }
         if url.len() > MAX_URL_BYTES {
@@ -304,8 +380,9 @@ impl Index {
         if at.is_none() && is_fault && self.faults >= self.max_faults() {
             return Kept::Crowded;
         }
-        let (mut grown, mut look) = (None, look.map(Arc::new));
+        let (mut grown, mut look, mut known_at) = (None, look.map(Arc::new), None);
         let (is_owed, mut only_faults) = (self.owed.contains(url), is_fault);
+        let is_astray = self.is_astray(root);
         if let Some(entry) = at.and_then(|at| self.entry_mut(at)) {
             entry.drawn = clock;
             if is_owed {
@@ -322,13 +399,26 @@ impl Index {
             if is_known && entry.look == look && entry.is_fault == only_faults {
                 entry.is_flushed = false;
                 entry.digest = digest.filter(|_| *entry.read == *read).or(entry.digest);
-                return Kept::Known;
+                known_at = at;
+            } else {
+                grown = (!entry.is_flushed).then(|| entry.read.union(read));
             }
-            grown = (!entry.is_flushed).then(|| entry.read.union(read));
+        }
+        // That there are strays must be known after a kill, too; that there are more of them need not.
+        if let Some(at) = known_at.filter(|at| !is_astray || self.strays.has(*at)) {
+            if is_astray {
+                self.strays.add(at, root, clock);
+            }
+            return Kept::Known;
         }
         if let Err(error) = self.journal.add(url) {
             tracing::error!(file = url, error = %error, "a drawing cannot be noted in the ledger");
             return Kept::Lost;
+        }
+        if let Some(at) = known_at {
+            self.strays.add(at, root, clock);
+            self.mark(at);
+            return Kept::Grown { given_up: 0 };
         }
         let digest = digest.filter(|_| grown.is_none());
         let at = self.put(url, Arc::new(grown.unwrap_or_else(|| read.clone())));
@@ -336,6 +426,9 @@ impl Index {
         self.set_fault(at, only_faults);
         if let Some(entry) = self.entry_mut(at) {
             entry.digest = digest;
+        }
+        if is_astray {
+            self.strays.add(at, root, clock);
         }
         self.mark(at);
         Kept::Grown { given_up: self.give_up() }
@@ -352,14 +445,20 @@ impl Index {
         self.faults = self.faults + usize::from(is_fault) - usize::from(was_fault);
     }
 
-    /// Tells whether a change that was answered since a drawing began concerns it.
-    fn is_outdated(&self, began: u64, read: &Dependencies) -> bool {
+    /// Tells whether a step that was answered since a drawing began concerns it, or may: one of a state between the ends of
+    /// steps has nothing that it could be held against.
+    fn is_outdated(&self, began: u64, root: Option<ChunkId>, read: &Dependencies) -> bool {
         let missed = usize::try_from(self.number.saturating_sub(began)).unwrap_or(usize::MAX);
         if missed == 0 {
             return false;
         }
-        missed > self.changes.len()
-            || self.changes.iter().rev().take(missed).any(|change| change.concerns(read))
+        let Some(first) = self.steps.len().checked_sub(missed) else { return true };
+        let steps = || self.steps.range(first..);
+        // States with the same root are the same, whichever way led there.
+        let ended = steps().rposition(|step| Some(step.ends[1]) == root).map(|at| at + 1);
+        let begun = steps().next().filter(|step| Some(step.ends[0]) == root).map(|_| 0);
+        let Some(later) = ended.or(begun) else { return true };
+        steps().skip(later).any(|step| step.touched.concerns(read))
     }
 
     /// Sets what a URL was drawn from.
@@ -476,6 +575,7 @@ impl Index {
     fn remove(&mut self, at: u32) -> Option<Arc<str>> {
         let entry = self.entries.get_mut(at as usize).and_then(Option::take)?;
         self.by_url.remove(&entry.url);
+        self.strays.remove(at);
         self.needed -= entry.read.len();
         self.faults -= usize::from(entry.is_fault);
         self.free.push(at);
@@ -538,38 +638,36 @@ impl Index {
         self.listings.contains_key(&id)
     }
 
-    /// Counts a change and returns the URLs that it concerns, those first of which it is not sure that they show it. Of
-    /// some lists it is known that their answers are the same.
+    /// Counts a step and returns the URLs that it concerns, those first of which it is not sure that they show it. Of
+    /// some lists it is known that their answers are the same at both ends, of some states of strays what differs from them
+    /// to the end; strays of others are taken for concerned.
     pub(super) fn concerned(
         &mut self,
-        touched: Arc<Touched>,
+        step: Step,
         same: &HashSet<u64>,
-    ) -> Vec<Candidate> {
+        since: &HashMap<ChunkId, Touched>,
+    ) -> Concerned {
         self.number += 1;
-        let mut found: HashMap<u32, Aspects> = HashMap::new();
-        if touched.is_everything() {
-            found.extend(self.by_url.values().map(|at| (*at, Aspects::default())));
-        } else {
-            // A list that was noted since the others were asked again counts like those with another answer.
-            let answers = self.listings.values();
-            let answers = answers
-                .filter(|one| touched.touches(one.scope()) && !same.contains(&one.id()))
-                .map(|one| (one.id(), Aspects::ANSWER));
-            for (key, aspects) in touched.paths().chain(answers) {
-                for at in self.by_path.get(&key).into_iter().flatten() {
-                    let Some(entry) = self.entry(*at) else { continue };
-                    let shared = entry.read.own_aspects_of(key).only(aspects);
-                    if !shared.is_empty() {
-                        let known = found.entry(*at).or_default();
-                        *known = known.and(shared);
-                    }
-                }
+        self.clock += 1;
+        let mut found = self.touched_by(&step.touched, same);
+        let by_step = found.len();
+        for (at, mut roots) in self.strays.iter() {
+            let Some(entry) = self.entry(at) else { continue };
+            let is_concerned = roots.any(|root| match root {
+                Some(root) if step.ends.contains(&root) => false,
+                Some(root) => since.get(&root).is_none_or(|touched| touched.concerns(&entry.read)),
+                None => true,
+            });
+            if is_concerned {
+                found.entry(at).or_default();
             }
         }
-        self.changes.push_back(touched);
-        if self.changes.len() > MAX_CHANGES {
-            self.changes.pop_front();
+        self.end = Some(step.ends[1]);
+        self.steps.push_back(step);
+        if self.steps.len() > MAX_STEPS {
+            self.steps.pop_front();
         }
+        let strays = found.len() - by_step;
         let candidate = |(at, shared): (u32, Aspects)| {
             let Entry { url, look, .. } = self.entry(at)?;
             Some(Candidate { url: Arc::clone(url), shared, look: look.clone() })
@@ -579,7 +677,32 @@ impl Index {
             let key = |one: &Candidate| !one.is_doubtful();
             (key(left), &left.url).cmp(&(key(right), &right.url))
         });
-        candidates
+        Concerned { candidates, seen: self.clock, strays }
+    }
+
+    /// Returns the URLs that read what differs between the ends of a step, and what of that.
+    fn touched_by(&self, touched: &Touched, same: &HashSet<u64>) -> HashMap<u32, Aspects> {
+        let mut found: HashMap<u32, Aspects> = HashMap::new();
+        if touched.is_everything() {
+            found.extend(self.by_url.values().map(|at| (*at, Aspects::default())));
+            return found;
+        }
+        // A list that was noted since the others were asked again counts like those with another answer.
+        let answers = self.listings.values();
+        let answers = answers
+            .filter(|one| touched.touches(one.scope()) && !same.contains(&one.id()))
+            .map(|one| (one.id(), Aspects::ANSWER));
+        for (key, aspects) in touched.paths().chain(answers) {
+            for at in self.by_path.get(&key).into_iter().flatten() {
+                let Some(entry) = self.entry(*at) else { continue };
+                let shared = entry.read.own_aspects_of(key).only(aspects);
+                if !shared.is_empty() {
+                    let known = found.entry(*at).or_default();
+                    *known = known.and(shared);
+                }
+            }
+        }
+        found
     }
 
     /// Notes that a URL looks the same after a change, drawn from this; nothing if that does not hold for all its copies.
@@ -622,10 +745,19 @@ impl Index {
     }
 
     /// Notes that flushes for an answer are stored.
-    pub(super) fn settle(&mut self, answered: u64, (urls, scopes): (&[String], &[String])) {
+    pub(super) fn settle(&mut self, answer: Settled<'_>) {
+        let Settled { number: answered, end, urls, scopes } = answer;
+        if let Some((seen, end)) = end.filter(|_| self.settled < answered) {
+            (self.settled, self.base) = (answered, Some(end));
+            let over = self.strays.settle(seen, end);
+            over.into_iter().for_each(|at| self.mark(at));
+        }
         for url in urls {
             self.owed.remove(url.as_str());
             let Some(at) = self.by_url.get(url.as_str()).copied() else { continue };
+            if self.strays.remove_until(at, answered) {
+                self.mark(at);
+            }
             let Some(entry) = self.entry_mut(at) else { continue };
             let drawn = entry.drawn;
             let Some((read, look)) = entry.later.take() else {
@@ -649,6 +781,16 @@ impl Index {
                 self.scope_changes.insert(scope.clone());
             }
         }
+    }
+
+    /// Notes that the follower stands at a state although no step that ends there was answered: nobody was to be told.
+    pub(super) fn pass(&mut self, root: ChunkId) {
+        if self.base == Some(root) && self.end == self.base {
+            return;
+        }
+        (self.base, self.end) = (Some(root), Some(root));
+        let over = self.strays.clear();
+        over.into_iter().for_each(|at| self.mark(at));
     }
 
     /// Forgets what spared URLs were drawn from before the change: nobody asks any more from the state before it.
@@ -677,12 +819,8 @@ impl Index {
             if let Some(entry) = self.entry_mut(at).filter(|entry| entry.is_dirty) {
                 entry.is_dirty = false;
                 let (url, read) = (Arc::clone(&entry.url), Arc::clone(&entry.read));
-                rows.push(Unstored {
-                    url,
-                    read,
-                    look: entry.look.clone(),
-                    is_fault: entry.is_fault,
-                });
+                let (look, is_fault) = (entry.look.clone(), entry.is_fault);
+                rows.push(Unstored { url, read, look, is_fault, is_stray: self.strays.has(at) });
             }
         }
         let scopes = std::mem::take(&mut self.scope_changes);

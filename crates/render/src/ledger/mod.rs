@@ -5,15 +5,18 @@
 //!
 //! ```text
 //! ticket ─> snapshot ─> render ─> record ─> the response goes out
-//! commit ─> affected(before, after) ─> flushes are stored ─> settle
+//! commit ─> step(before, after) ─> flushes are stored ─> stored
 //! ```
 //!
 //! Invariants
 //! * A response that goes out after [`Ledger::record`] said [`Recorded::Kept`] is named by every later answer whose
 //!   change concerns it, whenever the process ends: the URL is in a file before, and a URL whose dependencies were not
 //!   stored in time depends on everything.
-//! * A drawing that began before a change and is recorded after it was answered is not kept if the change concerns it:
-//!   [`Recorded::Outdated`].
+//! * A drawing that began before a change and is recorded after it was answered is not kept if the change concerns it, or
+//!   if it is of a state that is neither end of the changes that were answered: [`Recorded::Outdated`].
+//! * A copy of a state that a change passes over, as content went on before anybody asked, is named by the answer to that
+//!   change if what it was drawn from differs at its end. That holds also where nothing differs between both ends of the
+//!   change, or a list answers the same at both.
 //! * What is recorded for a URL grows until the URL was flushed, as copies of several drawings may be about.
 //! * A URL that a change concerns is left out of an answer only if it was drawn again from the state after the change and
 //!   every copy that is about looks the same; or if the change concerns it through lists alone, and these were asked again
@@ -24,6 +27,9 @@
 //! On failure: a database that cannot be written is tried again; meanwhile the file grows. Without the file nothing is
 //! kept, and [`Recorded::Lost`] says that no copy of the response may be kept either.
 //!
+//! A follower that stands at a state has stored the flushes for all that led there. Each copy of a state at which it does not
+//! stand is a stray: most are of the state where it will arrive a moment later, and none any more when it has.
+//!
 //! The states that are compared are given as those see them for whom drawings are recorded: visitors without a login.
 //!
 //! Not here: sending flushes (`replicate`), and what of a change matters ([`crate::Touched`]).
@@ -31,6 +37,7 @@
 mod index;
 mod journal;
 mod look;
+mod strays;
 mod table;
 
 use std::collections::{HashMap, HashSet};
@@ -46,7 +53,7 @@ use sqlx::AnyPool;
 use tokio::sync::Notify;
 use tympan_content::{ChunkId, Snapshot};
 
-use self::index::{Candidate, Drawn, Index, Kept, Sketch, Spared};
+use self::index::{Candidate, Concerned, Drawn, Index, Kept, Settled, Sketch, Spared, Step};
 use self::journal::Journal;
 use self::table::{Opened, Table};
 use crate::dependency::Dependencies;
@@ -126,6 +133,10 @@ pub const MAX_URLS: usize = 100_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket(u64);
 
+/// Tells what an answer read from what others did, for as long as the process lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadDigest(u64);
+
 /// What became of a drawing that was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
@@ -150,8 +161,10 @@ pub struct Affected {
     pub documents: usize,
     /// How many URLs were drawn from what differs and look the same.
     pub spared: usize,
-    /// The change's number, for [`Ledger::settle`].
+    /// The answer's number, for [`Ledger::settle`].
     number: u64,
+    /// When it was found out what the change concerns, and the state in which it ends.
+    end: Option<(u64, ChunkId)>,
     same: Vec<Spared>,
 }
 
@@ -183,7 +196,7 @@ counters! {
     recorded,
     /// Drawings that read what no earlier one of their URL had read; rows are stored for these.
     grown,
-    /// Drawings done again, as a change overtook them.
+    /// Drawings done again, as a change overtook them, or may have.
     outdated,
     /// Drawings that could not be noted; a rise means that the disk is full or broken.
     lost,
@@ -202,6 +215,9 @@ counters! {
     /// Drawings of URLs with nothing to show that were not noted, and so not cached; a rise means that somebody makes up
     /// addresses.
     crowded,
+    /// URLs that a change concerns for a copy of a state that it passed over; many mean that activations follow each other
+    /// faster than they are answered.
+    strays,
     /// Answers that named every URL, as rights were changed.
     everything,
     /// URLs given up, so that memory stays bounded; a rise means that the bound is too low.
@@ -220,14 +236,16 @@ pub struct Ledger(Arc<Inner>);
 
 struct Inner {
     index: Mutex<Index>,
+    /// How many steps were answered, as the index says.
+    steps: AtomicU64,
     table: Table,
     counters: LedgerCounters,
     /// Rings when there are rows to store.
     bell: Notify,
     /// Held while a batch is stored.
     writing: tokio::sync::Mutex<()>,
-    /// The newest answer to a follower, and the state that it leads to.
-    answered: Mutex<Option<(ChunkId, Affected)>>,
+    /// The newest answer to a follower whose flushes are not stored yet.
+    answered: Mutex<Option<Affected>>,
     answers: Mutex<Answers>,
     /// What digests of reads begin with, so that nobody who decides about reads can aim at one.
     keys: [u64; 2],
@@ -264,40 +282,63 @@ impl Ledger {
         let index = Mutex::new(index);
         let (answered, answers) = (Mutex::default(), Mutex::default());
         let keys = [1, 2].map(|number: u64| RandomState::new().hash_one(number));
-        let inner = Inner { index, table, counters, bell, writing, answered, answers, keys };
+        let steps = AtomicU64::new(0);
+        let inner = Inner { index, steps, table, counters, bell, writing, answered, answers, keys };
         let ledger = Self(Arc::new(inner));
         ledger.store().await?;
         ledger.0.index.lock().empty_journal();
         Ok(ledger)
     }
 
-    /// Begins a drawing; the snapshot must be taken after this.
+    /// Begins a drawing; the snapshot must be taken after this. Never waits.
     #[must_use]
     pub fn ticket(&self) -> Ticket {
-        Ticket(self.0.index.lock().changes())
+        // Whoever sees a step's number sees at least the state in which it ends: that was read before.
+        Ticket(self.0.steps.load(Ordering::Acquire))
     }
 
-    /// Records what a URL was drawn from, before the drawing goes out. The URL is its path as it was asked for, without
-    /// the query: copies of all its variants are kept under it.
-    pub fn record(&self, ticket: Ticket, url: &str, read: &Dependencies) -> Recorded {
-        self.record_look(ticket, url, read, None)
-    }
-
-    /// Does the same as [`Ledger::record`], and notes how the drawing looks, so that it can be compared.
-    pub fn record_look(
+    /// Records what a URL was drawn from, before the drawing goes out, and of which state it is: nothing if that does not
+    /// follow from one state alone ([`Snapshot::seen_root`]). The URL is its path as it was asked for, without the query:
+    /// copies of all its variants are kept under it.
+    pub fn record(
         &self,
-        ticket: Ticket,
+        (ticket, root): (Ticket, Option<ChunkId>),
         url: &str,
         read: &Dependencies,
-        look: Option<Look>,
     ) -> Recorded {
-        self.note(ticket, Drawn { url, read, digest: None, look, is_fault: false })
+        let drawn = Drawn { url, root, read, digest: None, look: None, is_fault: false };
+        self.note(ticket, drawn)
+    }
+
+    /// Digests what an answer read, for [`Ledger::is_known_now`].
+    #[must_use]
+    pub fn digest_of(&self, answer: &RenderResponse) -> ReadDigest {
+        ReadDigest(answer.reads.digest(self.0.keys))
+    }
+
+    /// Records an answer that shows something and was recorded before, as [`Ledger::record_answer`] would, if that can be
+    /// done without waiting for anything: neither for the ledger's lock nor for a disk. Tells whether it was.
+    #[must_use]
+    pub fn is_known_now(
+        &self,
+        (ticket, root): (Ticket, ChunkId),
+        url: &str,
+        digest: ReadDigest,
+        look: &Look,
+    ) -> bool {
+        let Some(mut index) = self.0.index.try_lock() else { return false };
+        let (root, look) = (Some(root), Some(look));
+        let sketch = Sketch { url, root, digest: digest.0, look, is_fault: false };
+        let is_known = index.is_known(ticket.0, sketch);
+        drop(index);
+        self.0.counters.recorded.fetch_add(u64::from(is_known), Ordering::Relaxed);
+        is_known
     }
 
     /// Records an answer before it goes out. What is one visitor's or one moment's alone is kept by nobody, and not noted.
     pub fn record_answer(
         &self,
-        ticket: Ticket,
+        (ticket, root): (Ticket, Option<ChunkId>),
         url: &str,
         answer: &RenderResponse,
         look: Option<Look>,
@@ -311,13 +352,13 @@ impl Ledger {
         );
         // Most answers are like the one before, and a digest costs less than a set.
         let digest = answer.reads.digest(self.0.keys);
-        let sketch = Sketch { url, digest, look: look.as_ref(), is_fault };
+        let sketch = Sketch { url, root, digest, look: look.as_ref(), is_fault };
         if self.0.index.lock().is_known(ticket.0, sketch) {
             self.0.counters.recorded.fetch_add(1, Ordering::Relaxed);
             return Recorded::Kept;
         }
         let (read, digest) = (&answer.reads.dependencies(), Some(digest));
-        self.note(ticket, Drawn { url, read, digest, look, is_fault })
+        self.note(ticket, Drawn { url, root, read, digest, look, is_fault })
     }
 
     fn note(&self, ticket: Ticket, drawn: Drawn<'_>) -> Recorded {
@@ -367,22 +408,70 @@ impl Ledger {
         after: &Snapshot,
         draw: Draw<'_>,
     ) -> Result<Affected> {
-        let touched = Touched::between(before, after);
-        let touched = touched.map_err(|error| Error::Compare(Box::new(error)))?;
-        if touched.is_empty() {
-            return Ok(Affected::default());
-        }
+        let to = after.root_id();
+        // Answers go on where the last one ended, stored or not: what that one named is owed until it is.
+        let begin = self.0.index.lock().end().filter(|end| *end != before.root_id());
+        let earlier = begin.and_then(|end| self.state_at(after, end).transpose()).transpose()?;
+        let is_lost = begin.is_some() && earlier.is_none();
+        let from = earlier.as_ref().unwrap_or(before);
+        let compare = |error| Error::Compare(Box::new(error));
+        let touched = match from.root_id() == to {
+            true => Touched::default(),
+            false => Touched::between(from, after).map_err(compare)?,
+        };
         let counters = &self.0.counters;
-        counters.changes.fetch_add(1, Ordering::Relaxed);
+        counters.changes.fetch_add(u64::from(!touched.is_empty()), Ordering::Relaxed);
         counters.everything.fetch_add(u64::from(touched.is_everything()), Ordering::Relaxed);
-        let documents = touched.documents();
-        let same = self.ask_lists(&touched, before, after);
-        let candidates = self.0.index.lock().concerned(Arc::new(touched), &same);
+        let (documents, is_idle) = (touched.documents(), touched.is_empty() && !is_lost);
+        // What visitors see of the state before is told of that state alone that was given.
+        let same = match touched.is_empty() || begin.is_some() {
+            true => HashSet::new(),
+            false => self.ask_lists(&touched, before, after),
+        };
+        let ends = [from.root_id(), to];
+        let since = self.since_strays(ends, after);
+        let step = Step { ends, touched: Arc::new(touched) };
+        let Concerned { candidates, seen, strays } = {
+            let mut index = self.0.index.lock();
+            let concerned = index.concerned(step, &same, &since);
+            self.0.steps.store(index.steps(), Ordering::Release);
+            concerned
+        };
+        counters.strays.fetch_add(strays as u64, Ordering::Relaxed);
         let (named, same) = self.compare(candidates, after, draw);
-        let (number, urls, scopes) = self.0.index.lock().answer(&named);
+        let (number, urls, mut scopes) = self.0.index.lock().answer(&named);
+        if is_idle {
+            // Nothing changed for these.
+            scopes.clear();
+        }
         counters.named.fetch_add(urls.len() as u64, Ordering::Relaxed);
         let spared = same.len();
-        Ok(Affected { urls, scopes, documents, spared, number, same })
+        Ok(Affected { urls, scopes, documents, spared, number, end: Some((seen, to)), same })
+    }
+
+    /// Reads the state in which the last answer ended; nothing if it is gone, and everything is owed.
+    fn state_at(&self, newer: &Snapshot, root: ChunkId) -> Result<Option<Snapshot>> {
+        match newer.state_at(root) {
+            Ok(state) => Ok(Some(state)),
+            Err(error) if error.is_transient() => {
+                Err(Error::Compare(Box::new(crate::Error::Content(error))))
+            }
+            Err(error) => {
+                tracing::warn!(root = %root, error = %error, "the state of the last flushes is gone");
+                self.0.index.lock().add_scope("/");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Compares the states that strays are of with the one in which a step ends. One that cannot be read is left out.
+    fn since_strays(&self, ends: [ChunkId; 2], after: &Snapshot) -> HashMap<ChunkId, Touched> {
+        let roots = self.0.index.lock().stray_roots(ends);
+        let compared = roots.into_iter().filter_map(|root| {
+            let state = after.state_at(root).ok()?;
+            Some((root, Touched::between(&state, after).ok()?))
+        });
+        compared.collect()
     }
 
     /// Asks the lists again whose answers a change may have changed; returns those with the same answer before and after it.
@@ -462,25 +551,36 @@ impl Ledger {
     }
 
     /// Returns the URLs that a step from one state to the next concerns, for a follower that stores its place together
-    /// with the flushes: an answer is settled when the next step begins where its own ended. A step that is asked for again
-    /// gets the same answer, or more.
+    /// with the flushes and then tells so ([`Ledger::stored`]). A step that is asked for again gets the same answer, or more.
+    /// A follower asks also where nothing seems to differ: copies of states in between may be about.
     ///
     /// # Errors
     /// If the two states cannot be compared.
     pub fn step(&self, before: &Snapshot, after: &Snapshot, draw: Draw<'_>) -> Result<Affected> {
         let mut answered = self.0.answered.lock();
-        if let Some((_, settled)) = answered.take_if(|(end, _)| *end == before.root_id()) {
-            self.settle(&settled);
-        }
         let affected = self.affected_shown(before, after, draw)?;
-        *answered = Some((after.root_id(), affected.clone()));
+        *answered = Some(affected.clone());
         Ok(affected)
+    }
+
+    /// Notes that the flushes for the last step are stored, and that the follower stands at a state. If no step was asked
+    /// for that ends there, nobody was to be told of what led there, and what was drawn before is held against it.
+    pub fn stored(&self, root: ChunkId) {
+        let answered = self.0.answered.lock().take();
+        match answered.filter(|answer| answer.end.is_some_and(|(_, end)| end == root)) {
+            Some(answer) => self.settle(&answer),
+            None => {
+                self.0.index.lock().pass(root);
+                self.0.bell.notify_one();
+            }
+        }
     }
 
     /// Notes that the flushes for an answer are stored, so that they will be sent whatever happens.
     pub fn settle(&self, affected: &Affected) {
+        let Affected { urls, scopes, number, end, .. } = affected;
         let mut index = self.0.index.lock();
-        index.settle(affected.number, (&affected.urls, &affected.scopes));
+        index.settle(Settled { number: *number, end: *end, urls, scopes });
         index.settle_spared(&affected.same);
         drop(index);
         self.0.bell.notify_one();
@@ -504,6 +604,12 @@ impl Ledger {
     #[must_use]
     pub fn counters(&self) -> &LedgerCounters {
         &self.0.counters
+    }
+
+    /// Returns how many URLs have copies of states at which the follower does not stand: none, while nothing changes.
+    #[must_use]
+    pub fn strays(&self) -> usize {
+        self.0.index.lock().strays()
     }
 
     /// Returns how many URLs and how many dependencies are kept.
@@ -609,5 +715,61 @@ impl Ledger {
 impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ledger").field("publisher", &self.0.table).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ledger whose database is never asked.
+    fn ledger(folder: &std::path::Path) -> Ledger {
+        sqlx::any::install_default_drivers();
+        let pool = AnyPool::connect_lazy("sqlite::memory:").unwrap();
+        let (journal, _) = Journal::open(folder).unwrap();
+        Ledger(Arc::new(Inner {
+            index: Mutex::new(Index::new(journal, 100)),
+            steps: AtomicU64::new(0),
+            table: Table::new(pool, "one".to_owned(), "first".to_owned()),
+            counters: LedgerCounters::default(),
+            bell: Notify::new(),
+            writing: tokio::sync::Mutex::default(),
+            answered: Mutex::default(),
+            answers: Mutex::default(),
+            keys: [1, 2],
+        }))
+    }
+
+    #[tokio::test]
+    async fn what_runs_on_the_threads_of_all_connections_waits_for_no_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = ledger(folder.path());
+        let root = ChunkId::from_bytes([7; 32]);
+        ledger.stored(root);
+        let answer = RenderResponse {
+            outcome: Outcome::Ok,
+            content_type: "image/png".to_owned(),
+            headers: Vec::new(),
+            body: crate::response::Body::Empty,
+            reads: crate::reads::Reads::default(),
+            timing: crate::timing::Timing::default(),
+            failed_components: 0,
+            fragments: crate::template::FragmentCounts::default(),
+        };
+        let look = Look::of(&answer, &RenderRequest::get("/a.png")).unwrap();
+        let digest = ledger.digest_of(&answer);
+        let is_known = || ledger.is_known_now((ledger.ticket(), root), "/a.png", digest, &look);
+        assert!(!is_known(), "nobody drew it");
+        let when = (ledger.ticket(), Some(root));
+        let kept = ledger.record_answer(when, "/a.png", &answer, Some(look.clone()));
+        assert_eq!(kept, Recorded::Kept);
+        assert!(is_known());
+        // Whoever held the lock and waited for it again would wait for ever.
+        let held = ledger.0.index.lock();
+        assert!(!is_known());
+        drop(held);
+        assert!(is_known());
+        let recorded = ledger.0.counters.recorded.load(Ordering::Relaxed);
+        assert_eq!(recorded, 3, "as often as it was answered");
     }
 }

@@ -34,6 +34,10 @@ pub const MIGRATIONS: &[&str] = &[
 /// Rows of one statement: enough to make its cost that of the rows.
 const ROWS: usize = 100;
 
+/// Bits before the dependencies: only faults were drawn; copies may be of a state at which no follower stood.
+const FAULT: u8 = 1;
+const STRAY: u8 = 2;
+
 /// How a publisher was left.
 mod state {
     /// It runs, or was killed.
@@ -69,6 +73,8 @@ pub(super) struct Row {
     pub(super) look: Option<Look>,
     /// Whether only faults were drawn.
     pub(super) is_fault: bool,
+    /// Whether copies may be of a state at which no follower stood.
+    pub(super) is_stray: bool,
 }
 
 /// What a publisher had stored.
@@ -104,6 +110,8 @@ pub(super) struct Unstored {
     pub(super) look: Option<Arc<Look>>,
     /// Whether only faults were drawn.
     pub(super) is_fault: bool,
+    /// Whether copies may be of a state at which no follower stands.
+    pub(super) is_stray: bool,
 }
 
 /// What has to be stored.
@@ -201,7 +209,7 @@ impl Table {
                 .await?;
         }
         let rows = batch.rows.iter().map(|row| {
-            let mut read = vec![u8::from(row.is_fault)];
+            let mut read = vec![u8::from(row.is_fault) * FAULT | u8::from(row.is_stray) * STRAY];
             read.extend(row.read.to_bytes());
             (Kind::Url, &*row.url, read, row.look.as_ref().map(|look| look.to_bytes()))
         });
@@ -327,14 +335,15 @@ async fn read_rows(connection: &mut AnyConnection, publisher: &str) -> sqlx::Res
     let rows = rows.iter().map(|row| {
         let (kind, bytes): (i64, Vec<u8>) = (row.try_get(0)?, row.try_get(2)?);
         let kind = if kind == Kind::Url.number() { Kind::Url } else { Kind::Scope };
-        let (is_fault, read) = match bytes.split_first() {
-            Some((is_fault, read)) => (*is_fault == 1, Dependencies::from_bytes(read)),
-            None => (false, None),
+        let (bits, read) = match bytes.split_first() {
+            Some((bits, read)) => (*bits, Dependencies::from_bytes(read)),
+            None => (STRAY, None),
         };
+        let (is_fault, is_stray) = (bits & FAULT != 0, bits & STRAY != 0);
         let read = read.unwrap_or_else(Dependencies::anything);
         let look: Option<Vec<u8>> = row.try_get(3)?;
         let look = look.and_then(|look| Look::from_bytes(&look));
-        Ok(Row { kind, url: row.try_get(1)?, read, look, is_fault })
+        Ok(Row { kind, url: row.try_get(1)?, read, look, is_fault, is_stray })
     });
     rows.collect()
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
-use tympan_content::{NodePath, Session, Snapshot, Subtree};
-use tympan_render::ledger::{Affected, Ledger, LedgerOptions, Look, MIGRATIONS, Recorded};
+use tympan_content::{ChunkId, NodePath, Session, Snapshot, Subtree};
+use tympan_render::ledger::{Affected, Ledger, LedgerOptions, Look, MIGRATIONS, Recorded, Ticket};
 use tympan_render::{
     BackEnd, BackEnds, Fetch, Mode, Options, Recording, RenderRequest, RenderResponse, Renderer,
 };
@@ -94,10 +94,15 @@ impl Publisher {
         (drawn, look)
     }
 
+    /// Begins a drawing of the newest state.
+    fn begin(&self) -> (Ticket, Option<ChunkId>) {
+        (self.ledger.ticket(), self.snapshot().seen_root())
+    }
+
     fn visit(&self, url: &str, by: By) -> Recorded {
-        let ticket = self.ledger.ticket();
+        let when = self.begin();
         let (drawn, look) = self.answer(url, by);
-        self.ledger.record_answer(ticket, url, &drawn, look)
+        self.ledger.record_answer(when, url, &drawn, look)
     }
 
     #[track_caller]
@@ -403,11 +408,11 @@ async fn a_list_that_changed_while_it_was_drawn_is_drawn_anew() {
         &publisher,
         "{% for one in pages(\"/content/site/en/zebra\", order=\"date\", limit=2) %}{{ one.name }}{% endfor %}",
     );
-    let ticket = publisher.ledger.ticket();
+    let when = publisher.begin();
     let (drawn, look) = publisher.answer(LIST, By::Anybody);
     // Nobody knows of the list when the change is answered.
     publisher.set(&article(0), "date", &date("2025-03-03"));
-    assert_eq!(publisher.ledger.record_answer(ticket, LIST, &drawn, look), Recorded::Outdated);
+    assert_eq!(publisher.ledger.record_answer(when, LIST, &drawn, look), Recorded::Outdated);
 }
 
 /// A site of pages that show a navigation of sections and a teaser of the page before them.

@@ -121,11 +121,11 @@ impl World {
 
     /// Draws a URL as a publisher does and keeps what it gave, unless it is one visitor's alone.
     fn refresh(&mut self, url: &str) {
-        let ticket = self.ledger().ticket();
+        let when = (self.ledger().ticket(), self.repository.snapshot().unwrap().seen_root());
         let drawn = self.answer(self.kept.as_ref().unwrap_or(&self.renderer), url);
         let look = Look::of(&drawn, &recorded(url));
         let is_comparable = look.is_some();
-        assert_eq!(self.ledger().record_answer(ticket, url, &drawn, look), Recorded::Kept);
+        assert_eq!(self.ledger().record_answer(when, url, &drawn, look), Recorded::Kept);
         if drawn.reads.facts.has(Facts::USER) {
             self.cached.remove(url);
             return;

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
-use tympan_content::{NodePath, Snapshot};
-use tympan_render::ledger::{Affected, Ledger, LedgerOptions, Look, MIGRATIONS, Recorded};
+use tympan_content::{ChunkId, NodePath, Snapshot};
+use tympan_render::ledger::{Affected, Ledger, LedgerOptions, Look, MIGRATIONS, Recorded, Ticket};
 use tympan_render::{Dependencies, Mode, Recording, RenderRequest, RenderResponse};
 use tympan_testkit::State;
 
@@ -60,9 +60,18 @@ impl Publisher {
         self.site.render(&request).reads.dependencies()
     }
 
+    /// Begins a drawing of the newest state.
+    fn begin(&self) -> (Ticket, Option<ChunkId>) {
+        self.begin_at(&self.ledger)
+    }
+
+    fn begin_at(&self, ledger: &Ledger) -> (Ticket, Option<ChunkId>) {
+        (ledger.ticket(), self.snapshot().seen_root())
+    }
+
     fn draw(&self, url: &str) {
-        let ticket = self.ledger.ticket();
-        assert_eq!(self.ledger.record(ticket, url, &self.read(url)), Recorded::Kept);
+        let when = self.begin();
+        assert_eq!(self.ledger.record(when, url, &self.read(url)), Recorded::Kept);
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -112,8 +121,8 @@ async fn what_nobody_keeps_takes_no_room() {
     let mut drawn = publisher.site.render(&request);
     drawn.reads.max_age = Some(Duration::from_millis(999));
     let record = |drawn: &RenderResponse| {
-        let ticket = publisher.ledger.ticket();
-        assert_eq!(publisher.ledger.record_answer(ticket, url, drawn, None), Recorded::Kept);
+        let when = publisher.begin();
+        assert_eq!(publisher.ledger.record_answer(when, url, drawn, None), Recorded::Kept);
         publisher.ledger.size().0
     };
     assert_eq!(record(&drawn), 0);
@@ -127,10 +136,10 @@ async fn an_answer_like_the_one_before_stores_nothing_and_is_named_again() {
     let url = "/content/site/en.html";
     let record = || {
         let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
-        let ticket = publisher.ledger.ticket();
+        let when = publisher.begin();
         let drawn = publisher.site.render(&request);
         let look = Look::of(&drawn, &request);
-        assert_eq!(publisher.ledger.record_answer(ticket, url, &drawn, look), Recorded::Kept);
+        assert_eq!(publisher.ledger.record_answer(when, url, &drawn, look), Recorded::Kept);
         let counters = publisher.ledger.counters();
         (counters.recorded.load(Ordering::Relaxed), counters.grown.load(Ordering::Relaxed))
     };
@@ -149,12 +158,12 @@ async fn an_answer_like_the_one_before_stores_nothing_and_is_named_again() {
     assert_eq!(record(), (8, 3));
     assert_eq!(publisher.edit("/content/site/en/jcr:content", "jcr:title", "X").urls, [url]);
     // A drawing that began before that change is not taken for known.
-    let ticket = publisher.ledger.ticket();
+    let when = publisher.begin();
     let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
     let drawn = publisher.site.render(&request);
     publisher.edit("/content/site/en/jcr:content", "jcr:title", "Y");
     let look = Look::of(&drawn, &request);
-    assert_eq!(publisher.ledger.record_answer(ticket, url, &drawn, look), Recorded::Outdated);
+    assert_eq!(publisher.ledger.record_answer(when, url, &drawn, look), Recorded::Outdated);
 }
 
 #[tokio::test]
@@ -190,18 +199,18 @@ async fn an_answer_is_named_again_until_it_is_settled() {
 async fn a_drawing_that_a_change_overtook_is_not_kept() {
     let publisher = Publisher::new().await;
     let (home, apple) = ("/content/site/en.html", "/content/site/en/apple.html");
-    let ticket = publisher.ledger.ticket();
+    let when = publisher.begin();
     let (of_home, of_apple) = (publisher.read(home), publisher.read(apple));
     publisher.edit("/content/site/en/jcr:content", "jcr:title", "Newer");
-    assert_eq!(publisher.ledger.record(ticket, home, &of_home), Recorded::Outdated);
-    assert_eq!(publisher.ledger.record(ticket, apple, &of_apple), Recorded::Kept);
+    assert_eq!(publisher.ledger.record(when, home, &of_home), Recorded::Outdated);
+    assert_eq!(publisher.ledger.record(when, apple, &of_apple), Recorded::Kept);
     publisher.draw(home);
     // More changes than are remembered.
-    let ticket = publisher.ledger.ticket();
+    let when = publisher.begin();
     for number in 0..300 {
         publisher.edit("/content/site/en/zebra/jcr:content", "unseen", &number.to_string());
     }
-    assert_eq!(publisher.ledger.record(ticket, apple, &of_apple), Recorded::Outdated);
+    assert_eq!(publisher.ledger.record(when, apple, &of_apple), Recorded::Outdated);
 }
 
 #[tokio::test]
@@ -210,14 +219,14 @@ async fn all_variants_of_a_url_count_until_it_is_flushed() {
     let (home, apple) =
         (publisher.read("/content/site/en.html"), publisher.read("/content/site/en/apple.html"));
     for read in [&home, &apple] {
-        let ticket = publisher.ledger.ticket();
-        assert_eq!(publisher.ledger.record(ticket, "/x.html", read), Recorded::Kept);
+        let when = publisher.begin();
+        assert_eq!(publisher.ledger.record(when, "/x.html", read), Recorded::Kept);
     }
     let affected = publisher.edit("/content/site/en/jcr:content", "jcr:title", "Newer");
     assert_eq!(affected.urls, ["/x.html"]);
     publisher.ledger.settle(&affected);
-    let ticket = publisher.ledger.ticket();
-    assert_eq!(publisher.ledger.record(ticket, "/x.html", &apple), Recorded::Kept);
+    let when = publisher.begin();
+    assert_eq!(publisher.ledger.record(when, "/x.html", &apple), Recorded::Kept);
     assert!(publisher.edit("/content/site/en/jcr:content", "jcr:title", "Newest").is_empty());
 }
 
@@ -306,10 +315,10 @@ async fn urls_beyond_the_bound_are_flushed_with_their_folder() {
     let read = publisher.read("/content/site/en.html");
     for number in 0..34 {
         let url = format!("/content/site/{}/p{number}.html", number / 10);
-        assert_eq!(ledger.record(ledger.ticket(), &url, &read), Recorded::Kept);
+        assert_eq!(ledger.record(publisher.begin_at(&ledger), &url, &read), Recorded::Kept);
     }
     let long = format!("/content/long/{}.html", "x".repeat(2000));
-    assert_eq!(ledger.record(ledger.ticket(), &long, &read), Recorded::Kept);
+    assert_eq!(ledger.record(publisher.begin_at(&ledger), &long, &read), Recorded::Kept);
     assert!(ledger.size().0 <= 20, "{:?}", ledger.size());
     let before = publisher.snapshot();
     publisher.edit("/content/site/en/zebra/jcr:content", "unseen", "1");
@@ -334,7 +343,10 @@ async fn the_urls_of_a_dead_publisher_are_taken_over() {
     let dead = Ledger::open(options(&state, other.path(), "dead"), NOW).await.unwrap();
     dead.settle(&dead.owed());
     let read = publisher.read("/content/site/en.html");
-    assert_eq!(dead.record(dead.ticket(), "/drawn-by-the-dead.html", &read), Recorded::Kept);
+    assert_eq!(
+        dead.record(publisher.begin_at(&dead), "/drawn-by-the-dead.html", &read),
+        Recorded::Kept
+    );
     dead.store().await.unwrap();
     publisher.ledger.keep(NOW + Duration::from_secs(30)).await.unwrap();
     assert!(!publisher.ledger.is_owing());
@@ -356,7 +368,7 @@ async fn the_urls_of_a_dead_publisher_are_taken_over() {
 }
 
 #[tokio::test]
-async fn a_follower_that_goes_on_settles_the_step_before() {
+async fn a_step_is_settled_when_its_flushes_are_stored() {
     let publisher = Publisher::new().await;
     publisher.draw("/content/site/en.html");
     let title = |text: &str| {
@@ -377,6 +389,8 @@ async fn a_follower_that_goes_on_settles_the_step_before() {
     let third = publisher.snapshot();
     assert_eq!(publisher.ledger.step(&first, &third, &|_, _| None).unwrap().urls, home);
     assert!(publisher.ledger.is_owing());
+    publisher.ledger.stored(third.root_id());
+    assert!(!publisher.ledger.is_owing());
     publisher.site.edit(|session| {
         let path = NodePath::new("/content/site/en/zebra/jcr:content").unwrap();
         session.set_property(&path, "unseen", "y".into()).unwrap();

@@ -27,6 +27,7 @@ mod reads;
 mod reference;
 mod resolution;
 mod site;
+mod strays;
 mod templates;
 mod text_pictures;
 mod urls;

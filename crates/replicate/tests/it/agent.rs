@@ -8,7 +8,9 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tympan_content::{Depth, NodePath, Property, Repository, Snapshot, Subtree, Value, ValueType};
+use tympan_content::{
+    ChunkId, Depth, NodePath, Property, Repository, Snapshot, Subtree, Value, ValueType,
+};
 use tympan_jobs::{JobState, MIGRATIONS, QueueConfig, Queues, Worker, WorkerOptions};
 use tympan_replicate::{
     Action, Affected, Keeping, Need, Reach, Replicator, Wish, agents, hold, topic_of,
@@ -285,6 +287,76 @@ impl Affected for Forgetful {
         let (urls, folders) = (vec!["/content/a.html".to_owned()], vec!["/content/old".to_owned()]);
         Ok(Reach::Below { urls, folders })
     }
+}
+
+/// A ledger of copies that were drawn from what nobody sees any more.
+#[derive(Debug, Default)]
+struct Astray {
+    urls: Mutex<Vec<&'static str>>,
+    stored: Mutex<Vec<ChunkId>>,
+}
+
+impl Affected for Astray {
+    fn affected(
+        &self,
+        _: &Snapshot,
+        _: &Snapshot,
+        _: &[NodePath],
+    ) -> tympan_replicate::Result<Reach> {
+        Ok(Reach::Urls(self.urls.lock().iter().map(|url| (*url).to_owned()).collect()))
+    }
+
+    fn stored(&self, root: ChunkId) {
+        self.urls.lock().clear();
+        self.stored.lock().push(root);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_drawn_in_between_is_flushed_although_nothing_differs() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let caches = ["precise", "purge", "purge_keys", "flush", "elsewhere"].map(|name| {
+        let cache = Cache::start();
+        let kind = if name == "elsewhere" { "precise" } else { name };
+        let paths = if name == "elsewhere" { "/content/z" } else { "/content" };
+        let properties = [
+            ("transportUri", Property::text(&*cache.target)),
+            ("serializationType", Property::text(kind)),
+            ("paths", texts(&[paths])),
+        ];
+        put_agent(&repository, "publish", name, &properties);
+        cache
+    });
+    put(&repository, "/content/a", page("a", "x"));
+    let queues = queues(&dir).await;
+    let sender = replicator("publish", &repository, &queues);
+    let ledger = Arc::new(Astray::default());
+    sender.ask(ledger.clone());
+    sender.follow(SystemTime::now()).await.unwrap();
+    // One at a page, and one where nothing is any more.
+    *ledger.urls.lock() = vec!["/content/a.html", "/content/gone.html"];
+    assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), 5);
+    let root = repository.snapshot().unwrap().root_id();
+    assert_eq!(*ledger.stored.lock(), [root, root]);
+    assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), 0, "they are stored");
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(sender.clone().run(stopped));
+    let [precise, purge, keys, plain, elsewhere] = &caches;
+    for cache in [precise, elsewhere] {
+        let seen = cache.wait_for(1).await;
+        assert!(seen[0].contains("cq-action-scope: resourceonly\n"), "{seen:?}");
+        assert!(seen[0].ends_with("\n\n/content/a.html\n/content/gone.html\n"), "{seen:?}");
+    }
+    let seen = purge.wait_for(3).await.join("\n");
+    for url in ["/content/a.html", "/content/gone.html"] {
+        assert!(seen.contains(&format!("PURGE {url} HTTP/1.1")), "{seen}");
+    }
+    let seen = keys.wait_for(1).await;
+    assert!(seen[0].contains("/content/a.html /content/gone.html\n"), "{seen:?}");
+    // One that goes by `.stat` files is told of the page.
+    let seen = plain.wait_for(1).await;
+    assert!(seen[0].contains("cq-handle: /content/a\n"), "{seen:?}");
+    stop.send_replace(true);
 }
 
 #[tokio::test(flavor = "multi_thread")]
