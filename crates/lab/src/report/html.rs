@@ -263,8 +263,13 @@ fn write_errors(out: &mut String, total: &Stats) {
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     for (reason, &count) in reasons.into_iter().take(50) {
         let share = count as f64 / total.count().max(1) as f64 * 100.0;
-        write!(out, "<tr><td>{}</td><td>{count}</td><td>{share:.2} %</td></tr>", escape(reason))
-            .ok();
+        write!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td>{share:.2} %</td></tr>",
+            escape(reason),
+            text::count(count)
+        )
+        .ok();
     }
     out.push_str("</tbody></table></div>");
 }
