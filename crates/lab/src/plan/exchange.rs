@@ -12,7 +12,7 @@ use super::http::{Drawn, HttpSpec, show};
 use super::judge::{Judge, Verdict};
 use super::model::{After, Kind, NodeId, OnError};
 use crate::load::{Step, Turn};
-use crate::net::{Keep, Reply, Request, Target, Url};
+use crate::net::{Head, Keep, Reply, Request, Target, Url};
 use crate::record::jtl::Row;
 use crate::record::{Sample, Trace, cut, request_text, without_secrets};
 
@@ -376,7 +376,7 @@ impl Actor {
                 format!("Non HTTP response code: {}", failure.exception()),
                 format!("Non HTTP response message: {}", failure.words()),
                 false,
-                crate::net::Head::default(),
+                Head::default(),
                 Vec::new(),
                 0,
             ),
@@ -403,14 +403,7 @@ impl Actor {
         let traced = exchange.traced.take();
         // Only an exchange that is kept whole tells it.
         let media_type = content_type.filter(|_| traced.is_some()).unwrap_or_default().to_owned();
-        let follows = spec.follows || spec.follows_silently;
-        let is_redirect = match status {
-            301..=303 => true,
-            307 | 308 => matches!(&*exchange.drawn.method, "GET" | "HEAD"),
-            _ => false,
-        };
-        let location = head.header("Location").filter(|_| follows && is_redirect);
-        let location = location.map(str::to_owned);
+        let location = redirect_of(&head, status, &exchange.drawn.method, spec);
         let answer = Answer {
             url: show(url),
             code,
@@ -772,6 +765,17 @@ impl Exchange {
             }
         }
     }
+}
+
+/// Returns where an answer sends on to, if it is followed.
+fn redirect_of(head: &Head, status: u16, method: &str, spec: &HttpSpec) -> Option<String> {
+    let is_redirect = match status {
+        301..=303 => true,
+        307 | 308 => matches!(method, "GET" | "HEAD"),
+        _ => false,
+    };
+    let follows = spec.follows || spec.follows_silently;
+    head.header("Location").filter(|_| follows && is_redirect).map(str::to_owned)
 }
 
 /// Returns JMeter's word for what an answer holds.
