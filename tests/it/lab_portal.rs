@@ -3,43 +3,70 @@
 //! JMeter as one process, the lab as one, and the lab as four agents run the same plan. What the publisher's
 //! `access.log` says of who saw the page behind the login is what counts, and not what a generator says of itself.
 //!
-//! `TYMPAN_PORTAL_USERS` is their number, 100 unless given and 10,000 in `make torture`. JMeter is found through
+//! `TYMPAN_PORTAL_USERS` is their number, 40 unless given and 10,000 in `make torture`. JMeter is found through
 //! `TYMPAN_JMETER`, a folder with its `bin` and `lib`; without it, or without Java, its part is skipped, and says so.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::program::{Demo, get, run_ok, tympan};
+use crate::program::{Demo, free_address, get, run_ok, tympan};
 
-/// What all users have as their password: a vector of Argon2's reference tests, cheap to check, because the load is to
-/// meet pages and sessions and not a hash.
-const PASSWORD: (&str, &str) = (
-    "password",
-    "$argon2id$v=19$m=256,t=2,p=1$c29tc2FsdA$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4",
-);
 const STATUS: &str = "/portal/status.html";
 
 fn users() -> usize {
-    std::env::var("TYMPAN_PORTAL_USERS").map_or(100, |users| users.parse().unwrap())
+    std::env::var("TYMPAN_PORTAL_USERS").map_or(40, |users| users.parse().unwrap())
 }
 
 fn name_of(user: usize) -> String {
     format!("user{user:05}")
 }
 
+/// Returns the password of one of the demo's customers, and what the publisher keeps of it: all users get both, so that
+/// they are made at once.
+fn password(home: &Path, folder: &Path) -> (String, String) {
+    let rows = std::fs::read_to_string(home.join("portal-users.csv")).unwrap();
+    let (name, password) = rows.lines().next().unwrap().split_once(',').unwrap();
+    let (filter, file) = (folder.join("filter.xml"), folder.join("accounts.zip"));
+    std::fs::write(
+        &filter,
+        "<workspaceFilter version=\"1.0\"><filter root=\"/home/users\"/></workspaceFilter>",
+    )
+    .unwrap();
+    let publish = home.join("publish");
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    run_ok(&[
+        "package",
+        "build",
+        "-f",
+        &text(&filter),
+        "-o",
+        &text(&file),
+        "--home",
+        &text(&publish),
+    ]);
+    let mut zip = zip::ZipArchive::new(std::fs::File::open(&file).unwrap()).unwrap();
+    let mut accounts = String::new();
+    let mut entry = zip.by_name("jcr_root/home/users/.content.xml").unwrap();
+    entry.read_to_string(&mut accounts).unwrap();
+    let account = accounts.split(&format!("<{name}")).nth(1).unwrap();
+    let hash = account.split("rep:password=\"").nth(1).unwrap().split('"').next().unwrap();
+    (password.to_owned(), hash.to_owned())
+}
+
 /// Installs accounts on a publisher that does not run, and writes the file that a plan reads them from.
 fn create_users(home: &Path, folder: &Path, users: usize) {
+    let (password, hash) = password(home, folder);
+    let home = &home.join("publish");
     let file = folder.join("users.zip");
     let mut zip = zip::ZipWriter::new(std::fs::File::create(&file).unwrap());
     let accounts: String = (0..users)
         .map(|user| {
             let name = name_of(user);
             format!(
-                "<{name} jcr:primaryType=\"rep:User\" rep:authorizableId=\"{name}\" rep:principalName=\"{name}\" rep:password=\"{}\"/>",
-                PASSWORD.1
+                "<{name} jcr:primaryType=\"rep:User\" rep:authorizableId=\"{name}\" rep:principalName=\"{name}\" rep:password=\"{hash}\"/>"
             )
         })
         .collect();
@@ -66,8 +93,7 @@ fn create_users(home: &Path, folder: &Path, users: usize) {
     }
     zip.finish().unwrap();
     run_ok(&["package", "install", file.to_str().unwrap(), "--home", home.to_str().unwrap()]);
-    let rows: String =
-        (0..users).map(|user| format!("{},{}\n", name_of(user), PASSWORD.0)).collect();
+    let rows: String = (0..users).map(|user| format!("{},{password}\n", name_of(user))).collect();
     std::fs::write(folder.join("users.csv"), rows).unwrap();
 }
 
@@ -196,12 +222,13 @@ fn jmeter(plan: &Path, folder: &Path, port: &str) -> Option<Command> {
 fn each_user_of_a_file_goes_through_the_portal_once_whoever_sends() {
     let dir = tempfile::tempdir().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    // The first start makes the homes.
-    assert!(Demo::start(dir.path()).running.stop());
+    // The first start makes the homes, which know their addresses.
+    let at = [free_address(), free_address(), free_address()];
+    assert!(Demo::start_at(dir.path(), at[0], at[1], at[2]).running.stop());
     let users = users();
-    create_users(&dir.path().join("publish"), folder.path(), users);
+    create_users(dir.path(), folder.path(), users);
     let plan = write_plan(folder.path());
-    let demo = Demo::start(dir.path());
+    let demo = Demo::start_at(dir.path(), at[0], at[1], at[2]);
     let port = format!("-Jport={}", demo.dispatcher.port());
     let lab = |more: &[&str]| {
         let mut command = tympan();
