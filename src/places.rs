@@ -13,7 +13,7 @@ use serde::de::{Deserializer, Error as _};
 use tympan_blobs::collect::{SharedBlobs, name_of, registered};
 use tympan_blobs::{
     BlobStore, Bucket, BucketOptions, Composite, Delegate, Folder, FolderBlobs, LocalBlobs,
-    ReadBlobs, WriteBlobs, parse_connection_string, parse_profile,
+    ReadBlobs, StagedBlobs, WriteBlobs, parse_connection_string, parse_profile,
 };
 use tympan_replicate::{Credentials, RemoteNotes, RemoteStore};
 use tympan_store::ChunkStore;
@@ -280,7 +280,17 @@ pub(crate) fn open_other(dir: &Path, work: &Path) -> Result<Arc<dyn ReadBlobs>, 
                 let folder = Arc::new(FolderBlobs::new(&dir.join(path)));
                 opening.delegates.push(Delegate::read_only(&*place.role, folder));
             }
-            None => opening.open(&Place { read_only: Flag(true), marks: None, ..place })?,
+            None => {
+                if place.bucket_url().is_some() && !place.read_only.0 {
+                    // Asked before the bucket: what is gone from here is there.
+                    let caches = section.path.clone().unwrap_or_else(|| CACHES.into());
+                    let cache = dir.join(caches).join(file_name(&place.role));
+                    let role = format!("{} (staged)", place.role);
+                    let staged = Arc::new(StagedBlobs::new(&cache));
+                    opening.delegates.push(Delegate::read_only(&*role, staged));
+                }
+                opening.open(&Place { read_only: Flag(true), marks: None, ..place })?;
+            }
         }
     }
     Ok(Arc::new(Composite::new(opening.delegates)))

@@ -25,7 +25,8 @@ mod read_folder;
 
 pub use blob::{BlobContent, BlobStore, id_of};
 pub use bucket::{
-    Bucket, BucketCounts, BucketOptions, Objects, parse_connection_string, parse_profile,
+    Bucket, BucketCounts, BucketOptions, Objects, StagedBlobs, parse_connection_string,
+    parse_profile,
 };
 pub use composite::{Composite, CompositeCounts, Delegate};
 pub use error::{Error, Result};

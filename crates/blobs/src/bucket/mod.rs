@@ -21,6 +21,7 @@ mod credentials;
 mod objects;
 mod options;
 mod remote;
+mod staged;
 mod staging;
 
 use std::fmt;
@@ -43,6 +44,7 @@ pub use options::BucketOptions;
 
 use self::cache::ReadCache;
 use self::remote::Remote;
+pub use self::staged::StagedBlobs;
 use self::staging::Staging;
 use crate::files::{self, disk};
 use crate::place::{check_note_name, compare};
@@ -50,6 +52,8 @@ use crate::{BlobContent, Error, Listed, ReadBlobs, Result, WriteBlobs};
 
 /// Threads that speak to the bucket; they wait most of the time.
 const THREADS: usize = 2;
+/// The folder, below that of the cache, for what waits for its upload.
+const UPLOAD: &str = "upload";
 /// Listed objects that wait for who looks at them.
 const LISTED: usize = 1_024;
 /// How much is read and hashed at a time.
@@ -120,7 +124,7 @@ impl Bucket {
             .enable_all()
             .build()
             .map_err(disk("start threads for", &dir))?;
-        let staging = Staging::open(&dir.join("upload"), &options)?;
+        let staging = Staging::open(&dir.join(UPLOAD), &options)?;
         let staging = Arc::new(staging);
         staging.start(runtime.handle(), &remote, &cache);
         Ok(Self { remote, cache, staging, dir, _lock: lock, runtime: Some(runtime) })
