@@ -17,6 +17,9 @@ pub struct FarLink {
 struct Shared {
     target: SocketAddr,
     one_way: Duration,
+    /// Bytes a second each way, over all connections; none for no limit. With the time at which the line is free again.
+    rate: Option<u64>,
+    free: [Mutex<Instant>; 2],
     connections: AtomicU64,
     turns: AtomicU64,
     bytes: AtomicU64,
@@ -29,13 +32,28 @@ impl FarLink {
     /// # Panics
     /// Without a free port.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "a test without a port cannot go on")]
     pub fn start(target: SocketAddr, round_trip: Duration) -> Self {
+        Self::begin(target, round_trip, None)
+    }
+
+    /// As [`FarLink::start`], over a line that carries so many bytes a second each way.
+    ///
+    /// # Panics
+    /// Without a free port.
+    #[must_use]
+    pub fn narrow(target: SocketAddr, round_trip: Duration, rate: u64) -> Self {
+        Self::begin(target, round_trip, Some(rate.max(1)))
+    }
+
+    #[expect(clippy::expect_used, reason = "a test without a port cannot go on")]
+    fn begin(target: SocketAddr, round_trip: Duration, rate: Option<u64>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
             target,
             one_way: round_trip / 2,
+            rate,
+            free: [Mutex::new(Instant::now()), Mutex::new(Instant::now())],
             connections: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -90,6 +108,19 @@ impl Drop for FarLink {
     }
 }
 
+impl Shared {
+    /// Returns when bytes that are sent now arrive at the other side.
+    fn due(&self, side: Side, bytes: usize) -> Instant {
+        let now = Instant::now();
+        let Some(rate) = self.rate else { return now + self.one_way };
+        let [near, far] = &self.free;
+        let free = if side == Side::Near { near } else { far };
+        let mut free = free.lock().unwrap_or_else(PoisonError::into_inner);
+        *free = now.max(*free) + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        *free + self.one_way
+    }
+}
+
 /// Who spoke last on a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
@@ -117,7 +148,9 @@ fn carry(
     (shared, last): (&Arc<Shared>, &Arc<Mutex<Side>>),
 ) -> std::thread::JoinHandle<()> {
     let (shared, last) = (Arc::clone(shared), Arc::clone(last));
-    let (sender, receiver) = mpsc::sync_channel::<(Instant, Vec<u8>)>(1_024);
+    // A narrow line holds little: whoever sends more waits.
+    let (held, size) = if shared.rate.is_some() { (8, 16 * 1024) } else { (1_024, 64 * 1024) };
+    let (sender, receiver) = mpsc::sync_channel::<(Instant, Vec<u8>)>(held);
     std::thread::spawn(move || {
         for (due, bytes) in receiver {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -128,7 +161,7 @@ fn carry(
         to.shutdown(Shutdown::Write).ok();
     });
     std::thread::spawn(move || {
-        let mut buffer = vec![0; 64 * 1024];
+        let mut buffer = vec![0; size];
         while let Ok(count) = from.read(&mut buffer) {
             let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
                 break;
@@ -143,7 +176,7 @@ fn carry(
                 }
                 *last = side;
             }
-            if sender.send((Instant::now() + shared.one_way, bytes.to_vec())).is_err() {
+            if sender.send((shared.due(side, bytes.len()), bytes.to_vec())).is_err() {
                 break;
             }
         }

@@ -13,6 +13,7 @@ pub mod legacy;
 pub mod listed;
 pub mod origin;
 pub mod postgres;
+pub mod rest_server;
 pub mod secure;
 pub mod shelf;
 pub mod sshd;
