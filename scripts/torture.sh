@@ -11,6 +11,7 @@
 #   CLIENTS, CROWD_SECONDS  clients of a dispatcher at once, half of them hostile, and for how long (default 10,000 for 600)
 #   PORTAL_USERS  of a file, who go through the portal once each, sent by JMeter, by the lab, and by four agents (default
 #                 10,000; JMeter is found through TYMPAN_JMETER)
+#   COMBINATIONS  FILES,RUNS: files of a folder, and runs of each of 16 combinations of settings (default 20000,3)
 #   EDITS         random edits of each real site, every cached page compared with a fresh one (default 10,000)
 # Exit code: 0 nothing lost, 1 something failed, 2 no such room.
 set -u
@@ -47,6 +48,8 @@ backup() {
   run "kills of saves and prunes" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-backup --test it -- --nocapture kill
   run "kills of the program that saves, here and over SFTP" env TYMPAN_KILLS="${KILLS:-300}" \
     cargo test --test it backup_remote -- --nocapture kill
+  run "16 combinations of settings over two lines" env TYMPAN_COMBINATIONS="${COMBINATIONS:-20000,3}" \
+    cargo test --release --test it backup_combinations -- --nocapture
 }
 
 render() {

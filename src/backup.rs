@@ -18,8 +18,8 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tympan_backup::{
-    Index, Keep, LiveStore, LocalBackend, Lock, LockMode, Progress, PruneOptions, RepositorySource,
-    Run, RunLog, SaveOptions, Saved, Session, Vault, View, Who, choose, prune, save_directories,
+    Index, Keep, LiveStore, Lock, LockMode, Progress, PruneOptions, RepositorySource, Run, RunLog,
+    SaveOptions, Saved, Session, Tuning, Vault, View, Who, choose, prune, save_directories,
     save_repository,
 };
 use tympan_blobs::ReadBlobs;
@@ -27,8 +27,9 @@ use tympan_content::Repository;
 use tympan_jobs::{Handler, Job, JobContext, NewJob, Outcome, Worker};
 use tympan_server::Instance;
 
+use crate::args::vault::PlaceArguments;
 use crate::base::MAIN;
-use crate::command::{ContentView, Fault};
+use crate::command::{ContentView, Fault, Settings, backend_at, keep_here};
 use crate::config::{Span, parse_span};
 use crate::home::{Home, chain};
 
@@ -42,6 +43,8 @@ const DAILY: &str = "0 30 2 * * ?";
 const MAX_AGE: Duration = Duration::from_hours(36);
 /// Waits for others that use the vault.
 const LOCK_WAIT: Duration = Duration::from_mins(10);
+/// How much of a vault on another machine is kept here, as by `tympan backup`.
+const TREE_CACHE: u64 = 1 << 30;
 /// How long what nobody needs stays in the vault, as for `tympan backup prune`.
 const GRACE: Duration = Duration::from_hours(23);
 
@@ -49,8 +52,18 @@ const GRACE: Duration = Duration::from_hours(23);
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Backup {
-    /// The vault: a folder that `tympan backup init` made; default none, and nothing is saved by schedule.
-    pub(crate) vault: Option<PathBuf>,
+    /// The vault, which `tympan backup init` made: a folder, `sftp://…`, `s3:…` or `rest:…`; default none, and nothing is saved
+    /// by schedule. What a bucket or server wants to know of the client comes from the environment, as for
+    /// `tympan backup`, or from the files below.
+    pub(crate) vault: Option<String>,
+    /// Private keys for SSH; default the agent and the usual files of the user that the instance runs as.
+    pub(crate) ssh_keys: Vec<PathBuf>,
+    /// The file of known hosts for SSH; default those of that user and the system.
+    pub(crate) ssh_known_hosts: Option<PathBuf>,
+    /// For `rest:`: the file with the password of the user that the address names; default TYMPAN_REST_PASSWORD.
+    pub(crate) rest_password_file: Option<PathBuf>,
+    /// For `rest:https:`: a PEM file with the certificate that must have signed the server's; default those of the system.
+    pub(crate) vault_ca: Option<PathBuf>,
     /// The file with the vault's password; needed with `vault`. Only the user of the instance should be able to read it.
     pub(crate) password_file: Option<PathBuf>,
     /// When, as a Quartz expression in UTC or `every 15min`; default `"0 30 2 * * ?"`. A save costs what changed, so every
@@ -61,6 +74,9 @@ pub(crate) struct Backup {
     /// Which snapshots of this instance stay, as `--keep` of `tympan backup forget`; default all. What they alone need goes
     /// in two phases, as by `tympan backup prune`.
     pub(crate) keep: Option<String>,
+    /// The name of this client in the vault; default the host's name. Name it where instances on hosts of one name, such as
+    /// containers, share a vault: each is compared with its own snapshots, and `keep` counts its own alone.
+    pub(crate) client_name: Option<String>,
     /// How old the last success may be until `/health` says so; default 36 h. Set it to a little more than two turns.
     pub(crate) max_age: Option<Span>,
 }
@@ -95,11 +111,23 @@ pub(crate) async fn register(
         max_age: section.max_age.map_or(MAX_AGE, |span| span.0),
     });
     let dir = home.dir.canonicalize().unwrap_or_else(|_| home.dir.clone());
+    let place = PlaceArguments {
+        ssh_key: section.ssh_keys.clone(),
+        ssh_known_hosts: section.ssh_known_hosts.clone(),
+        rest_password_file: section.rest_password_file.clone(),
+        vault_ca: section.vault_ca.clone(),
+        tree_cache: TREE_CACHE,
+        ..PlaceArguments::default()
+    };
+    // An address that makes no sense is told at the start; the vault itself may be away.
+    backend_at(vault, &place).map_err(|fault| wrong(format!("vault: {}", fault.message())))?;
     worker.register(Arc::new(Save {
-        place: vault.clone(),
+        vault: vault.clone(),
+        place,
         password_file,
         folders: section.folders.clone(),
         keep,
+        client: section.client_name.clone().filter(|name| !name.is_empty()),
         repository: home.repository.clone(),
         blobs: home.blobs.readable(&home.dir),
         path: format!("/tympan{}", dir.display()),
@@ -180,10 +208,13 @@ impl Status {
 
 /// Carries out a save.
 struct Save {
-    place: PathBuf,
+    vault: String,
+    place: PlaceArguments,
     password_file: PathBuf,
     folders: Vec<PathBuf>,
     keep: Option<Keep>,
+    /// How snapshots name this client, if not by its host.
+    client: Option<String>,
     repository: Repository,
     blobs: Arc<dyn ReadBlobs>,
     path: String,
@@ -238,8 +269,20 @@ impl Save {
         let failed = |error: tympan_backup::Error| chain(&error);
         if opened.is_none() {
             let password = read_password(&self.password_file)?;
-            let backend = Arc::new(LocalBackend::new(&self.place));
-            let vault = Vault::open(backend, &password).map_err(failed)?;
+            let found = Settings::read(&self.vault);
+            let place = PlaceArguments { connections: found.connections(), ..self.place.clone() };
+            let backend = backend_at(&self.vault, &place);
+            let backend = backend.map_err(|fault| fault.message().to_owned())?;
+            let mut vault = Vault::open(backend.clone(), &password).map_err(failed)?;
+            if backend.is_remote() {
+                keep_here(&mut vault, place.tree_cache);
+            }
+            let usual = Tuning::default();
+            vault.set_tuning(Tuning {
+                connections: found.connections().map(usize::from),
+                queue_bytes: found.queue_bytes().unwrap_or(usual.queue_bytes),
+                ..usual
+            });
             *opened = Some((Arc::new(vault), Arc::default()));
         }
         let Some((vault, index)) = opened else { return Err("the vault is not open".to_owned()) };
@@ -265,6 +308,12 @@ impl Save {
         Ok(words.join("; "))
     }
 
+    /// Returns who snapshots name. Locks name the process itself, whatever it is called in the vault.
+    fn client(&self) -> Who {
+        let who = Who::this_process();
+        Who { host: self.client.clone().unwrap_or_else(|| who.host.clone()), ..who }
+    }
+
     /// Saves one source and notes the run.
     fn run_one(
         &self,
@@ -278,7 +327,7 @@ impl Save {
         let stopping = Stopping::begin(context, &progress);
         let done = Index::catch_up(index, vault).and_then(|()| {
             let session = Session::new((vault, index), lock, &progress);
-            let options = SaveOptions::new(Who::this_process(), start);
+            let options = SaveOptions::new(self.client(), start);
             match folders {
                 Some(folders) => save_directories(&session, folders, &options).map(Some),
                 None => self.save_own(&session, &options),
@@ -327,12 +376,13 @@ impl Save {
         (keep, since): (&Keep, Timestamp),
     ) -> tympan_backup::Result<Option<String>> {
         let mut own = vault.snapshots()?;
+        let client = self.client();
         let folders: Vec<String> =
             self.folders.iter().map(|folder| folder.to_string_lossy().into_owned()).collect();
         own.retain(|one| {
             let is_own = one.paths == [self.path.clone()]
                 || (!folders.is_empty() && one.paths.iter().all(|path| folders.contains(path)));
-            one.hostname == who.host && is_own
+            one.hostname == client.host && is_own
         });
         let chosen = choose(&own, keep);
         let gone: Vec<_> = chosen

@@ -17,13 +17,16 @@ pub(crate) struct BackupArguments {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct VaultArguments {
     /// The vault, of the format of restic's repositories: a folder, `sftp://USER@HOST:PORT/PATH`, `sftp:USER@HOST:PATH`,
-    /// or `s3:HOST/BUCKET/PREFIX`.
+    /// `s3:HOST/BUCKET/PREFIX`, or `rest:https://USER@HOST:PORT/PATH`.
     #[arg(
         short = 'r',
         long = "vault",
         alias = "repository",
         value_name = "VAULT",
-        env = "TYMPAN_VAULT"
+        env = "TYMPAN_VAULT",
+        hide_env_values = true,
+        default_value = "",
+        hide_default_value = true
     )]
     pub(crate) vault: String,
     /// A file whose first line is the password. Without it, and without a command, TYMPAN_VAULT_PASSWORD has it.
@@ -40,6 +43,17 @@ pub(crate) struct VaultArguments {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) place: PlaceArguments,
+}
+
+/// Whose snapshots are meant.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ClientArguments {
+    /// Only snapshots of the client with this name, in place of this host's; may stand several times.
+    #[arg(long, value_name = "NAME", visible_alias = "client-name", env = "TYMPAN_CLIENT_NAME")]
+    pub(crate) host: Vec<String>,
+    /// Those of all clients that share the vault.
+    #[arg(long, visible_alias = "all-hosts")]
+    pub(crate) all_clients: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -63,9 +77,17 @@ pub(crate) enum Backup {
         after_help = "Example: tympan backup save -r /backup/site repo:/srv/author /etc/tympan"
     )]
     Save(Save),
-    /// Lists the snapshots.
-    #[command(after_help = "Example: tympan backup list -r /backup/site")]
-    List(VaultArguments),
+    /// Lists the snapshots of this client.
+    #[command(after_help = "Example: tympan backup list -r /backup/site --all-clients")]
+    List {
+        #[command(flatten)]
+        vault: VaultArguments,
+        #[command(flatten)]
+        clients: ClientArguments,
+    },
+    /// Lists the clients that share a vault: how many snapshots each has, and when it made the last.
+    #[command(after_help = "Example: tympan backup clients -r /backup/site")]
+    Clients(VaultArguments),
     /// Lists the saves of this user from this machine: when, of what kind, how long, how much.
     #[command(after_help = "Example: tympan backup runs -r /backup/site")]
     Runs(VaultArguments),
@@ -74,17 +96,21 @@ pub(crate) enum Backup {
     Ls {
         #[command(flatten)]
         vault: VaultArguments,
-        /// The snapshot: `latest`, or the first digits of its id.
+        #[command(flatten)]
+        clients: ClientArguments,
+        /// The snapshot: `latest`, the newest one of this client, or the first digits of its id.
         snapshot: String,
         /// Only what is below this path.
         #[arg(default_value = "/")]
         path: String,
     },
-    /// Finds names in all snapshots.
+    /// Finds names in all snapshots of this client.
     #[command(after_help = "Example: tympan backup find -r /backup/site '*.toml'")]
     Find {
         #[command(flatten)]
         vault: VaultArguments,
+        #[command(flatten)]
+        clients: ClientArguments,
         /// The name; `*` and `?` stand for letters.
         pattern: String,
     },
@@ -93,6 +119,8 @@ pub(crate) enum Backup {
     Diff {
         #[command(flatten)]
         vault: VaultArguments,
+        #[command(flatten)]
+        clients: ClientArguments,
         /// The earlier one.
         old: String,
         /// The later one.
@@ -103,6 +131,8 @@ pub(crate) enum Backup {
     Dump {
         #[command(flatten)]
         vault: VaultArguments,
+        #[command(flatten)]
+        clients: ClientArguments,
         /// The snapshot.
         snapshot: String,
         /// The file.
@@ -118,11 +148,13 @@ pub(crate) enum Backup {
     Verify {
         #[command(flatten)]
         vault: VaultArguments,
+        #[command(flatten)]
+        clients: ClientArguments,
         /// The snapshot.
         #[arg(default_value = "latest")]
         snapshot: String,
     },
-    /// Removes snapshots by a rule, or by their ids.
+    /// Removes snapshots of this client by a rule, or any by their ids.
     #[command(
         after_help = "Example: tympan backup forget -r /backup/site --keep 7d,4w,12m --prune"
     )]
@@ -174,22 +206,54 @@ pub(crate) enum Backup {
     Stats {
         #[command(flatten)]
         vault: VaultArguments,
+        #[command(flatten)]
+        clients: ClientArguments,
         /// Only these snapshots.
         snapshots: Vec<String>,
     },
-    /// Is not there yet.
-    #[command(hide = true)]
-    Tune(NotYet),
-    /// Is not there yet.
-    #[command(hide = true)]
-    Mount(NotYet),
+    /// Searches settings that make saves of these sources into this vault fast, by saves into a vault beside it.
+    #[command(after_help = "Example: tympan backup tune -r sftp://backup@host/site /srv/files")]
+    Tune(Tune),
+    /// Shows the snapshots as folders that can only be read, until Ctrl-C or `umount`.
+    #[command(after_help = "Example: tympan backup mount -r /backup/site /mnt/backup")]
+    Mount {
+        #[command(flatten)]
+        vault: VaultArguments,
+        #[command(flatten)]
+        clients: ClientArguments,
+        /// An empty folder.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        /// Lets other users of the machine look, as owners and modes in the snapshots allow.
+        #[arg(long)]
+        allow_other: bool,
+    },
 }
 
-/// Whatever follows a command that is not there yet.
 #[derive(Debug, Args)]
-pub(crate) struct NotYet {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    pub(crate) rest: Vec<String>,
+pub(crate) struct Tune {
+    #[command(flatten)]
+    pub(crate) vault: VaultArguments,
+    /// What is saved: folders, or `repo:HOME`.
+    #[arg(required = true, value_name = "SOURCE")]
+    pub(crate) sources: Vec<String>,
+    /// What is measured: a first save, one that finds nothing changed, or one that reads everything again.
+    #[arg(long, value_enum, default_value = "full")]
+    pub(crate) scenario: Scenario,
+    /// Keeps nothing of what was found.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// What trials measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// A first save.
+    Full,
+    /// One that finds nothing changed.
+    Nochange,
+    /// One that reads everything again, and finds it there.
+    Walk,
 }
 
 #[derive(Debug, Args)]
@@ -199,6 +263,10 @@ pub(crate) struct Save {
     /// Folders and files; `repo:HOME` for the repository of a home; the URL of a running instance for its repository.
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) sources: Vec<String>,
+    /// Makes a plain copy of a repository in place of a snapshot, without a vault: in a folder, where an earlier copy becomes
+    /// that of the new state, or as a new file that ends with `.zip`.
+    #[arg(long, value_name = "DIR|FILE.zip", conflicts_with_all = ["exclude", "tag", "beside"])]
+    pub(crate) to: Option<PathBuf>,
     /// Leaves out what fits: `*.tmp`, `/srv/*/cache`.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
@@ -212,7 +280,7 @@ pub(crate) struct Save {
     #[arg(long, value_name = "WORD")]
     pub(crate) tag: Vec<String>,
     /// The host's name in the snapshot, in place of this one's.
-    #[arg(long, value_name = "NAME", visible_alias = "client-name")]
+    #[arg(long, value_name = "NAME", visible_alias = "client-name", env = "TYMPAN_CLIENT_NAME")]
     pub(crate) host: Option<String>,
     /// Reads everything, also what did not change.
     #[arg(long, visible_alias = "full-walk")]
@@ -272,7 +340,9 @@ pub(crate) struct Tuning {
 pub(crate) struct Restore {
     #[command(flatten)]
     pub(crate) vault: OptionalVault,
-    /// The snapshot.
+    #[command(flatten)]
+    pub(crate) clients: ClientArguments,
+    /// The snapshot: `latest`, the newest one of this client, or the first digits of its id.
     #[arg(default_value = "latest")]
     pub(crate) snapshot: String,
     /// Only what is at this path of the snapshot.
@@ -287,8 +357,9 @@ pub(crate) struct Restore {
     /// Replaces files that differ in a folder that is not empty; what the snapshot does not hold stays.
     #[arg(long)]
     pub(crate) in_place: bool,
-    /// Takes a folder that a snapshot of a repository was restored into, by whatever program, in place of a vault.
-    #[arg(long, value_name = "DIR", requires = "home")]
+    /// Takes a folder that a snapshot of a repository was restored into, by whatever program, or a plain copy, in place of a
+    /// vault.
+    #[arg(long, value_name = "DIR|FILE.zip", requires = "home")]
     pub(crate) unpacked: Option<PathBuf>,
 }
 
@@ -302,6 +373,7 @@ pub(crate) struct OptionalVault {
         alias = "repository",
         value_name = "VAULT",
         env = "TYMPAN_VAULT",
+        hide_env_values = true,
         required_unless_present = "unpacked"
     )]
     pub(crate) vault: Option<String>,
@@ -325,9 +397,12 @@ pub(crate) struct OptionalVault {
 pub(crate) struct Forget {
     #[command(flatten)]
     pub(crate) vault: VaultArguments,
+    #[command(flatten)]
+    pub(crate) clients: ClientArguments,
     /// Snapshots to remove, by the first digits of their ids.
     pub(crate) snapshots: Vec<String>,
-    /// Keeps the last of so many hours, days, weeks, months and years in which there was one: `24h,7d,4w,12m,3y`.
+    /// Keeps the last of so many hours, days, weeks, months and years in which there was one: `24h,7d,4w,12m,3y`. Counts
+    /// for each client and each set of paths.
     #[arg(
         long,
         value_name = "RULE",

@@ -9,14 +9,13 @@ use std::ffi::{OsStr, OsString};
 use clap::{CommandFactory, Parser};
 
 /// Obnam's words, and what they are here.
-const WORDS: [(&str, &[&str]); 7] = [
+const WORDS: [(&str, &[&str]); 6] = [
     ("backup", &["save"]),
     ("generations", &["list"]),
     ("genids", &["list"]),
     ("fsck", &["check"]),
     ("force-lock", &["unlock", "--remove-all"]),
     ("list-keys", &["key", "list"]),
-    ("clients", &["list"]),
 ];
 
 /// Puts a command line into the order that is parsed.

@@ -20,6 +20,13 @@ pub(crate) struct PlaceArguments {
     /// What to do about a host that nothing is known of; one that shows another key than before is always refused.
     #[arg(long, value_enum, value_name = "WHAT", default_value = "yes")]
     pub(crate) ssh_host_keys_check: HostKeysCheck,
+    /// For `rest:`: a file whose first line is the password of the user that the address, or TYMPAN_REST_USER, names. Without
+    /// it, TYMPAN_REST_PASSWORD has the password.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rest_password_file: Option<PathBuf>,
+    /// For `rest:https:`: a PEM file with the certificate that must have signed the server's.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) vault_ca: Option<PathBuf>,
     /// Uploads no faster: `2 MiB` in a second; a number alone is in KiB, as for restic.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) limit_upload: Option<NonZeroU64>,

@@ -3,16 +3,20 @@
 //! Exit codes are restic's: 0 done, 1 failed or found something, 3 incomplete, 10 no vault, 11 locked, 12 wrong
 //! password, 130 interrupted; 2 used wrongly.
 
+mod copy;
 mod estimate;
 mod give_way;
 mod keep;
 mod look;
+mod mount;
 mod open;
 mod place;
 mod read_only;
 mod restore;
 mod save;
+mod settings;
 mod source;
+mod tune;
 mod view;
 
 use std::process::ExitCode;
@@ -21,6 +25,8 @@ use std::sync::Arc;
 use tympan_backup::{Error, Progress, Unlock, Who};
 
 use self::open::Opened;
+pub(crate) use self::place::{backend_at, keep_here};
+pub(crate) use self::settings::Settings;
 pub(crate) use self::view::ContentView;
 use super::{Fault, Outcome};
 use crate::args::backup::{Backup, Key, NewPassword, VaultArguments};
@@ -35,14 +41,17 @@ pub(crate) fn run(command: &Backup) -> Outcome {
     match command {
         Backup::Init(arguments) => init(arguments),
         Backup::Save(arguments) => save::run(arguments),
-        Backup::List(arguments) => look::list(arguments),
+        Backup::List { vault, clients } => look::list(vault, clients),
+        Backup::Clients(arguments) => look::clients(arguments),
         Backup::Runs(arguments) => save::runs(arguments),
-        Backup::Ls { vault, snapshot, path } => look::ls(vault, snapshot, path),
-        Backup::Find { vault, pattern } => look::find(vault, pattern),
-        Backup::Diff { vault, old, new } => look::diff(vault, old, new),
-        Backup::Dump { vault, snapshot, path } => look::dump(vault, snapshot, path),
+        Backup::Ls { vault, clients, snapshot, path } => look::ls((vault, clients), snapshot, path),
+        Backup::Find { vault, clients, pattern } => look::find((vault, clients), pattern),
+        Backup::Diff { vault, clients, old, new } => look::diff((vault, clients), old, new),
+        Backup::Dump { vault, clients, snapshot, path } => {
+            look::dump((vault, clients), snapshot, path)
+        }
         Backup::Restore(arguments) => restore::run(arguments),
-        Backup::Verify { vault, snapshot } => restore::verify(vault, snapshot),
+        Backup::Verify { vault, clients, snapshot } => restore::verify((vault, clients), snapshot),
         Backup::Forget(arguments) => keep::forget(arguments),
         Backup::Prune { vault, grace } => keep::prune(vault, grace.grace),
         Backup::Check { vault, read_data, read_data_subset } => {
@@ -51,14 +60,12 @@ pub(crate) fn run(command: &Backup) -> Outcome {
         Backup::Key { vault, command } => key(vault, command),
         Backup::Unlock { vault, remove_all } => unlock(vault, *remove_all),
         Backup::Estimate(arguments) => estimate::run(arguments),
-        Backup::Stats { vault, snapshots } => look::stats(vault, snapshots),
-        Backup::Tune(_) => not_yet("tune"),
-        Backup::Mount(_) => not_yet("mount"),
+        Backup::Stats { vault, clients, snapshots } => look::stats((vault, clients), snapshots),
+        Backup::Tune(arguments) => tune::run(arguments),
+        Backup::Mount { vault, clients, dir, allow_other } => {
+            mount::run((vault, clients), dir, *allow_other)
+        }
     }
-}
-
-fn not_yet(word: &str) -> Outcome {
-    Err(Fault::usage(format!("`tympan backup {word}` is not there yet")))
 }
 
 /// Turns an error into what the command ends with.
@@ -72,6 +79,7 @@ fn failed(error: Error) -> Fault {
         Error::Refused(_)
         | Error::VaultExists { .. }
         | Error::SnapshotMissing { .. }
+        | Error::ClientMissing { .. }
         | Error::SnapshotAmbiguous { .. }
         | Error::PathMissing { .. } => 2,
         _ => 1,

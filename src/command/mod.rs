@@ -20,7 +20,7 @@ mod repo;
 mod site;
 mod user;
 
-pub(crate) use backup::ContentView;
+pub(crate) use backup::{ContentView, Settings, backend_at, keep_here};
 
 use std::process::ExitCode;
 

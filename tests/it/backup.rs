@@ -1,4 +1,5 @@
-//! `tympan backup` as people run it: whose the lock is that it leaves when it is killed.
+//! `tympan backup` as people run it: whose the lock is that it leaves when it is killed, what clients of one vault
+//! see of each other, and how a mount ends.
 
 use std::fs;
 use std::path::PathBuf;
@@ -85,4 +86,161 @@ fn the_lock_of_a_killed_save_for_another_host_is_nobodys() {
     }
     bench.ok("prune", &[]);
     assert_eq!(bench.locks(), 0);
+}
+
+/// Saves the source for a client, and returns the id of its snapshot.
+fn save_for(bench: &Bench, client: &str) -> String {
+    let source = bench.source().display().to_string();
+    let output = bench.command("save", &["--client-name", client, "--json", &source]).output();
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(output.lines().last().unwrap()).unwrap();
+    summary["snapshot_id"].as_str().unwrap().to_owned()
+}
+
+/// What the stock restic sees of a client; nothing, said aloud, where it is not installed.
+fn restic_sees(bench: &Bench, client: &str) -> Option<Vec<String>> {
+    let mut restic = Command::new("restic");
+    restic.args(["--no-cache", "-r"]).arg(bench.path("vault"));
+    restic.args(["snapshots", "--json", "--host", client]).env("RESTIC_PASSWORD", PASSWORD);
+    let Ok(output) = restic.output() else {
+        println!("skipped: this machine has no restic");
+        return None;
+    };
+    let list: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    Some(list.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect())
+}
+
+/// Clients of one vault see their own snapshots, and retention counts for each of them: what one forgets is its own.
+#[test]
+fn clients_see_and_forget_their_own() {
+    let bench = Bench::new();
+    let said = |word: &str, arguments: &[&str]| {
+        let output = bench.command(word, arguments).output().unwrap();
+        assert!(output.status.success(), "{word} {arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    fs::write(bench.source().join("whose"), "staging").unwrap();
+    let staging = [save_for(&bench, "staging"), save_for(&bench, "staging")];
+    fs::write(bench.source().join("whose"), "production").unwrap();
+    let production = [save_for(&bench, "production"), save_for(&bench, "production")];
+    let whose = bench.source().join("whose").display().to_string();
+    for client in ["staging", "production"] {
+        let named = ["--client-name", client, "latest", &whose];
+        assert_eq!(said("dump", &named), client);
+        let list = said("list", &["--host", client, "--json"]);
+        assert_eq!(list.lines().count(), 2, "{list}");
+    }
+    assert_eq!(said("list", &["--all-clients", "--json"]).lines().count(), 4);
+    let clients = said("clients", &[]);
+    assert!(clients.contains("production: 2") && clients.contains("staging: 2"), "{clients}");
+
+    // This host has saved nothing: it is told who has, and a rule finds nothing to remove.
+    let nothing = bench.command("dump", &["latest", &whose]).output().unwrap();
+    let told = String::from_utf8_lossy(&nothing.stderr).into_owned();
+    assert_eq!(nothing.status.code(), Some(2), "{told}");
+    assert!(told.contains("`production`, `staging`") && told.contains("--host"), "{told}");
+    let kept = said("forget", &["--keep", "1"]);
+    assert!(kept.contains("0 of 0") && kept.contains("4 of other clients"), "{kept}");
+
+    // One client thins out its own; the other client's stay, as restic sees too.
+    said("forget", &["--client-name", "staging", "--keep", "1", "--prune", "--grace", "0s"]);
+    if let Some(left) = restic_sees(&bench, "staging") {
+        assert_eq!(left, staging[1..]);
+        assert_eq!(restic_sees(&bench, "production").unwrap(), production);
+    }
+    // A rule over all counts for each of them.
+    said("forget", &["--all-clients", "--keep", "1"]);
+    let left = said("list", &["--all-clients", "--json"]);
+    let is_there = |id: &String| left.contains(id.as_str());
+    assert_eq!(left.lines().count(), 2, "{left}");
+    assert!(is_there(&staging[1]) && is_there(&production[1]), "{left}");
+    bench.ok("check", &["--read-data"]);
+    let out = bench.path("out").display().to_string();
+    said("restore", &["--host", "production", "latest", "--path", &whose, "--to", &out]);
+    assert_eq!(fs::read_to_string(bench.path("out/whose")).unwrap(), "production");
+}
+
+/// A mount ends with Ctrl-C, and leaves nothing mounted.
+#[test]
+fn a_mount_ends_when_it_is_interrupted() {
+    use std::io::BufRead;
+    let bench = Bench::new();
+    fs::write(bench.source().join("file"), "text").unwrap();
+    bench.ok("save", &[bench.source().to_str().unwrap()]);
+    let dir = bench.path("mount");
+    fs::create_dir(&dir).unwrap();
+    let mut command = bench.command("mount", &[dir.to_str().unwrap()]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    if line.is_empty() {
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains("cannot mount at"), "{told}");
+        println!("skipped: {told}");
+        return;
+    }
+    let file = dir.join("snapshots/latest").join(bench.source().strip_prefix("/").unwrap());
+    assert_eq!(fs::read_to_string(file.join("file")).unwrap(), "text");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+    assert_eq!(bench.locks(), 0);
+}
+
+/// With a wrong password each command ends with 12 and writes nothing; a password has no place among the words of a command.
+#[test]
+fn a_wrong_password_ends_each_command_with_its_own_code() {
+    let bench = Bench::new();
+    let source = bench.source().display().to_string();
+    fs::write(bench.source().join("file"), "text").unwrap();
+    bench.ok("save", &[&source]);
+    let all = || {
+        let find =
+            Command::new("find").arg(bench.path("vault")).args(["-printf", "%p %T@ %s\n"]).output();
+        String::from_utf8(find.unwrap().stdout).unwrap()
+    };
+    let before = all();
+    let dir = bench.path("dir").display().to_string();
+    fs::create_dir(&dir).unwrap();
+    let secret = bench.path("other secret").display().to_string();
+    fs::write(&secret, "other").unwrap();
+    let commands: [(&str, &[&str]); 15] = [
+        ("save", &[&source]),
+        ("list", &[]),
+        ("clients", &[]),
+        ("ls", &["latest"]),
+        ("find", &["*"]),
+        ("dump", &["latest", "/x"]),
+        ("restore", &["latest", "--to", &dir]),
+        ("verify", &[]),
+        ("forget", &["--keep", "1", "--prune"]),
+        ("prune", &[]),
+        ("check", &[]),
+        ("stats", &[]),
+        ("mount", &[&dir]),
+        ("key", &["add", "--new-password-file", &secret]),
+        ("unlock", &["--remove-all"]),
+    ];
+    for (word, arguments) in commands {
+        let mut command = bench.command(word, arguments);
+        let output = command.env("TYMPAN_VAULT_PASSWORD", "wrong").output().unwrap();
+        assert_eq!(output.status.code(), Some(12), "{word}: {output:?}");
+        // By a file, and by a command that writes it.
+        let given: [&[&str]; 2] =
+            [&["--password-file", &secret], &["--password-command", "echo wrong"]];
+        for option in given {
+            let words = if word == "key" {
+                [option, arguments].concat()
+            } else {
+                [arguments, option].concat()
+            };
+            let output = bench.command(word, &words).output().unwrap();
+            assert_eq!(output.status.code(), Some(12), "{word}: {output:?}");
+        }
+    }
+    assert_eq!(all(), before, "something was written");
+    let refused = bench.command("list", &["--password", PASSWORD]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }

@@ -95,6 +95,7 @@ impl Bench {
             "restore",
             "-r",
             &self.vault,
+            "--all-clients",
             snapshot,
             "--path",
             &source,
@@ -107,7 +108,7 @@ impl Bench {
     }
 
     fn snapshots(&self) -> Vec<serde_json::Value> {
-        let list = self.ok(&["list", "-r", &self.vault, "--json"]);
+        let list = self.ok(&["list", "-r", &self.vault, "--all-clients", "--json"]);
         list.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
@@ -131,7 +132,7 @@ fn an_obnam_users_line_saves_over_sftp() {
     assert_eq!(snapshots.len(), 3);
     assert!(snapshots.iter().all(|one| one["hostname"] == "CLIENT"), "{snapshots:?}");
     bench.comes_back_whole("latest", "out");
-    assert!(bench.ok(&["-r", vault, "generations"]).contains("CLIENT"));
+    assert!(bench.ok(&["-r", vault, "--client-name=CLIENT", "generations"]).contains("CLIENT"));
 }
 
 /// Clients that save at once share the vault; one of them is forgotten, and the others stay whole.

@@ -94,6 +94,16 @@ pub enum Error {
         /// What was asked for.
         name: String,
     },
+    /// None of the clients that are asked for has saved into the vault.
+    #[error(
+        "the vault holds no snapshot of `{names}`, but of `{others}`; choose with `--host NAME`, or `--all-clients`"
+    )]
+    ClientMissing {
+        /// Who was asked for.
+        names: String,
+        /// Who has saved.
+        others: String,
+    },
     /// More than one snapshot has a name that begins so.
     #[error("several snapshots begin with `{name}`; give more of its digits")]
     SnapshotAmbiguous {
@@ -121,6 +131,16 @@ pub enum Error {
     Target {
         /// The file or folder.
         path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system does not mount.
+    #[error("cannot mount at `{}`: {advice}", dir.display())]
+    Mount {
+        /// Where.
+        dir: PathBuf,
+        /// What to do about it.
+        advice: &'static str,
         /// What the system said.
         source: io::Error,
     },

@@ -13,11 +13,15 @@
 mod backend;
 mod check;
 mod compress;
+mod copy;
 mod cut;
 mod error;
 mod forget;
+#[cfg(test)]
+mod hostile;
 mod id;
 mod look;
+mod mount;
 mod prune;
 mod restore;
 mod runs;
@@ -30,15 +34,18 @@ mod vault;
 mod verify;
 
 pub use backend::{
-    AppendOnly, Backend, FileKind, LocalBackend, PacedBackend, Rate, S3Address, S3Backend,
-    SftpAddress, SftpBackend, SftpOptions, UnknownHost,
+    AppendOnly, Backend, FileKind, LocalBackend, PacedBackend, Rate, RestAddress, RestBackend,
+    RestLogin, S3Address, S3Backend, SftpAddress, SftpBackend, SftpOptions, UnknownHost,
+    without_secrets,
 };
 pub use check::{CheckReport, Depth, check};
 pub use compress::Compression;
+pub use copy::{Copied, CopyDepth, CopyTarget, copy_repository};
 pub use error::{Error, Result};
 pub use forget::{Keep, Reason, choose};
 pub use id::Id;
 pub use look::{Change, Difference, diff, dump, find_path, walk};
+pub use mount::{Mounted, Onlookers, Unmounted, mount};
 pub use prune::{PruneOptions, Pruned, prune};
 pub use restore::{Existing, RestoreOptions, Restored, restore};
 pub use runs::{Run, RunKind, RunLog};
@@ -56,7 +63,7 @@ pub use throttle::{Controller, Served, Throttle};
 pub use vault::index::Index;
 pub use vault::lock::{Lock, LockMode, Unlock};
 pub use vault::node::{Attribute, Node, NodeKind, Time, Tree};
-pub use vault::snapshot::Snapshot;
+pub use vault::snapshot::{Clients, Snapshot};
 pub use vault::write::Written;
 pub use vault::{KeyCost, KeyFacts, Tuning, Vault, Who};
 pub use verify::verify;

@@ -405,7 +405,8 @@ fn write_run(file: &File, bytes: &[u8], (at, begin, end): (u64, usize, usize)) -
     file.write_all_at(bytes.get(begin..end).unwrap_or_default(), at)
 }
 
-fn mode_of(node: &Node) -> Mode {
+/// Turns the mode of a vault into that of this system.
+pub(crate) fn mode_of(node: &Node) -> Mode {
     let special = [(0o4000, go_mode::SETUID), (0o2000, go_mode::SETGID), (0o1000, go_mode::STICKY)];
     let set = special.iter().filter(|(_, bit)| node.mode & bit != 0);
     Mode::from_raw_mode(set.fold(node.mode & 0o777, |all, (bit, _)| all | bit))

@@ -16,7 +16,6 @@ use tympan_backup::{
 
 use super::{Watch, failed, open, save};
 use crate::args::backup::Save;
-use crate::base::is_url;
 use crate::command::{Fault, Outcome};
 use crate::say;
 
@@ -32,9 +31,8 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     let log = open::runs(vault.id()).map(RunLog::new);
     let runs = log.and_then(|log| log.read().ok()).unwrap_or_default();
     let options = save::options(arguments)?;
-    let is_repository = |source: &&String| source.starts_with("repo:") || is_url(source);
     let (repositories, folders): (Vec<&String>, Vec<&String>) =
-        arguments.sources.iter().partition(is_repository);
+        arguments.sources.iter().partition(|source| save::is_repository(source));
     if !folders.is_empty() {
         let paths: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
         let progress = Arc::new(Progress::default());

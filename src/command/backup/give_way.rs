@@ -3,6 +3,7 @@
 //! In: the instance's `request.log`, as it grows. Out: the share of its time that the save works, and what the visitors
 //! lost all the same.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -67,10 +68,36 @@ impl Tail {
     }
 }
 
+/// How many answers took how long, to three digits: its size does not grow with their number.
+#[derive(Debug, Default)]
+struct Spread(BTreeMap<u64, u64>);
+
+impl Spread {
+    fn add(&mut self, time: Duration) {
+        let mut unit = 1;
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        while micros / unit >= 1000 {
+            unit *= 10;
+        }
+        *self.0.entry(micros / unit * unit).or_default() += 1;
+    }
+
+    /// Returns the 95th percentile; nothing if nobody was served.
+    fn p95(&self) -> Option<Duration> {
+        let at = (self.0.values().sum::<u64>() * 95).div_ceil(100);
+        let mut passed = 0;
+        let found = self.0.iter().find(|(_, count)| {
+            passed += **count;
+            passed >= at
+        });
+        found.map(|(micros, _)| Duration::from_micros(*micros))
+    }
+}
+
 /// A save that gives way.
 pub(super) struct GivingWay {
     stop: Sender<()>,
-    thread: JoinHandle<(Controller, Served)>,
+    thread: JoinHandle<(Controller, Spread)>,
     throttle: Arc<Throttle>,
 }
 
@@ -106,7 +133,7 @@ impl GivingWay {
         let thread = std::thread::spawn(move || {
             let begin = Instant::now();
             let mut last = begin;
-            let mut all = Served::default();
+            let mut all = Spread::default();
             loop {
                 let is_over = stopped.recv_timeout(SPAN) != Err(RecvTimeoutError::Timeout);
                 let now = Instant::now();
@@ -114,8 +141,7 @@ impl GivingWay {
                 last = now;
                 let share = controller.observe(&served, now - begin, part_of(&progress));
                 braked.set_share(share);
-                all.span += served.span;
-                all.times.extend(served.times);
+                served.times.iter().for_each(|time| all.add(*time));
                 if is_over {
                     return (controller, all);
                 }
@@ -174,6 +200,17 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    #[test]
+    fn a_million_answers_take_no_more_room_than_some() {
+        let mut spread = Spread::default();
+        assert_eq!(spread.p95(), None);
+        (0..1_000_000).for_each(|number| spread.add(Duration::from_micros(number)));
+        assert!(spread.0.len() <= 1000 + 3 * 900, "{}", spread.0.len());
+        assert_eq!(spread.p95(), Some(Duration::from_micros(949_000)));
+        spread.add(Duration::MAX);
+        assert_eq!(spread.p95(), Some(Duration::from_micros(950_000)));
+    }
 
     #[test]
     fn a_log_is_followed_past_half_lines_and_rotation() {

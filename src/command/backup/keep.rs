@@ -20,7 +20,10 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
     let opened = open::open(&arguments.vault)?;
     let mode = if arguments.dry_run { LockMode::Shared } else { LockMode::Exclusive };
     let lock = opened.lock(mode)?;
+    let clients = open::clients(&arguments.clients);
     let (snapshots, faults) = opened.vault.readable_snapshots().map_err(failed)?;
+    let (own, others): (Vec<Snapshot>, Vec<Snapshot>) =
+        snapshots.into_iter().partition(|one| clients.include(one));
     let json = arguments.vault.json;
     // By what they are called: a damaged one says nothing else.
     let mut gone: Vec<(Id, String)> = Vec::new();
@@ -37,14 +40,14 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
         if let Some(fault) = faults.into_iter().next() {
             return Err(failed(fault));
         }
-        let chosen = choose(&snapshots, &keep);
+        let chosen = choose(&own, &keep);
         gone.extend(
             chosen.iter().filter(|(_, reasons)| reasons.is_empty()).map(|(one, _)| named(one)),
         );
     }
     for name in &arguments.snapshots {
-        let id = opened.vault.find_snapshot_id(name).map_err(failed)?;
-        let known = snapshots.iter().find(|one| one.id == id);
+        let id = opened.vault.find_snapshot_id(name, &clients).map_err(failed)?;
+        let known = own.iter().chain(&others).find(|one| one.id == id);
         gone.push(known.map_or_else(|| (id, format!("{}, which is damaged", id.short())), named));
     }
     for (id, words) in &gone {
@@ -63,11 +66,14 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
         }
     }
     if !json {
-        say!(
-            "{} of {} snapshots are kept",
-            snapshots.len().saturating_sub(gone.len()),
-            snapshots.len()
-        );
+        let is_gone = |one: &&Snapshot| gone.iter().any(|(id, _)| *id == one.id);
+        let left = own.len() - own.iter().filter(is_gone).count();
+        let elsewhere = others.len() - others.iter().filter(is_gone).count();
+        let elsewhere = match elsewhere {
+            0 => String::new(),
+            count => format!("; {count} of other clients stay as they are (`--all-clients`)"),
+        };
+        say!("{left} of {} snapshots are kept{elsewhere}", own.len());
     }
     if arguments.prune && !arguments.dry_run {
         prune_under(&opened, &lock, arguments.grace.grace, json)?;

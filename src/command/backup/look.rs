@@ -1,20 +1,27 @@
 //! `tympan backup list`, `ls`, `find`, `diff` and `dump`.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use serde_json::json;
 use tympan_backup::{Excludes, Index, Node, NodeKind, Snapshot, Vault, find_path, walk};
 
 use super::{failed, open};
-use crate::args::backup::VaultArguments;
+use crate::args::backup::{ClientArguments, VaultArguments};
 use crate::command::Outcome;
 use crate::say;
 
+/// In which vault to look, and at whose snapshots.
+type Where<'a> = (&'a VaultArguments, &'a ClientArguments);
+
 /// Lists the snapshots.
-pub(super) fn list(arguments: &VaultArguments) -> Outcome {
+pub(super) fn list(arguments: &VaultArguments, clients: &ClientArguments) -> Outcome {
+    let clients = open::clients(clients);
     let vault = open::open(arguments)?.vault;
     let (snapshots, faults) = vault.readable_snapshots().map_err(failed)?;
-    for snapshot in snapshots {
+    let (own, others): (Vec<Snapshot>, Vec<Snapshot>) =
+        snapshots.into_iter().partition(|snapshot| clients.include(snapshot));
+    for snapshot in own {
         if arguments.json {
             say!("{}", json_of(&snapshot));
             continue;
@@ -24,16 +31,42 @@ pub(super) fn list(arguments: &VaultArguments) -> Outcome {
         let tags: String = tags.map(|tag| format!(" [{tag}]")).collect();
         say!("{} {time} {hostname} {}{tags}", id.short(), paths.join(", "));
     }
+    if !others.is_empty() && !arguments.json {
+        say!("{} snapshots of other clients are there too (`--all-clients`)", others.len());
+    }
+    faults.into_iter().next().map_or(Ok(ExitCode::SUCCESS), |fault| Err(failed(fault)))
+}
+
+/// Lists the clients that share a vault.
+pub(super) fn clients(arguments: &VaultArguments) -> Outcome {
+    let vault = open::open(arguments)?.vault;
+    let (snapshots, faults) = vault.readable_snapshots().map_err(failed)?;
+    let mut clients: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    for snapshot in &snapshots {
+        let (count, last) = clients.entry(&snapshot.hostname).or_default();
+        // They come oldest first.
+        (*count, *last) = (*count + 1, &snapshot.time);
+    }
+    for (name, (count, last)) in clients {
+        if arguments.json {
+            say!("{}", json!({ "client": name, "snapshots": count, "last": last }));
+        } else {
+            say!("{name}: {count} snapshots, the last of {last}");
+        }
+    }
     faults.into_iter().next().map_or(Ok(ExitCode::SUCCESS), |fault| Err(failed(fault)))
 }
 
 /// Counts what snapshots hold, and what the vault does.
-pub(super) fn stats(arguments: &VaultArguments, names: &[String]) -> Outcome {
+pub(super) fn stats((arguments, clients): Where<'_>, names: &[String]) -> Outcome {
+    let clients = open::clients(clients);
     let (vault, index) = load(arguments)?;
     let snapshots = if names.is_empty() {
-        vault.snapshots().map_err(failed)?
+        let mut snapshots = vault.snapshots().map_err(failed)?;
+        snapshots.retain(|snapshot| clients.include(snapshot));
+        snapshots
     } else {
-        let found = names.iter().map(|name| vault.find_snapshot(name));
+        let found = names.iter().map(|name| vault.find_snapshot(name, &clients));
         found.collect::<Result<Vec<Snapshot>, _>>().map_err(failed)?
     };
     let stats = tympan_backup::stats((&vault, &index), &snapshots).map_err(failed)?;
@@ -99,9 +132,9 @@ fn tell(path: &str, node: &Node, json: bool) {
 }
 
 /// Lists what is below a path.
-pub(super) fn ls(arguments: &VaultArguments, snapshot: &str, path: &str) -> Outcome {
+pub(super) fn ls((arguments, clients): Where<'_>, snapshot: &str, path: &str) -> Outcome {
     let (vault, index) = load(arguments)?;
-    let snapshot = vault.find_snapshot(snapshot).map_err(failed)?;
+    let snapshot = vault.find_snapshot(snapshot, &open::clients(clients)).map_err(failed)?;
     let node = find_path(&vault, &index, &snapshot, path).map_err(failed)?;
     let above = path.trim_end_matches('/');
     let Some(tree) = &node.subtree else {
@@ -116,12 +149,14 @@ pub(super) fn ls(arguments: &VaultArguments, snapshot: &str, path: &str) -> Outc
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds names in all snapshots. Exit code 1 if there is none.
-pub(super) fn find(arguments: &VaultArguments, pattern: &str) -> Outcome {
+/// Finds names in all snapshots of the clients. Exit code 1 if there is none.
+pub(super) fn find((arguments, clients): Where<'_>, pattern: &str) -> Outcome {
+    let clients = open::clients(clients);
     let (vault, index) = load(arguments)?;
     let pattern = Excludes::new(vec![pattern.to_owned()]).map_err(failed)?;
     let mut found = false;
-    for snapshot in vault.snapshots().map_err(failed)? {
+    let snapshots = vault.snapshots().map_err(failed)?;
+    for snapshot in snapshots.iter().filter(|snapshot| clients.include(snapshot)) {
         let mut begun = false;
         walk((&vault, &index), &snapshot.tree, "", &mut |path, node| {
             if pattern.contains(std::path::Path::new(path)) {
@@ -143,10 +178,11 @@ pub(super) fn find(arguments: &VaultArguments, pattern: &str) -> Outcome {
 }
 
 /// Tells how two snapshots differ.
-pub(super) fn diff(arguments: &VaultArguments, old: &str, new: &str) -> Outcome {
+pub(super) fn diff((arguments, clients): Where<'_>, old: &str, new: &str) -> Outcome {
+    let clients = open::clients(clients);
     let (vault, index) = load(arguments)?;
-    let old = vault.find_snapshot(old).map_err(failed)?;
-    let new = vault.find_snapshot(new).map_err(failed)?;
+    let old = vault.find_snapshot(old, &clients).map_err(failed)?;
+    let new = vault.find_snapshot(new, &clients).map_err(failed)?;
     let mut found = Vec::new();
     tympan_backup::diff((&vault, &index), (&old.tree, &new.tree), "", &mut found)
         .map_err(failed)?;
@@ -161,9 +197,9 @@ pub(super) fn diff(arguments: &VaultArguments, old: &str, new: &str) -> Outcome 
 }
 
 /// Writes a file to standard output.
-pub(super) fn dump(arguments: &VaultArguments, snapshot: &str, path: &str) -> Outcome {
+pub(super) fn dump((arguments, clients): Where<'_>, snapshot: &str, path: &str) -> Outcome {
     let (vault, index) = load(arguments)?;
-    let snapshot = vault.find_snapshot(snapshot).map_err(failed)?;
+    let snapshot = vault.find_snapshot(snapshot, &open::clients(clients)).map_err(failed)?;
     let node = find_path(&vault, &index, &snapshot, path).map_err(failed)?;
     let mut out = std::io::stdout().lock();
     tympan_backup::dump((&vault, &index), &node, &mut out).map_err(failed)?;

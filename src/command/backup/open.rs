@@ -5,10 +5,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tympan_backup::{KeyCost, Lock, LockMode, Vault, Who};
+use tympan_backup::{Clients, KeyCost, Lock, LockMode, Vault, Who};
 
 use super::{failed, place};
-use crate::args::backup::VaultArguments;
+use crate::args::backup::{ClientArguments, VaultArguments};
 use crate::command::Fault;
 
 /// The variable that has the password.
@@ -26,6 +26,16 @@ impl Opened {
     pub(super) fn lock(&self, mode: LockMode) -> Result<Lock, Fault> {
         Lock::take(&self.vault, &self.who, mode, self.wait).map_err(failed)
     }
+}
+
+/// Returns whose snapshots are meant: those of this host unless something else is said.
+pub(super) fn clients(arguments: &ClientArguments) -> Clients {
+    if arguments.all_clients {
+        return Clients::All;
+    }
+    let named: Vec<String> =
+        arguments.host.iter().filter(|name| !name.is_empty()).cloned().collect();
+    Clients::Named(if named.is_empty() { vec![Who::this_process().host] } else { named })
 }
 
 /// Returns the folder for what spares work and may be thrown away at any time; nothing if this user has none.

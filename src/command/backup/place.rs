@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tympan_backup::{
-    AppendOnly, Backend, LocalBackend, PacedBackend, Rate, S3Address, S3Backend, SftpAddress,
-    SftpBackend, SftpOptions, UnknownHost, Vault, Who,
+    AppendOnly, Backend, LocalBackend, PacedBackend, Rate, RestAddress, RestBackend, RestLogin,
+    S3Address, S3Backend, SftpAddress, SftpBackend, SftpOptions, UnknownHost, Vault, Who,
 };
 use tympan_blobs::{BucketOptions, Objects};
 use tympan_web::tls::Trust;
@@ -23,8 +23,18 @@ const KEYS: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
 
 /// Names the place of a vault; nothing is connected yet.
 pub(super) fn backend(arguments: &VaultArguments) -> Result<Arc<dyn Backend>, Fault> {
-    let options = &arguments.place;
-    let mut backend = bare(&arguments.vault, options)?;
+    if arguments.vault.is_empty() {
+        return Err(Fault::usage("no vault: name one with `-r VAULT`, or set TYMPAN_VAULT"));
+    }
+    backend_at(&arguments.vault, &arguments.place)
+}
+
+/// As [`backend`], for whoever has no command line.
+///
+/// # Errors
+/// If the address, or a file that says how to get there, makes no sense.
+pub(crate) fn backend_at(place: &str, options: &PlaceArguments) -> Result<Arc<dyn Backend>, Fault> {
+    let mut backend = bare(place, options)?;
     if let Some(rate) = options.limit_upload {
         backend = Arc::new(PacedBackend::new(backend, Rate(rate)));
     }
@@ -45,13 +55,51 @@ fn bare(place: &str, options: &PlaceArguments) -> Result<Arc<dyn Backend>, Fault
         let objects = bucket(address.map_err(Fault::usage)?)?;
         return Ok(Arc::new(S3Backend::new(place.to_owned(), objects, connections)));
     }
-    let unknown = ["rest:", "az:", "az://", "b2:", "gs:", "swift:", "azure:", "rclone:"];
+    if let Some(address) = RestAddress::parse(place) {
+        return rest(address.map_err(Fault::usage)?, (options, connections));
+    }
+    let unknown = ["az:", "az://", "b2:", "gs:", "swift:", "azure:", "rclone:"];
     if let Some(scheme) = unknown.iter().find(|scheme| place.starts_with(**scheme)) {
         return Err(Fault::usage(format!(
-            "vaults at `{scheme}…` are not there; name a folder, `sftp://…` or `s3:…`"
+            "vaults at `{scheme}…` are not there; name a folder, `sftp://…`, `s3:…` or `rest:…`"
         )));
     }
     Ok(Arc::new(LocalBackend::new(place.strip_prefix("file://").unwrap_or(place))))
+}
+
+/// Names a server, with the user and password that a file or the environment has.
+fn rest(
+    address: RestAddress,
+    (options, connections): (&PlaceArguments, usize),
+) -> Result<Arc<dyn Backend>, Fault> {
+    let text = |names: [&str; 2]| {
+        names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    };
+    // restic's own words are understood, too.
+    let user = address.user.clone().or_else(|| text(["TYMPAN_REST_USER", "RESTIC_REST_USERNAME"]));
+    let password = match &options.rest_password_file {
+        Some(file) => {
+            let bytes = super::open::password_of_file(file)?;
+            let text = String::from_utf8(bytes);
+            Some(text.map_err(|_| Fault::usage(format!("`{}` holds no text", file.display())))?)
+        }
+        None => text(["TYMPAN_REST_PASSWORD", "RESTIC_REST_PASSWORD"]),
+    };
+    let login = user.map(|user| RestLogin { user, password: password.unwrap_or_default() });
+    let trust = match &options.vault_ca {
+        Some(file) => {
+            let pem = std::fs::read(file).map_err(|error| {
+                Fault::usage(format!("cannot read `{}`: {error}", file.display()))
+            })?;
+            Some(Trust::from_pem(&pem).map_err(|error| Fault::usage(chain(&error)))?)
+        }
+        None if address.url.starts_with("https:") => {
+            Some(Trust::system().map_err(|error| Fault::with_code(chain(&error), 1))?)
+        }
+        None => None,
+    };
+    let backend = RestBackend::new(address, login.as_ref(), (trust, connections));
+    Ok(Arc::new(backend.map_err(|error| Fault::with_code(error.to_string(), 1))?))
 }
 
 fn variable(name: &str) -> Option<PathBuf> {
@@ -115,7 +163,7 @@ fn bucket(address: S3Address) -> Result<Objects, Fault> {
 }
 
 /// Keeps here what a vault elsewhere holds and that is needed again; without a place for it, nothing is kept.
-pub(super) fn keep_here(vault: &mut Vault, max_bytes: u64) {
+pub(crate) fn keep_here(vault: &mut Vault, max_bytes: u64) {
     let caches = variable("XDG_CACHE_HOME")
         .or_else(|| variable("HOME").map(|home| home.join(".cache")))
         .map(|caches| caches.join("tympan"));

@@ -12,7 +12,7 @@ use tympan_backup::{
 use tympan_store::{Base, FollowedStore, LocalOptions};
 
 use super::{INCOMPLETE, Watch, failed, open};
-use crate::args::backup::{Restore, VaultArguments};
+use crate::args::backup::{ClientArguments, Restore, VaultArguments};
 use crate::backend::Backend;
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::config::Config;
@@ -40,7 +40,8 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
     let opened = open::open(&vault)?;
     let _lock = opened.lock(LockMode::Shared)?;
     let index = Index::load(&opened.vault).map_err(failed)?;
-    let snapshot = opened.vault.find_snapshot(&arguments.snapshot).map_err(failed)?;
+    let clients = open::clients(&arguments.clients);
+    let snapshot = opened.vault.find_snapshot(&arguments.snapshot, &clients).map_err(failed)?;
     let progress = Arc::new(Progress::default());
     let watch = Watch::begin(&progress);
     if let Some(home) = &arguments.home {
@@ -123,10 +124,14 @@ fn tell_home(home: &Path, imported: &Imported, json: bool) -> ExitCode {
 }
 
 /// Compares a snapshot with what is there now.
-pub(super) fn verify(arguments: &VaultArguments, snapshot: &str) -> Outcome {
+pub(super) fn verify(
+    (arguments, clients): (&VaultArguments, &ClientArguments),
+    snapshot: &str,
+) -> Outcome {
     let opened = open::open(arguments)?;
     let _lock = opened.lock(LockMode::Shared)?;
-    let snapshot = opened.vault.find_snapshot(snapshot).map_err(failed)?;
+    let clients = open::clients(clients);
+    let snapshot = opened.vault.find_snapshot(snapshot, &clients).map_err(failed)?;
     let mut findings = Vec::new();
     if snapshot.is_incomplete() {
         findings

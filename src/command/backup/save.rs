@@ -10,10 +10,12 @@ use serde_json::json;
 use tympan_backup::{
     Compression, Excludes, Index, Lock, LockMode, Parent, Progress, RepositorySource, Run, RunLog,
     SaveOptions, Saved, Session, Tuning, Vault, View, save_directories, save_repository,
+    without_secrets,
 };
 
 use super::give_way::GivingWay;
-use super::{INCOMPLETE, Watch, failed, open, source};
+use super::settings::Settings;
+use super::{INCOMPLETE, Watch, copy, failed, open, source};
 use crate::args::backup::{CompressionLevel, Save, VaultArguments};
 use crate::base::{MAIN, is_url};
 use crate::command::{Fault, Outcome};
@@ -21,13 +23,16 @@ use crate::say;
 
 /// Saves folders as one snapshot, and each repository as one of its own.
 pub(super) fn run(arguments: &Save) -> Outcome {
-    let is_repository = |source: &&String| source.starts_with("repo:") || is_url(source);
+    if let Some(place) = &arguments.to {
+        return copy::run(arguments, place);
+    }
     let (repositories, folders): (Vec<&String>, Vec<&String>) =
-        arguments.sources.iter().partition(is_repository);
+        arguments.sources.iter().partition(|source| is_repository(source));
     let options = options(arguments)?;
-    let mut vault = open::open_alone(&with_tree_cache(arguments))?;
+    let found = Settings::read(&arguments.vault.vault);
+    let mut vault = open::open_alone(&vault_arguments(arguments, &found))?;
     vault.set_compression(compression(arguments.compression));
-    vault.set_tuning(tuning(arguments));
+    vault.set_tuning(tuning(arguments, &found));
     let vault = Arc::new(vault);
     let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
     // The lock tells others which process to look for, whatever host the snapshot is to name.
@@ -46,12 +51,17 @@ pub(super) fn run(arguments: &Save) -> Outcome {
         is_whole &= tell(&done, arguments);
     }
     for source in repositories {
-        let done = runner.run(vec![source.clone()], &mut |session| {
+        let done = runner.run(vec![without_secrets(source)], &mut |session| {
             save_source(session, source, (arguments, &options))
         })?;
         is_whole &= tell(&done, arguments);
     }
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+}
+
+/// Tells whether a source is a repository; all others are folders.
+pub(super) fn is_repository(source: &str) -> bool {
+    source.starts_with("repo:") || is_url(source)
 }
 
 /// A vault that several sources are saved into, one after another.
@@ -111,8 +121,12 @@ impl Runner<'_> {
 
 /// Lists what this user has saved into the vault from this machine.
 pub(super) fn runs(arguments: &VaultArguments) -> Outcome {
-    let vault = open::open(arguments)?.vault;
-    let log = open::runs(vault.id()).map(RunLog::new).ok_or_else(|| {
+    // Without a vault, the plain copies.
+    let name = match arguments.vault.as_str() {
+        "" => copy::LOG.to_owned(),
+        _ => open::open(arguments)?.vault.id().to_owned(),
+    };
+    let log = open::runs(&name).map(RunLog::new).ok_or_else(|| {
         Fault::usage("neither XDG_STATE_HOME nor HOME says where the log of runs is")
     })?;
     let runs = log.read();
@@ -159,21 +173,27 @@ pub(super) fn options(arguments: &Save) -> Result<SaveOptions, Fault> {
 const NODE_BYTES: u64 = 256 << 10;
 
 /// Returns how the vault is opened; Obnam's word for what is kept of its folders counts in nodes.
-fn with_tree_cache(arguments: &Save) -> VaultArguments {
+fn vault_arguments(arguments: &Save, found: &Settings) -> VaultArguments {
     let mut vault = arguments.vault.clone();
+    vault.place.connections = vault.place.connections.or(found.connections());
     if let Some(nodes) = arguments.tuning.lru_size {
         vault.place.tree_cache = nodes.saturating_mul(NODE_BYTES);
     }
     vault
 }
 
-fn tuning(arguments: &Save) -> Tuning {
+/// What is given outdoes what was found by `tune`.
+fn tuning(arguments: &Save, found: &Settings) -> Tuning {
     let given = &arguments.tuning;
     let nodes = given.upload_queue_size.map(|nodes| nodes.saturating_mul(NODE_BYTES));
     let usual = Tuning::default();
     Tuning {
-        connections: arguments.vault.place.connections.map(usize::from),
-        queue_bytes: given.upload_queue.or(nodes).unwrap_or(usual.queue_bytes),
+        connections: arguments.vault.place.connections.or(found.connections()).map(usize::from),
+        queue_bytes: given
+            .upload_queue
+            .or(nodes)
+            .or(found.queue_bytes())
+            .unwrap_or(usual.queue_bytes),
         delay: std::time::Duration::from_millis(given.delay_ms),
     }
 }
@@ -206,17 +226,23 @@ pub(super) fn save_source(
     save_repository(session, source, options).map_err(failed)
 }
 
+/// Returns how much memory this process has used at most; nothing where the system does not say.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(peak.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
 /// Tells what a run looked at, and what it took.
 fn tell_more(progress: &Progress) {
     let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed);
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).map(str::trim);
+    let peak = peak_bytes().map(|bytes| format!("{} kB", bytes / 1024));
     say!(
         "looked at {} things, {}; read {} of them; peak memory {}",
         count(&progress.items),
         indicatif::HumanBytes(count(&progress.bytes)),
         count(&progress.read_items),
-        peak.unwrap_or("unknown")
+        peak.unwrap_or_else(|| "unknown".to_owned())
     );
 }
 
@@ -229,7 +255,10 @@ fn tell(Done { saved, elapsed_ms }: &Done, arguments: &Save) -> bool {
     }
     let Some(saved) = saved else {
         if json {
-            say!("{}", json!({ "message_type": "unchanged" }));
+            say!(
+                "{}",
+                json!({ "message_type": "unchanged", "elapsed_ms": elapsed_ms, "peak_bytes": peak_bytes() })
+            );
         } else {
             say!("nothing changed since the snapshot before; none was made");
         }
@@ -253,6 +282,7 @@ fn tell(Done { saved, elapsed_ms }: &Done, arguments: &Save) -> bool {
                 "message_type": "summary", "snapshot_id": snapshot.id.to_string(), "paths": snapshot.paths,
                 "data_blobs": written.pieces, "tree_blobs": written.folders, "data_added": written.plain_bytes,
                 "data_added_packed": written.stored_bytes, "elapsed_ms": elapsed_ms, "errors": saved.faults.len(),
+                "peak_bytes": peak_bytes(),
             })
         );
     } else {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tympan_backup::LiveStore;
+use tympan_backup::{LiveStore, without_secrets};
 use tympan_blobs::{Composite, Delegate, ReadBlobs};
 use tympan_replicate::{Credentials, RemoteStore};
 use tympan_store::{
@@ -108,8 +108,9 @@ fn open_url(url: &str, arguments: &Save) -> Result<Opened, Fault> {
         (None, Some(file)) => Credentials::Token(read(file)?),
         (None, None) => {
             return Err(Fault::usage(format!(
-                "`{url}` lets nobody read its store without credentials: give `--key FILE` with its replication key, or \
-                 `--token-file FILE` with a token of `tympan user token admin`"
+                "`{}` lets nobody read its store without credentials: give `--key FILE` with its replication key, or \
+                 `--token-file FILE` with a token of `tympan user token admin`",
+                without_secrets(url)
             )));
         }
     };

@@ -10,6 +10,7 @@ mod append_only;
 mod dry;
 mod local;
 mod paced;
+mod rest;
 mod s3;
 mod sftp;
 
@@ -21,6 +22,7 @@ pub use append_only::AppendOnly;
 pub(crate) use dry::DryBackend;
 pub use local::LocalBackend;
 pub use paced::{PacedBackend, Rate};
+pub use rest::{RestAddress, RestBackend, RestLogin};
 pub use s3::{S3Address, S3Backend};
 pub use sftp::{SftpAddress, SftpBackend, SftpOptions, UnknownHost};
 
@@ -77,6 +79,32 @@ fn file_name(kind: FileKind, id: &Id) -> String {
             format!("data/{}/{name}", name.get(..2).unwrap_or_default())
         }
         _ => format!("{}/{id}", folder_name(kind)),
+    }
+}
+
+/// Returns an address as it may be shown: a password, or what else stands behind a user's name or a question mark, is left
+/// out.
+#[must_use]
+pub fn without_secrets(address: &str) -> String {
+    let address = match address.split_once('?') {
+        Some((before, _)) => format!("{before}?***"),
+        None => address.to_owned(),
+    };
+    let (head, rest) = match address.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => match address.split_once(':') {
+            // The words before a host: `sftp:`, `s3:`, `rest:`.
+            Some((scheme, rest)) if !scheme.contains(['/', '@']) => (format!("{scheme}:"), rest),
+            _ => return address,
+        },
+    };
+    // A password may hold a slash, against all rules; a path may hold the sign, too.
+    let end = rest.find('/').filter(|end| rest.get(..*end).is_some_and(|host| host.contains('@')));
+    let authority = rest.get(..end.unwrap_or(rest.len())).unwrap_or(rest);
+    let Some(at) = authority.rfind('@') else { return address };
+    match (rest.get(..at).and_then(|user| user.split_once(':')), rest.get(at..)) {
+        (Some((user, _)), Some(host)) => format!("{head}{user}:***{host}"),
+        _ => address,
     }
 }
 
@@ -147,5 +175,32 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
         let _ = now;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let check = |address: &str, shown: &str| assert_eq!(without_secrets(address), shown);
+        check("rest:https://ann:s3cret@host:8000/x/", "rest:https://ann:***@host:8000/x/");
+        check("sftp://ann:s3cret@host/x", "sftp://ann:***@host/x");
+        check("sftp:ann:s3cret@host:x", "sftp:ann:***@host:x");
+        check("https://ann:s3/cret@host/x", "https://ann:***@host/x");
+        check("https://ann:a@b@host/x", "https://ann:***@host/x");
+        check("s3:https://key:s3cret@host/bucket", "s3:https://key:***@host/bucket");
+        check("https://host/x?token=s3cret", "https://host/x?***");
+        for plain in [
+            "/srv/vault",
+            "relative:ly/odd@name",
+            "sftp://ann@host:22/x",
+            "sftp:ann@host:/x@y",
+            "s3:host/bucket/x",
+            "rest:http://localhost:8000/",
+        ] {
+            check(plain, plain);
+        }
     }
 }

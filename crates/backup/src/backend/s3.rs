@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use bytes::Bytes;
 use tympan_blobs::{Error, Objects};
 
-use super::{Backend, FileKind, file_name, folder_name};
+use super::{Backend, FileKind, file_name, folder_name, without_secrets};
 use crate::id::Id;
 
 /// Where a bucket is, in restic's words: `s3:HOST/BUCKET/PREFIX`, `s3:https://HOST/BUCKET/PREFIX`.
@@ -40,6 +40,7 @@ impl S3Address {
         let mut next = || parts.next().unwrap_or_default();
         let (host, bucket, prefix) = (next(), next(), next());
         if host.is_empty() || bucket.is_empty() || host.contains(['@', ' ']) {
+            let text = without_secrets(text);
             let text = format!(
                 "`{text}` names no bucket; write `s3:HOST/BUCKET/PREFIX`, or `s3:http://HOST:PORT/BUCKET/PREFIX`"
             );
@@ -172,6 +173,7 @@ mod tests {
         check("s3://minio.example/b", "https://minio.example b []");
         check("s3:https://h/b", "https://h b []");
         check("s3:bucket", "names no bucket");
+        check("s3:http://key:secret@h/b", "`s3:http://key:***@h/b` names no bucket");
         check("s3:http://h/", "names no bucket");
         check("/s3:x", "none");
     }

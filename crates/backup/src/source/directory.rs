@@ -3,7 +3,8 @@
 //! In: absolute paths, and the snapshot before. Out: a snapshot.
 //!
 //! Invariants
-//! * A file whose length, times and number are those of the snapshot before is not opened.
+//! * A file whose length, times and number are those of the snapshot before is not opened, unless it changed so shortly
+//!   before that snapshot was begun, or later, that a second change may have left all of them alike.
 //! * A folder in which nothing differs keeps its id without being written again; if the table of the source knows it,
 //!   without being read from the vault.
 //! * What becomes of a source is the same with and without a table, and whatever the snapshot before was.
@@ -26,13 +27,13 @@ use rustix::fs::OFlags;
 use super::exclude::CACHE_MARK;
 use super::facts::{attributes, mode_of, time};
 use super::names::Names;
-use super::table::{Entry, FolderTable, NewTable, TableFile, facts_of};
+use super::table::{Entry, FolderTable, NewTable, TableFile, UNSETTLED, facts_of};
 use crate::cut::MAX_PIECE;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::save::{Faults, SaveOptions, Saved, Session};
 use crate::vault::index::BlobKind;
-use crate::vault::node::{Node, NodeKind, Tree};
+use crate::vault::node::{Node, NodeKind, Time, Tree};
 use crate::vault::snapshot::INCOMPLETE;
 use crate::vault::write::Writer;
 
@@ -69,6 +70,10 @@ pub fn save_directories(
         options,
         names: system,
         faults: Faults::default(),
+        trusted_until: parent
+            .as_ref()
+            .map_or(Time::default(), |parent| tick_before(parent.timestamp())),
+        settled_until: tick_before(options.now),
         table,
         new_table: NewTable::default(),
     };
@@ -125,6 +130,10 @@ pub(super) struct Saver<'a> {
     pub(super) options: &'a SaveOptions,
     pub(super) names: Names,
     pub(super) faults: Faults,
+    /// Files that changed later than this may have changed again since the snapshot before, without any sign of it.
+    pub(super) trusted_until: Time,
+    /// The same for whoever is compared with this snapshot.
+    pub(super) settled_until: Time,
     /// What is known of the snapshot before.
     pub(super) table: FolderTable,
     pub(super) new_table: NewTable,
@@ -241,6 +250,10 @@ impl Saver<'_> {
         self.session.progress.go_on()?;
         let Listing { entries, is_whole } = self.list(path);
         let facts = facts_of(&entries);
+        let is_settled = entries.iter().all(|(_, facts)| {
+            !facts.is_file() || time(facts.ctime(), facts.ctime_nsec()) < self.settled_until
+        });
+        let noted = if is_settled { facts } else { UNSETTLED };
         let known = self.table.find(path, &facts);
         let known = known.filter(|id| is_whole && self.writer.contains(BlobKind::Tree, id));
         // What the table knows needs no reading, unless something deeper differs.
@@ -259,7 +272,7 @@ impl Saver<'_> {
         let below = below.collect::<Result<Vec<_>>>()?;
         if let Some(id) = known {
             if below.iter().all(|(_, _, is_same)| *is_same) {
-                self.new_table.add(path, facts, id);
+                self.new_table.add(path, noted, id);
                 let files = entries.iter().filter(|(_, facts)| facts.is_file());
                 let bytes = files.map(|(_, facts)| facts.len()).sum();
                 self.session.progress.add(entries.len() as u64, bytes);
@@ -290,7 +303,7 @@ impl Saver<'_> {
             None => self.writer.add(BlobKind::Tree, &tree.to_bytes())?.0,
         };
         if is_whole {
-            self.new_table.add(path, facts, id);
+            self.new_table.add(path, noted, id);
         }
         Ok(id)
     }
@@ -339,7 +352,8 @@ impl Saver<'_> {
 
     fn save_file(&self, path: &Path, facts: &Metadata, old: Option<&Node>) -> Result<Option<Node>> {
         let mut node = self.facts(path, facts, NodeKind::File);
-        if let Some(old) = old.filter(|old| is_unchanged(old, &node))
+        let is_trusted = |old: &&Node| is_unchanged(old, &node) && old.ctime < self.trusted_until;
+        if let Some(old) = old.filter(is_trusted)
             && let Some(content) = &old.content
             && content.iter().all(|id| self.writer.contains(BlobKind::Data, id))
         {
@@ -426,6 +440,14 @@ impl Saver<'_> {
         }
         node
     }
+}
+
+/// Clocks of file systems go in ticks: of some milliseconds here, of up to two seconds elsewhere.
+const TICK: i64 = 2;
+
+/// Returns the time at which the clock of any file system said something earlier than now for sure.
+fn tick_before(now: jiff::Timestamp) -> Time {
+    Time { seconds: now.as_second().saturating_sub(TICK), nanos: 0 }
 }
 
 fn is_unchanged(old: &Node, new: &Node) -> bool {

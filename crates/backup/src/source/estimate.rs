@@ -19,6 +19,7 @@ use crate::error::Result;
 use crate::id::Id;
 use crate::save::{Faults, SaveOptions, Session};
 use crate::vault::index::Index;
+use crate::vault::node::Time;
 use crate::vault::write::Writer;
 
 /// Bytes that are drawn, about.
@@ -60,6 +61,8 @@ pub fn estimate_full(
         options,
         names: Names::of_system(),
         faults: Faults::default(),
+        trusted_until: Time::default(),
+        settled_until: Time::default(),
         table: FolderTable::default(),
         new_table: NewTable::default(),
     };

@@ -30,7 +30,8 @@ use tracing::warn;
 use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BYTES};
 use tympan_store::{Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, Lease, RefUpdate, take_lease};
 
-use super::view::{CONTENT, Cuts, View, save_view};
+use super::view::{Before, CONTENT, Cuts, View, save_view};
+use crate::copy::{CopyFacts, UNFINISHED, ZipCopy};
 use crate::cut::MAX_PIECE;
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -42,32 +43,37 @@ use crate::vault::node::{Node, NodeKind, Tree, go_mode};
 use crate::vault::snapshot::{INCOMPLETE, Snapshot};
 use crate::vault::write::Writer;
 
-const FORMAT: u32 = 1;
-const FACTS: &str = "tympan.json";
-const STATE: &str = "state";
+pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FACTS: &str = "tympan.json";
+pub(crate) const STATE: &str = "state";
 const CHUNKS: &str = "chunks";
-const README: &str = "README.txt";
-const README_TEXT: &str = "This is one state of a Tympan repository, as `tympan backup save` saved it.\n\
+/// Names the documents that could not be drawn.
+const UNDRAWN: &str = "undrawn.json";
+pub(crate) const README: &str = "README.txt";
+pub(crate) const README_TEXT: &str = "This is one state of a Tympan repository, as `tympan backup save` saved it.\n\
     `content`, if it is there, is for people: each document as a folder with its text and its files.\n\
     Make a home of it with `tympan backup restore --unpacked THIS-FOLDER --home NEW-HOME`.\n";
 /// A save may take so long; the repository collects no garbage of its root meanwhile.
-const LEASE: Duration = Duration::from_hours(24);
+pub(crate) const LEASE: Duration = Duration::from_hours(24);
 /// Chunks that are read together.
-const TOGETHER: usize = 256;
+pub(crate) const TOGETHER: usize = 256;
 /// Pieces of a file of frames end after every eighth chunk in the mean, by the chunk's hash, or at this length.
 const MAX_FRAMES: usize = 256 * 1024;
 /// Bytes that wait to be committed by an import.
 const IMPORT_BYTES: usize = 16 << 20;
-const IS_CHUNK: u8 = b'C';
-const IS_BLOB: u8 = b'B';
+pub(crate) const IS_CHUNK: u8 = b'C';
+pub(crate) const IS_BLOB: u8 = b'B';
 
 /// What a snapshot of a repository says about itself.
 #[derive(Debug, Serialize, Deserialize)]
-struct Facts {
-    format: u32,
+pub(crate) struct Facts {
+    pub(crate) format: u32,
     #[serde(rename = "ref")]
-    name: String,
-    root: String,
+    pub(crate) name: String,
+    pub(crate) root: String,
+    /// What a plain copy in a folder notes for the next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) copy: Option<CopyFacts>,
 }
 
 /// A repository to save.
@@ -133,14 +139,21 @@ fn save_root(
     let chunk = source.base.read(&lease.root)?;
     let mut state = saver.save_part(&lease.root, &chunk, &old, Shape::Folder)?;
     state.name = STATE.into();
-    let facts = Facts { format: FORMAT, name: source.reference.to_owned(), root: root.clone() };
+    let name = source.reference.to_owned();
+    let facts = Facts { format: FORMAT, name, root: root.clone(), copy: None };
     let facts = serde_json::to_vec_pretty(&facts).unwrap_or_default();
     let facts = saver.save_bytes(FACTS, &facts)?;
     let readme = saver.save_bytes(README, README_TEXT.as_bytes())?;
     let mut nodes = vec![state, facts, readme];
     if let Some(view) = source.view {
         let before = parent.as_ref().and_then(|parent| saver.old_view(parent));
-        nodes.extend(save_view(&saver, (view, &lease.root), before)?);
+        if let Some((node, undrawn)) = save_view(&saver, (view, &lease.root), before)? {
+            nodes.push(node);
+            if !undrawn.is_empty() {
+                let list = serde_json::to_vec_pretty(&undrawn).unwrap_or_default();
+                nodes.push(saver.save_bytes(UNDRAWN, &list)?);
+            }
+        }
     }
     let (tree, _) = writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes())?;
     let faults = saver.faults.into_sorted();
@@ -180,11 +193,22 @@ impl Saver<'_> {
         self.candidates(state.iter())
     }
 
-    /// Finds the root of the snapshot before, and its folder for people.
-    fn old_view(&self, parent: &Snapshot) -> Option<(ChunkId, Id)> {
+    /// Finds the root of the snapshot before, its folder for people, and what is lacking in that.
+    fn old_view(&self, parent: &Snapshot) -> Option<Before> {
         let root = parent.repository_root()?.parse().ok()?;
-        let tree = self.session.old_tree(Some(&parent.tree))?;
-        Some((root, tree.find(CONTENT.as_bytes())?.subtree?))
+        let top = self.session.old_tree(Some(&parent.tree))?;
+        let undrawn = match top.find(UNDRAWN.as_bytes()) {
+            None => Vec::new(),
+            // Without the list, all is drawn anew.
+            Some(node) => {
+                let mut json = Vec::new();
+                let at = (&**self.session.vault, &**self.session.index);
+                crate::restore::stream(at, node, &mut json).ok()?;
+                serde_json::from_slice(&json).ok()?
+            }
+        };
+        let tree = top.find(CONTENT.as_bytes())?.subtree?;
+        Some(Before { root, tree, undrawn })
     }
 
     /// Reads what is in some folders of the snapshot before.
@@ -368,13 +392,13 @@ impl Saver<'_> {
 
 /// Chunks and small blobs, one after another, in pieces that end where hashes say so.
 #[derive(Default)]
-struct Frames {
+pub(crate) struct Frames {
     done: Vec<Vec<u8>>,
     open: Vec<u8>,
 }
 
 impl Frames {
-    fn add(&mut self, kind: u8, hash: &[u8; 32], bytes: &[u8]) {
+    pub(crate) fn add(&mut self, kind: u8, hash: &[u8; 32], bytes: &[u8]) {
         self.open.push(kind);
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.open.extend_from_slice(&length.to_le_bytes());
@@ -382,6 +406,12 @@ impl Frames {
         if hash.last().is_some_and(|byte| byte & 7 == 0) || self.open.len() >= MAX_FRAMES {
             self.done.push(std::mem::take(&mut self.open));
         }
+    }
+
+    /// Returns the frames as they follow each other.
+    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
+        self.done.push(self.open);
+        self.done.concat()
     }
 
     /// Saves the pieces; returns them and their length.
@@ -477,7 +507,8 @@ impl Read for Pieces<'_> {
     }
 }
 
-/// Imports a folder that a snapshot of a repository was restored into, by whatever program.
+/// Imports a folder that a snapshot of a repository was restored into, by whatever program, or a plain copy: a folder, or
+/// a ZIP file.
 ///
 /// # Errors
 /// As [`import_snapshot`], and if the folder cannot be read.
@@ -490,9 +521,18 @@ pub fn import_folder(
         let path = path.to_owned();
         move |source| Error::Source { path, source }
     };
+    if dir.is_file() {
+        let mut zip = ZipCopy::open(dir)?;
+        let facts = zip.facts()?;
+        let mut import = Import::new(target, blobs, progress, &facts)?;
+        zip.each(&mut |name, length, content| import.file(name, length, content))?;
+        return import.finish();
+    }
     let facts = dir.join(FACTS);
     let json = fs::read(&facts).map_err(failed(&facts))?;
     let mut import = Import::new(target, blobs, progress, &json)?;
+    // A copy under way, or one that was cut off by a loss of power: what its root needs is whole, and looked for at the end.
+    let is_unfinished = dir.join(UNFINISHED).exists();
     let mut folders = vec![dir.join(STATE)];
     let mut seen = HashSet::new();
     while let Some(folder) = folders.pop() {
@@ -507,7 +547,12 @@ pub fn import_folder(
                 folders.push(path);
             } else {
                 let mut file = File::open(&path).map_err(failed(&path))?;
-                import.file(&name, facts.len(), &mut file)?;
+                match import.file(&name, facts.len(), &mut file) {
+                    Err(error @ (Error::Source { .. } | Error::Refused(_))) if is_unfinished => {
+                        warn!(%error, file = %path.display(), "passed over in an unfinished copy");
+                    }
+                    taken => taken?,
+                }
             }
         }
     }

@@ -9,6 +9,7 @@
 //! * It names the index files of its time. When one of them is gone, as after a prune, what it speaks of may be too, and
 //!   it is not used.
 //! * A folder in which something could not be saved is not in it.
+//! * A folder with a file that changed too shortly before is known by its tree, and its entries are looked at.
 //!
 //! On failure: a table that cannot be read or written costs time, never a save.
 
@@ -36,6 +37,9 @@ const MAX_TABLE: usize = 1 << 30;
 
 /// A digest of what the system says of a folder's entries.
 pub(crate) type Facts = [u8; 32];
+
+/// Stands for entries that say nothing: a file among them changed so lately that a second change may leave no sign.
+pub(crate) const UNSETTLED: Facts = [0; 32];
 
 /// An entry of a folder, as the system tells it.
 pub(crate) type Entry = (OsString, Metadata);

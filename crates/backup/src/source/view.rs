@@ -7,12 +7,13 @@
 //! * What a document's folder holds follows from the root alone: it is the same whether it was drawn or taken over.
 //! * Where the root before is known, only documents that differ are drawn, and only folders on the way to them are read
 //!   and written.
+//! * What could not be drawn is tried again by the next save, whether it has changed or not.
 //! * Bytes of blobs are pieces that the repository's own part of the snapshot has, too.
 //!
 //! On failure: what cannot be drawn is left out and told in the log. The snapshot is whole without it, as an import does not
 //! read it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{Cursor, Read};
 
 use parking_lot::Mutex;
@@ -112,21 +113,45 @@ impl Touched {
         }
         root
     }
+
+    /// Has a document drawn that did not change, unless it is gone.
+    fn draw_again(&mut self, path: &str) {
+        let mut at = self;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            if at.is_gone {
+                return;
+            }
+            at = at.below.entry(name.to_owned()).or_default();
+        }
+        at.is_drawn = !at.is_gone;
+    }
 }
 
 /// Large blobs that this save has cut, with their pieces.
 pub(super) type Cuts = Mutex<HashMap<BlobId, Vec<Id>>>;
 
-/// Draws the folder of a snapshot; nothing if it cannot be drawn. `before` is the root of the snapshot before, and its
-/// folder.
+/// The folder for people in the snapshot before.
+pub(super) struct Before {
+    /// The root that it was drawn from.
+    pub(super) root: ChunkId,
+    /// The folder.
+    pub(super) tree: Id,
+    /// The documents that could not be drawn.
+    pub(super) undrawn: Vec<String>,
+}
+
+/// Draws the folder of a snapshot; nothing if it cannot be drawn. Returns the paths of the documents that could not be
+/// drawn, too.
 pub(super) fn save_view(
     saver: &Saver<'_>,
     (view, root): (&dyn View, &ChunkId),
-    before: Option<(ChunkId, Id)>,
-) -> Result<Option<Node>> {
+    before: Option<Before>,
+) -> Result<Option<(Node, BTreeSet<String>)>> {
     let drawn = view.open(root).and_then(|documents| {
-        let drawing = Drawing { saver, documents: &*documents };
-        draw_all(&drawing, before)
+        let undrawn = Mutex::default();
+        let drawing = Drawing { saver, documents: &*documents, undrawn };
+        let node = draw_all(&drawing, before)?;
+        Ok((node, drawing.undrawn.into_inner()))
     });
     match drawn {
         Err(error @ (Error::Document { .. } | Error::Store(_))) => {
@@ -137,13 +162,17 @@ pub(super) fn save_view(
     }
 }
 
-fn draw_all(drawing: &Drawing<'_>, before: Option<(ChunkId, Id)>) -> Result<Node> {
-    let Drawing { saver, documents } = drawing;
+fn draw_all(drawing: &Drawing<'_>, before: Option<Before>) -> Result<Node> {
+    let Drawing { saver, documents, .. } = drawing;
     let mut changes = None;
-    if let Some((root, tree)) = before
+    if let Some(Before { root, tree, undrawn }) = before
         && let Some(old) = saver.session.old_tree(Some(&tree))
     {
-        changes = documents.changes(&root)?.map(|changes| (Touched::of(&changes), old));
+        changes = documents.changes(&root)?.map(|changes| {
+            let mut touched = Touched::of(&changes);
+            undrawn.iter().for_each(|path| touched.draw_again(path));
+            (touched, old)
+        });
     }
     let id = match changes {
         Some((touched, old)) => drawing.redraw("", Some(old), &touched)?,
@@ -157,6 +186,7 @@ fn draw_all(drawing: &Drawing<'_>, before: Option<(ChunkId, Id)>) -> Result<Node
 struct Drawing<'a> {
     saver: &'a Saver<'a>,
     documents: &'a dyn Documents,
+    undrawn: Mutex<BTreeSet<String>>,
 }
 
 impl Drawing<'_> {
@@ -223,6 +253,7 @@ impl Drawing<'_> {
             Err(error @ (Error::Store(_) | Error::Document { .. })) => {
                 let reason = crate::chain(&error);
                 warn!(path, reason, "a document is left out of the folder for people");
+                self.undrawn.lock().insert(root_or(path).to_owned());
                 return Ok(Vec::new());
             }
             Err(error) => return Err(error),

@@ -1,5 +1,6 @@
 //! Snapshots: finished backups.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
 use jiff::Timestamp;
@@ -13,6 +14,26 @@ use crate::id::Id;
 
 /// The tag of a snapshot that lacks parts of what was saved.
 pub(crate) const INCOMPLETE: &str = "incomplete";
+
+/// Whose snapshots count, where a name stands for more than one or all are gone through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// Those of all who share the vault.
+    All,
+    /// Those of the clients with these names: the hosts' names, unless a save was told another one.
+    Named(Vec<String>),
+}
+
+impl Clients {
+    /// Tells whether a snapshot counts.
+    #[must_use]
+    pub fn include(&self, snapshot: &Snapshot) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(&snapshot.hostname),
+        }
+    }
+}
 
 /// A finished backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,6 +105,18 @@ impl Snapshot {
     }
 }
 
+/// Says that none of the snapshots counts.
+fn nothing_of(clients: &Clients, all: &[Snapshot]) -> Error {
+    let others: BTreeSet<&str> = all.iter().map(|one| one.hostname.as_str()).collect();
+    match clients {
+        Clients::Named(names) if !others.is_empty() => Error::ClientMissing {
+            names: names.join("`, `"),
+            others: others.into_iter().collect::<Vec<_>>().join("`, `"),
+        },
+        _ => Error::SnapshotMissing { name: "latest".to_owned() },
+    }
+}
+
 impl Vault {
     /// Returns all snapshots, oldest first.
     ///
@@ -138,27 +171,31 @@ impl Vault {
         Ok(snapshots)
     }
 
-    /// Finds a snapshot by `latest`, its id, or the first digits of it. Damage to others does not matter.
+    /// Finds a snapshot by `latest`, the newest one of the clients, or by its id or the first digits of it, whosever it
+    /// is. Damage to others does not matter.
     ///
     /// # Errors
-    /// [`Error::SnapshotMissing`] or [`Error::SnapshotAmbiguous`]; a damaged snapshot.
-    pub fn find_snapshot(&self, name: &str) -> Result<Snapshot> {
+    /// [`Error::SnapshotMissing`], [`Error::ClientMissing`] or [`Error::SnapshotAmbiguous`]; a damaged snapshot.
+    pub fn find_snapshot(&self, name: &str, clients: &Clients) -> Result<Snapshot> {
         if name == "latest" {
-            let latest = self.usable_snapshots()?.pop();
-            return latest.ok_or_else(|| Error::SnapshotMissing { name: name.to_owned() });
+            let all = self.usable_snapshots()?;
+            return match all.iter().rfind(|one| clients.include(one)) {
+                Some(latest) => Ok(latest.clone()),
+                None => Err(nothing_of(clients, &all)),
+            };
         }
-        let id = self.find_snapshot_id(name)?;
+        let id = self.find_snapshot_id(name, clients)?;
         let snapshot: Snapshot = self.read_json(FileKind::Snapshot, &id)?;
         Ok(Snapshot { id, ..snapshot })
     }
 
-    /// Finds the id of a snapshot, which may be damaged, by `latest` or the first digits of it.
+    /// Finds the id of a snapshot, which may be damaged, as [`Vault::find_snapshot`] finds it.
     ///
     /// # Errors
-    /// [`Error::SnapshotMissing`] or [`Error::SnapshotAmbiguous`].
-    pub fn find_snapshot_id(&self, name: &str) -> Result<Id> {
+    /// [`Error::SnapshotMissing`], [`Error::ClientMissing`] or [`Error::SnapshotAmbiguous`].
+    pub fn find_snapshot_id(&self, name: &str, clients: &Clients) -> Result<Id> {
         if name == "latest" {
-            return self.find_snapshot(name).map(|snapshot| snapshot.id);
+            return self.find_snapshot(name, clients).map(|snapshot| snapshot.id);
         }
         let named = |id: &Id| !name.is_empty() && id.to_string().starts_with(name);
         let mut ids = self.list(FileKind::Snapshot)?.into_iter().map(|(id, _)| id).filter(named);

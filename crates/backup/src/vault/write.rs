@@ -7,7 +7,8 @@
 //! * An index file is written only after all its packs are durable, and [`Writer::finish`] returns after all indexes.
 //! * Memory is bounded: some packs wait to be written, then whoever brings more waits.
 //!
-//! On failure: the first failure is kept, all later calls return it or stop, and nothing more is listed.
+//! On failure: the first failure is kept, all later calls return it or stop. A writer that is dropped before its end, as by
+//! an interruption, writes no more packs, and lists those that are durable, so that the next run finds what is in them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
+use tracing::debug;
 
 use super::Vault;
 use super::index::{BlobKind, Index, StoredBlob, StoredIndex, StoredPack};
@@ -89,6 +91,7 @@ pub(crate) struct Writer {
     queue: Option<SyncSender<Pack>>,
     threads: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,
+    witness: Witness,
     pieces: AtomicU64,
     folders: AtomicU64,
     plain_bytes: AtomicU64,
@@ -117,6 +120,7 @@ impl Writer {
             queue: Some(queue),
             threads: threads.collect(),
             shared,
+            witness: lock.witness(),
             pieces: AtomicU64::new(0),
             folders: AtomicU64::new(0),
             plain_bytes: AtomicU64::new(0),
@@ -219,8 +223,20 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Packs that are written without being listed are garbage, which a prune removes.
+        // Whoever has asked for an end does not wait for what is queued.
+        self.shared.has_failed.store(true, Ordering::Release);
         self.join();
+        let unlisted = std::mem::take(&mut *self.shared.unlisted.lock());
+        if unlisted.packs.is_empty() {
+            return;
+        }
+        let listed = self.witness.confirm();
+        let listed = listed.and_then(|()| list(&self.vault, unlisted, &self.shared.listed));
+        if let Err(error) = listed {
+            // Packs that are not listed are garbage, which a prune removes.
+            debug!(%error, "what a run has written is not listed");
+            self.shared.fail(error);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tympan_backup::{
     AppendOnly, Backend, FileKind, Id, LocalBackend, PacedBackend, Rate, SftpBackend,
 };
+use tympan_testkit::rest_server::{RestRules, RestServer};
 
 use crate::remote::{Bucket, Host};
 use crate::support::noise;
@@ -193,5 +194,14 @@ fn what_is_append_only_loses_nothing_but_locks() {
         let removed = guarded.remove(kind, &id);
         assert_eq!(removed.is_ok(), kind == FileKind::Lock, "{kind}");
         assert_eq!(inner.contains(kind, &id).unwrap(), kind != FileKind::Lock, "{kind}");
+    }
+}
+
+#[test]
+fn servers_of_both_versions_conform() {
+    for is_old in [false, true] {
+        let server = RestServer::start(RestRules { is_old, ..RestRules::default() });
+        conforms(&(Arc::new(crate::rest::backend(&server, None)) as Arc<dyn Backend>));
+        assert!(server.requests() > 0);
     }
 }

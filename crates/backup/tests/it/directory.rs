@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use tympan_backup::{
-    Attribute, Excludes, Existing, NodeKind, Parent, Progress, RestoreOptions, SaveOptions,
-    Snapshot, Who, diff, find_path, restore, walk,
+    Attribute, Clients, Excludes, Existing, NodeKind, Parent, Progress, RestoreOptions,
+    SaveOptions, Snapshot, Who, diff, find_path, restore, walk,
 };
 
 use crate::support::{Bench, describe, now, plant, save, save_with};
@@ -184,7 +184,7 @@ fn a_snapshot_that_lacks_something_says_so() {
     let first = save(&bench.vault, &paths).unwrap();
     assert_eq!(first.faults.len(), 1, "{:?}", first.faults);
     assert!(first.snapshot.is_incomplete());
-    let stored = bench.vault.find_snapshot(&first.snapshot.id.short()).unwrap();
+    let stored = bench.vault.find_snapshot(&first.snapshot.id.short(), &Clients::All).unwrap();
     assert_eq!(stored.tags(), ["incomplete"]);
     // The next one looks at each file anyway: what did not change is not read again, what is missing is tried again.
     let progress = Progress::default();
@@ -222,4 +222,35 @@ fn bytes_are_restored_where_the_rest_is_refused() {
     assert_eq!((facts.mode() & 0o777, facts.mtime()), (0o640, 86_400), "the rest is told");
     let left = fs::read_dir(bench.path("refused")).unwrap().count();
     assert_eq!(left, 1, "no temporary file stays");
+}
+
+/// A file that changes twice within a tick of the clock looks alike both times. What was as young as that when it was saved is
+/// read again by the next save, with and without a table, and once only.
+#[test]
+fn what_was_saved_in_the_tick_of_its_change_is_read_again() {
+    for has_table in [false, true] {
+        let bench = Bench::new();
+        fs::create_dir_all(bench.source().join("old")).unwrap();
+        fs::write(bench.source().join("old/file"), "settled").unwrap();
+        fs::create_dir(bench.source().join("young")).unwrap();
+        let young = bench.source().join("young/file");
+        fs::write(&young, "first").unwrap();
+        let changed = |path: &Path| fs::metadata(path).unwrap().ctime();
+        // The files of `old` may be as young as that: what counts is when the save says that it began.
+        let just_now = jiff::Timestamp::from_second(changed(&young)).unwrap();
+        let save_at = |seconds: i64| {
+            let now = just_now + jiff::SignedDuration::from_secs(seconds);
+            let mut options = SaveOptions::new(Who::this_process(), now);
+            options.tables = has_table.then(|| bench.path("tables"));
+            let progress = Progress::default();
+            let saved = save_with(&bench.vault, &[bench.source()], &options, &progress).unwrap();
+            (saved, progress.read_items.into_inner())
+        };
+        assert_eq!(save_at(0).1, 2, "all is new");
+        assert_eq!(save_at(60).1, 2, "both were too young");
+        assert_eq!(save_at(120).1, 0, "both are old enough now");
+        fs::write(&young, "third").unwrap();
+        assert_eq!(save_at(180).1, 1, "one has changed");
+        assert_eq!(save_at(240).1, 0);
+    }
 }

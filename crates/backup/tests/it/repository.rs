@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
-    Error, Index, Lock, LockMode, Progress, RepositorySource, SaveOptions, Saved, Session, Who,
-    import_folder, import_snapshot, save_repository,
+    Copied, CopyDepth, CopyTarget, Error, Index, Lock, LockMode, Progress, RepositorySource,
+    SaveOptions, Saved, Session, Who, copy_repository, import_folder, import_snapshot,
+    save_repository,
 };
 use tympan_blobs::{BlobStore, FolderBlobs, LocalBlobs};
 use tympan_store::disk::FileDisk;
@@ -85,6 +86,15 @@ fn save(bench: &Bench, home: &Home) -> (Option<Saved>, u64) {
 }
 
 fn save_from(bench: &Bench, base: &dyn Base, home: &Home) -> (Option<Saved>, u64) {
+    let (saved, items) = try_save_from(bench, base, home);
+    (saved.unwrap(), items)
+}
+
+fn try_save_from(
+    bench: &Bench,
+    base: &dyn Base,
+    home: &Home,
+) -> (Result<Option<Saved>, Error>, u64) {
     let blobs = FolderBlobs::new(&home.dir.join("blobs"));
     let who = Who::this_process();
     let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
@@ -98,7 +108,7 @@ fn save_from(bench: &Bench, base: &dyn Base, home: &Home) -> (Option<Saved>, u64
         path: "/tympan/home",
         view: None,
     };
-    let saved = save_repository(&session, source, &SaveOptions::new(who, now())).unwrap();
+    let saved = save_repository(&session, source, &SaveOptions::new(who, now()));
     (saved, progress.items.into_inner())
 }
 
@@ -264,19 +274,24 @@ fn collect(store: &LocalStore) {
 }
 
 /// The repository goes on and collects its garbage while the save has read nothing but the root.
-#[test]
-fn garbage_that_a_save_still_needs_stays_until_it_ends() {
-    let bench = Bench::new();
-    let home = Arc::new(Home::open(bench.path("home")));
-    home.write(0..2_000, 1);
-    let root = home.root().unwrap();
+fn meddled_with(home: &Arc<Home>) -> Meddling {
     let inner = FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
     let meddler = home.clone();
     let then = move || {
         meddler.write(0..2_000, 2);
         collect(&meddler.store);
     };
-    let base = Meddling { inner, then: Mutex::new(Some(Box::new(then))), reads: AtomicU64::new(0) };
+    let then = Mutex::new(Some(Box::new(then) as Box<dyn FnOnce() + Send>));
+    Meddling { inner, then, reads: AtomicU64::new(0) }
+}
+
+#[test]
+fn garbage_that_a_save_still_needs_stays_until_it_ends() {
+    let bench = Bench::new();
+    let home = Arc::new(Home::open(bench.path("home")));
+    home.write(0..2_000, 1);
+    let root = home.root().unwrap();
+    let base = meddled_with(&home);
     let saved = save_from(&bench, &base, &home).0.unwrap();
     assert!(base.then.lock().unwrap().is_none(), "nothing happened meanwhile");
     assert_eq!(saved.snapshot.repository_root(), Some(root.to_string().as_str()));
@@ -324,4 +339,117 @@ fn a_save_beside_writers_is_one_committed_state() {
         import_snapshot((&bench.vault, &bench.index()), &one.snapshot, target, &progress).unwrap();
         assert_eq!(copy.root().unwrap().to_string(), root);
     }
+}
+
+/// Makes a plain copy of a home.
+fn copy(home: &Home, target: &CopyTarget, depth: CopyDepth) -> Result<Copied, Error> {
+    let base = FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
+    let blobs = FolderBlobs::new(&home.dir.join("blobs"));
+    let source = RepositorySource {
+        base: &base,
+        blobs: &blobs,
+        reference: "main",
+        path: "/tympan/home",
+        view: None,
+    };
+    copy_repository(source, target, (&Who::this_process(), depth), &Progress::default())
+}
+
+/// Makes a home of a copy, and returns its root.
+fn home_of(bench: &Bench, copy: &str, name: &str) -> Result<ChunkId, Error> {
+    let home = Home::open(bench.path(name));
+    let target = (&*home.store as &dyn ChunkStore, &home.blobs as &dyn BlobStore);
+    import_folder(&bench.path(copy), target, &Progress::default()).map(|imported| imported.root)
+}
+
+fn files_of(dir: &std::path::Path) -> u64 {
+    let state = std::fs::read_dir(dir.join("state")).unwrap();
+    state.map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap().count() as u64).sum()
+}
+
+#[test]
+fn plain_copies_become_homes_of_the_same_root() {
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    home.write(0..3_000, 1);
+    let root = home.root().unwrap();
+    let folder = CopyTarget::Folder(bench.path("copy"));
+    let zip = CopyTarget::Zip(bench.path("copy.zip"));
+    let full = copy(&home, &folder, CopyDepth::Changes).unwrap();
+    assert!(full.faults.is_empty() && !full.is_incremental, "{full:?}");
+    assert_eq!(full.files, files_of(&bench.path("copy")));
+    assert_eq!(copy(&home, &zip, CopyDepth::Changes).unwrap().files, full.files);
+    assert_eq!(home_of(&bench, "copy", "first").unwrap(), root);
+    assert_eq!(home_of(&bench, "copy.zip", "second").unwrap(), root);
+
+    // Nothing changed; then a little did.
+    let same = copy(&home, &folder, CopyDepth::Changes).unwrap();
+    assert_eq!((same.files, same.is_incremental), (0, true));
+    home.write(100..110, 2);
+    let some = copy(&home, &folder, CopyDepth::Changes).unwrap();
+    assert!(some.is_incremental && some.files * 5 < full.files, "{some:?} of {full:?}");
+    assert_eq!(home_of(&bench, "copy", "third").unwrap(), home.root().unwrap());
+
+    // What the state needs no more goes when everything is looked at, and nothing else is written.
+    let before = files_of(&bench.path("copy"));
+    let swept = copy(&home, &folder, CopyDepth::Everything).unwrap();
+    assert!(swept.files == 0 && swept.removed > 0, "{swept:?}");
+    assert_eq!(files_of(&bench.path("copy")) + swept.removed, before);
+    assert_eq!(home_of(&bench, "copy", "fourth").unwrap(), home.root().unwrap());
+
+    // A ZIP file is never changed, and a folder with something else is nobody's copy.
+    assert!(matches!(copy(&home, &zip, CopyDepth::Changes), Err(Error::Refused(_))));
+    let other = CopyTarget::Folder(bench.path("home"));
+    assert!(matches!(copy(&home, &other, CopyDepth::Changes), Err(Error::Refused(_))));
+}
+
+/// What a copy that did not end has left is compared byte by byte, and the copy before counts until then.
+#[test]
+fn a_copy_that_was_cut_off_costs_nothing() {
+    use std::fs;
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    home.write(0..1_000, 1);
+    let first = home.root().unwrap();
+    let dir = bench.path("copy");
+    let folder = CopyTarget::Folder(dir.clone());
+    copy(&home, &folder, CopyDepth::Changes).unwrap();
+    let saved = fs::read(dir.join("tympan.json")).unwrap();
+    home.write(0..300, 2);
+    copy(&home, &folder, CopyDepth::Changes).unwrap();
+    // As if it had ended before it said which state it is, and power loss had emptied and halved what was not yet synced.
+    fs::write(dir.join("tympan.json"), &saved).unwrap();
+    fs::write(dir.join("unfinished"), "").unwrap();
+    let old: std::collections::HashSet<String> = {
+        let whole = CopyTarget::Folder(bench.path("old"));
+        let old = Home::open(bench.path("old home"));
+        let target = (&*old.store as &dyn ChunkStore, &old.blobs as &dyn BlobStore);
+        import_folder(&dir, target, &Progress::default()).unwrap();
+        assert_eq!(old.root().unwrap(), first);
+        copy(&old, &whole, CopyDepth::Changes).unwrap();
+        names_below(&bench.path("old"))
+    };
+    let mut damaged = 0;
+    for folder in fs::read_dir(dir.join("state")).unwrap() {
+        for file in fs::read_dir(folder.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            if !old.contains(path.file_name().unwrap().to_str().unwrap()) {
+                let length = fs::metadata(&path).unwrap().len() / 2 * (damaged % 2);
+                fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
+                damaged += 1;
+            }
+        }
+    }
+    assert!(damaged > 2, "{damaged}");
+    assert_eq!(home_of(&bench, "copy", "before").unwrap(), first);
+    let again = copy(&home, &folder, CopyDepth::Changes).unwrap();
+    assert!(again.faults.is_empty() && again.files >= damaged, "{again:?}, {damaged} damaged");
+    assert!(!dir.join("unfinished").exists() && !dir.join("new").exists());
+    assert_eq!(home_of(&bench, "copy", "after").unwrap(), home.root().unwrap());
+}
+
+fn names_below(dir: &std::path::Path) -> std::collections::HashSet<String> {
+    let folders = std::fs::read_dir(dir.join("state")).unwrap();
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+    files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tympan_backup::{Error, LocalBackend, Lock, LockMode, Vault, Who, find_path};
+use tympan_backup::{Clients, Error, LocalBackend, Lock, LockMode, Vault, Who, find_path};
 
 use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, restic, save};
 
@@ -45,7 +45,7 @@ fn what_restic_saved_is_restored_here_compressed_or_not() {
         let backend = Arc::new(LocalBackend::new(&place));
         let vault = Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap());
         let theirs = Bench { vault, ..bench };
-        let snapshot = theirs.vault.find_snapshot("latest").unwrap();
+        let snapshot = theirs.vault.find_snapshot("latest", &Clients::All).unwrap();
         let restored = theirs.restore(&snapshot, "out");
         assert!(restored.faults.is_empty(), "{:?}", restored.faults);
         assert_eq!(describe(&theirs.path("out")), describe(&theirs.source()));
@@ -129,6 +129,6 @@ fn locks_are_honored_on_both_sides() {
     drop(input);
     assert!(running.wait().unwrap().success());
     prune_vault(&bench.vault).unwrap();
-    let latest = bench.vault.find_snapshot("latest").unwrap();
+    let latest = bench.vault.find_snapshot("latest", &Clients::All).unwrap();
     assert!(find_path(&bench.vault, &bench.index(), &latest, "/").is_ok());
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tympan_backup::{
-    Backend, Depth, Error, FileKind, Id, Progress, SftpBackend, SftpOptions, UnknownHost, Vault,
-    Who, check, find_path, restore,
+    Backend, Clients, Depth, Error, FileKind, Id, Progress, SftpBackend, SftpOptions, UnknownHost,
+    Vault, Who, check, find_path, restore,
 };
 use tympan_testkit::cut_link::CutLink;
 use tympan_testkit::far::FarLink;
@@ -31,7 +31,7 @@ fn open(backend: Arc<SftpBackend>) -> Result<Arc<Vault>, Error> {
 /// Restores what was the source of the last snapshot, and compares.
 fn comes_back_whole(vault: &Arc<Vault>, host: &Host, to: &str) {
     let index = tympan_backup::Index::load(vault).unwrap();
-    let latest = vault.find_snapshot("latest").unwrap();
+    let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
     let path = host.path("source").display().to_string();
     let node = find_path(vault, &index, &latest, &path).unwrap();
     let options = tympan_backup::RestoreOptions { existing: tympan_backup::Existing::Refuse };

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tympan_backup::{
@@ -19,7 +19,9 @@ use tympan_backup::{
 pub(crate) const PASSWORD: &str = "correct horse";
 /// Cheap, as tests open many vaults.
 pub(crate) const COST: KeyCost = KeyCost { log_rounds: 10 };
-static CLOCK: AtomicI64 = AtomicI64::new(1_790_000_000);
+/// Saves are made tomorrow, so that files which a test has written are older, whatever time it takes.
+static CLOCK: LazyLock<AtomicI64> =
+    LazyLock::new(|| AtomicI64::new(jiff::Timestamp::now().as_second() + 86_400));
 
 /// A folder for one test: `vault`, `source`, and whatever it makes beside.
 pub(crate) struct Bench {

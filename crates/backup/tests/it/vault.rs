@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use tympan_backup::{Error, FileKind, LocalBackend, Vault, Who, find_path};
+use tympan_backup::{Clients, Error, FileKind, LocalBackend, Vault, Who, find_path};
 
 use crate::support::{Bench, COST, PASSWORD, describe, now, plant, some_file};
 
@@ -134,19 +134,60 @@ fn a_damaged_snapshot_leaves_the_others() {
     let file = bench.path("vault/snapshots").join(damaged.id.to_string());
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&file, "nothing that was sealed").unwrap();
-    assert_eq!(bench.vault.find_snapshot("latest").unwrap().id, whole.id);
-    assert_eq!(bench.vault.find_snapshot(&whole.id.short()).unwrap().tree, whole.tree);
+    assert_eq!(bench.vault.find_snapshot("latest", &Clients::All).unwrap().id, whole.id);
+    assert_eq!(
+        bench.vault.find_snapshot(&whole.id.short(), &Clients::All).unwrap().tree,
+        whole.tree
+    );
     let (readable, faults) = bench.vault.readable_snapshots().unwrap();
     assert_eq!((readable.len(), faults.len()), (1, 1));
-    let refused = bench.vault.find_snapshot(&damaged.id.to_string());
+    let refused = bench.vault.find_snapshot(&damaged.id.to_string(), &Clients::All);
     assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
     // What it needs cannot be told, so that nothing is removed.
     assert!(matches!(bench.prune(), Err(Error::Damaged { .. })));
     let next = bench.save();
     assert_eq!(next.snapshot.parent, Some(whole.id));
 
-    let id = bench.vault.find_snapshot_id(&damaged.id.short()).unwrap();
+    let id = bench.vault.find_snapshot_id(&damaged.id.short(), &Clients::All).unwrap();
     bench.vault.forget(&id).unwrap();
     bench.prune().unwrap();
     assert!(bench.check().faults.is_empty());
+}
+
+/// A wrong password opens nothing and writes nothing, with one key as with many, and costs a look at each key; the right one is
+/// found wherever it stands, until it is removed.
+#[test]
+fn a_wrong_password_is_refused_with_one_key_and_with_twenty() {
+    let bench = Bench::new();
+    let place = bench.path("vault");
+    let open =
+        |password: &str| Vault::open(Arc::new(LocalBackend::new(&place)), password.as_bytes());
+    let who = Who::this_process();
+    let all = || {
+        let mut names = crate::support::describe(&place);
+        names.retain(|line| !line.contains("tmp"));
+        names
+    };
+    let mut added = Vec::new();
+    for count in 1..=20 {
+        let before = all();
+        for wrong in ["", "wrong", "correct hors", "correct horse ", "password 20"] {
+            assert!(matches!(open(wrong), Err(Error::WrongPassword)), "{count} keys: `{wrong}`");
+        }
+        assert_eq!(all(), before, "{count} keys");
+        let password = format!("password {count}");
+        if count < 20 {
+            added.push((
+                bench.vault.add_key(password.as_bytes(), COST, (&who, now())).unwrap(),
+                password,
+            ));
+        }
+    }
+    assert_eq!(bench.vault.keys().unwrap().len(), 20);
+    for (id, password) in &added {
+        assert!(open(password).is_ok(), "{password}");
+        bench.vault.remove_key(&id.to_string()).unwrap();
+        assert!(matches!(open(password), Err(Error::WrongPassword)), "{password}");
+        assert!(open(PASSWORD).is_ok());
+    }
 }

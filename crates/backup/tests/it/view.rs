@@ -1,14 +1,14 @@
 //! The folder in which people read a repository.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use tympan_backup::{
-    DocumentChange, Documents, DrawnContent, DrawnFile, Index, LiveStore, Lock, LockMode, Progress,
-    RepositorySource, Result, SaveOptions, Saved, Session, View, Who, dump, find_path,
+    DocumentChange, Documents, DrawnContent, DrawnFile, Error, Index, LiveStore, Lock, LockMode,
+    Progress, RepositorySource, Result, SaveOptions, Saved, Session, View, Who, dump, find_path,
     save_repository, walk,
 };
 use tympan_blobs::FolderBlobs;
@@ -21,12 +21,19 @@ struct Site {
     store: Arc<LocalStore>,
     states: BTreeMap<ChunkId, BTreeMap<String, Vec<u8>>>,
     drawn: AtomicUsize,
+    /// A document that cannot be drawn.
+    broken: Mutex<Option<String>>,
 }
 
 impl Site {
     fn new() -> Self {
         let store = Arc::new(LocalStore::memory().unwrap());
-        Self { store, states: BTreeMap::new(), drawn: AtomicUsize::new(0) }
+        Self {
+            store,
+            states: BTreeMap::new(),
+            drawn: AtomicUsize::new(0),
+            broken: Mutex::default(),
+        }
     }
 
     /// Makes these documents, with those above them, the state of `main`.
@@ -108,6 +115,10 @@ impl Documents for At<'_> {
 
     fn draw(&self, path: &str) -> Result<Vec<DrawnFile>> {
         self.site.drawn.fetch_add(1, Ordering::Relaxed);
+        if self.site.broken.lock().unwrap().as_deref() == Some(path) {
+            let reason = "its blob is away".to_owned();
+            return Err(Error::Document { path: path.to_owned(), reason });
+        }
         let Some(text) = self.documents.get(path) else { return Ok(Vec::new()) };
         let file = |place: &[&str], content| {
             let place = place.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -218,4 +229,46 @@ proptest! {
             prop_assert_eq!(site.save(&other).unwrap().snapshot.tree, saved.snapshot.tree);
         }
     }
+}
+
+/// What could not be drawn once is there in the next snapshot, although it did not change; unless it is gone by then.
+#[test]
+fn what_could_not_be_drawn_is_tried_again() {
+    let bench = Bench::new();
+    let mut site = Site::new();
+    let document = |path: &str| (path.to_owned(), format!("text of {path}").into_bytes());
+    let mut documents: BTreeMap<String, Vec<u8>> =
+        ["/", "/a", "/a/b", "/a/b/c", "/d"].map(document).into();
+    site.commit(&documents);
+    *site.broken.lock().unwrap() = Some("/a/b".to_owned());
+    let first = site.save(&bench).unwrap();
+    let mut lacking = expected(&documents);
+    files(&bench, &first).keys().for_each(|path| drop(lacking.remove(path)));
+    assert_eq!(lacking.into_keys().collect::<Vec<_>>(), ["/a/b/.content.xml", "/a/b/_files/bytes"]);
+    // It cannot be drawn the second time either, and then it can.
+    documents.insert("/d".to_owned(), b"changed".to_vec());
+    site.commit(&documents);
+    let second = site.save(&bench).unwrap();
+    assert_eq!(files(&bench, &second).get("/d/_files/bytes").unwrap(), b"changed");
+    assert!(!files(&bench, &second).contains_key("/a/b/.content.xml"));
+    *site.broken.lock().unwrap() = None;
+    documents.insert("/d".to_owned(), b"changed again".to_vec());
+    site.commit(&documents);
+    let drawn = site.drawn.load(Ordering::Relaxed);
+    let third = site.save(&bench).unwrap();
+    assert_eq!(files(&bench, &third), expected(&documents));
+    assert_eq!(site.drawn.load(Ordering::Relaxed) - drawn, 2);
+    let index = bench.index();
+    assert!(find_path(&bench.vault, &index, &second.snapshot, "/undrawn.json").is_ok());
+    assert!(find_path(&bench.vault, &index, &third.snapshot, "/undrawn.json").is_err());
+
+    // What is gone is not looked for.
+    *site.broken.lock().unwrap() = Some("/a/b/c".to_owned());
+    documents.insert("/a/b/c".to_owned(), b"new".to_vec());
+    site.commit(&documents);
+    site.save(&bench).unwrap();
+    documents.retain(|path, _| !path.starts_with("/a/"));
+    site.commit(&documents);
+    let last = site.save(&bench).unwrap();
+    assert_eq!(files(&bench, &last), expected(&documents));
 }

@@ -3,6 +3,8 @@
 //! Pure. A path that begins with `~/` is below the user's home. One of the first form is from the root on, as in Obnam
 //! and in URLs; of the second form it is below the home unless it begins with `/`, as in `scp` and restic.
 
+use crate::backend::without_secrets;
+
 /// A folder of a user on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SftpAddress {
@@ -31,6 +33,7 @@ impl SftpAddress {
             None => parse_short(rest),
         };
         Some(parsed.map_err(|reason| {
+            let text = without_secrets(text);
             format!(
                 "`{text}` {reason}; write `sftp://USER@HOST:PORT/PATH` or `sftp:USER@HOST:PATH`"
             )
@@ -148,7 +151,7 @@ mod tests {
         check("sftp://server", "names no folder");
         check("sftp://server/", "names no folder");
         check("sftp:server", "names no folder");
-        check("sftp://ann:secret@server/x", "password");
+        check("sftp://ann:secret@server/x", "`sftp://ann:***@server/x` has a password");
         check("sftp://@server/x", "names no user");
         check("sftp:///x", "names no host");
         check("sftp://-oProxyCommand=x/x", "names no host");

@@ -1,0 +1,462 @@
+//! A vault behind a server that speaks restic's REST protocol, version 1 or 2: restic's own `rest-server`, rclone, and
+//! others.
+//!
+//! In: an address, and who asks. Out: a backend. Each file is a resource below its kind: `data/NAME`, without the folders
+//! that places of files have.
+//!
+//! Invariants
+//! * Every wait has an end, and every answer a bound in bytes.
+//! * A request is sent again while that can help. A file whose sending broke off is looked for before it is sent again.
+//! * Passwords are in no error and no log.
+
+use std::fmt;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, RANGE};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use serde::Deserialize;
+use tokio::runtime::Runtime;
+use tympan_web::client::{Client, Options};
+use tympan_web::limit::limited;
+use tympan_web::tls::Trust;
+
+use super::{Backend, FileKind, folder_name, without_secrets};
+use crate::id::Id;
+
+/// How lists with lengths are asked for.
+const VERSION_2: &str = "application/vnd.x.restic.rest.v2";
+/// How often a request is sent.
+const ATTEMPTS: u32 = 5;
+/// The wait before the second time; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+/// From the first byte sent to the head of the answer: a pack over a slow line takes its time.
+const PATIENCE: Duration = Duration::from_mins(15);
+/// An answer must go on within this time.
+const STALL: Duration = Duration::from_mins(1);
+/// No file, and no list, is longer.
+const MAX_ANSWER: u64 = 1 << 30;
+
+/// Where a server is, in restic's words: `rest:http://HOST:PORT/PATH/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestAddress {
+    /// The URL without a user, ending with `/`.
+    pub url: String,
+    /// The user, if the address names one.
+    pub user: Option<String>,
+}
+
+impl RestAddress {
+    /// Takes an address apart; nothing if it does not begin with `rest:`.
+    ///
+    /// # Errors
+    /// What is wrong with it, and how to write it.
+    pub fn parse(text: &str) -> Option<Result<Self, String>> {
+        let rest = text.strip_prefix("rest:")?;
+        Some(parse(rest).map_err(|reason| {
+            let text = without_secrets(text);
+            format!("`{text}` {reason}; write `rest:https://USER@HOST:PORT/PATH`")
+        }))
+    }
+}
+
+fn parse(rest: &str) -> Result<RestAddress, &'static str> {
+    let (scheme, rest) = rest.split_once("://").ok_or("names no server")?;
+    if !matches!(scheme, "http" | "https") {
+        return Err("names neither http nor https");
+    }
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if path.contains(['?', '#']) || path.contains('@') && authority.contains(':') {
+        return Err("has a sign in its path that it may not have");
+    }
+    let (user, host) = match authority.rsplit_once('@') {
+        Some((user, _)) if user.contains(':') => {
+            return Err(
+                "has a password in it, which others would see; give it by a file or the environment",
+            );
+        }
+        Some((user, host)) => (Some(user.to_owned()), host),
+        None => (None, authority),
+    };
+    let path = path.trim_matches('/');
+    let end = if path.is_empty() { String::new() } else { format!("{path}/") };
+    let url = format!("{scheme}://{host}/{end}");
+    let is_whole =
+        url.parse::<Uri>().is_ok_and(|url| url.host().is_some_and(|host| !host.is_empty()));
+    if is_whole { Ok(RestAddress { url, user }) } else { Err("names no server") }
+}
+
+/// Who asks.
+#[derive(Clone, Default)]
+pub struct RestLogin {
+    /// The user's name.
+    pub user: String,
+    /// The user's password.
+    pub password: String,
+}
+
+impl fmt::Debug for RestLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestLogin").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// A vault behind a server.
+pub struct RestBackend {
+    place: String,
+    url: String,
+    authorization: Option<HeaderValue>,
+    client: Client,
+    /// Taken when this is dropped.
+    runtime: Option<Runtime>,
+    connections: usize,
+}
+
+impl fmt::Debug for RestBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestBackend").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl Drop for RestBackend {
+    fn drop(&mut self) {
+        // Dropping a runtime waits for its tasks, which is not allowed on a thread of another runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// An entry of a list, of either version.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Listed {
+    Named { name: String, size: u64 },
+    Name(String),
+}
+
+/// An answer, complete.
+struct Answer {
+    status: StatusCode,
+    length: Option<u64>,
+    body: Bytes,
+}
+
+/// Why there is none.
+struct Failure {
+    error: io::Error,
+    is_transient: bool,
+}
+
+#[derive(Clone)]
+struct Ask {
+    method: Method,
+    uri: String,
+    authorization: Option<HeaderValue>,
+    range: Option<String>,
+    body: Bytes,
+}
+
+impl RestBackend {
+    /// Names the place; it is not asked yet. `trust` says by whom servers of `https` must be signed.
+    ///
+    /// # Errors
+    /// If the login cannot be sent, or the system gives no threads.
+    pub fn new(
+        address: RestAddress,
+        login: Option<&RestLogin>,
+        (trust, connections): (Option<Trust>, usize),
+    ) -> io::Result<Self> {
+        let authorization = match login {
+            None => None,
+            Some(RestLogin { user, password }) => {
+                let text = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+                let mut value = HeaderValue::from_str(&text).map_err(io::Error::other)?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("rest-vault")
+            .enable_all()
+            .build()?;
+        let client = {
+            let _entered = runtime.enter();
+            Client::new(Options { trust, response_timeout: Some(PATIENCE), ..Options::default() })
+        };
+        Ok(Self {
+            place: format!("rest:{}", address.url),
+            url: address.url,
+            authorization,
+            client,
+            runtime: Some(runtime),
+            connections,
+        })
+    }
+
+    /// Returns the URL of a file.
+    fn url(&self, kind: FileKind, id: &Id) -> String {
+        match kind {
+            FileKind::Config => format!("{}config", self.url),
+            _ => format!("{}{}/{id}", self.url, folder_name(kind)),
+        }
+    }
+
+    fn ask(&self, method: Method, uri: String) -> Ask {
+        let authorization = self.authorization.clone();
+        Ask { method, uri, authorization, range: None, body: Bytes::new() }
+    }
+
+    /// Runs work on the threads of this backend, whatever thread it is asked from.
+    fn wait<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> io::Result<T> {
+        let over = || io::Error::new(ErrorKind::Interrupted, "the program ends");
+        let runtime = self.runtime.as_ref().ok_or_else(over)?;
+        let (done, answer) = sync_channel(1);
+        runtime.spawn(async move {
+            // Whoever has asked waits for it.
+            done.send(work.await).ok();
+        });
+        answer.recv().map_err(|_| over())
+    }
+
+    /// Sends a request until there is an answer, or no hope of one. A server that fails within (5xx) or is busy (429) is
+    /// asked again.
+    fn send(&self, ask: Ask) -> io::Result<Answer> {
+        let client = self.client.clone();
+        self.wait(async move {
+            let mut pause = FIRST_WAIT;
+            for attempt in 1.. {
+                match send_once(&client, ask.clone()).await {
+                    Err(failure) if failure.is_transient && attempt < ATTEMPTS => {}
+                    Err(failure) => return Err(failure.error),
+                    Ok(answer) => {
+                        let is_passing = answer.status.is_server_error()
+                            || answer.status == StatusCode::TOO_MANY_REQUESTS;
+                        if !is_passing || attempt == ATTEMPTS {
+                            return Ok(answer);
+                        }
+                    }
+                }
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            Err(io::Error::other("no attempt was made"))
+        })?
+    }
+
+    fn head(&self, kind: FileKind, id: &Id) -> io::Result<Option<u64>> {
+        let answer = self.send(self.ask(Method::HEAD, self.url(kind, id)))?;
+        match answer.status {
+            StatusCode::NOT_FOUND => Ok(None),
+            status if status.is_success() => Ok(Some(answer.length.unwrap_or(0))),
+            status => Err(refused(status)),
+        }
+    }
+}
+
+async fn send_once(client: &Client, ask: Ask) -> Result<Answer, Failure> {
+    let lasting = |error: io::Error| Failure { error, is_transient: false };
+    let mut request = Request::builder().method(ask.method).uri(ask.uri).header(ACCEPT, VERSION_2);
+    if let Some(authorization) = ask.authorization {
+        request = request.header(AUTHORIZATION, authorization);
+    }
+    if let Some(range) = ask.range {
+        request = request.header(RANGE, range);
+    }
+    let request = request.body(Full::new(ask.body));
+    let request = request.map_err(|error| lasting(io::Error::other(error)))?;
+    let answer = client.send(request).await.map_err(|error| Failure {
+        is_transient: error.is_transient(),
+        error: io::Error::other(crate::chain(&error)),
+    })?;
+    let status = answer.status();
+    let length = answer.headers().get(CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let body = limited(answer.into_body(), MAX_ANSWER).stalling_at_most(STALL).collect().await;
+    let body = body.map_err(|error| Failure {
+        error: io::Error::other(format!("the answer broke off: {error}")),
+        is_transient: true,
+    })?;
+    Ok(Answer { status, length, body: body.to_bytes() })
+}
+
+/// Says what an answer means that is no success.
+fn refused(status: StatusCode) -> io::Error {
+    let (kind, text) = match status {
+        StatusCode::NOT_FOUND => return ErrorKind::NotFound.into(),
+        StatusCode::UNAUTHORIZED => (
+            ErrorKind::PermissionDenied,
+            "the server wants another user and password: TYMPAN_REST_USER, and TYMPAN_REST_PASSWORD or `--rest-password-file`",
+        ),
+        StatusCode::FORBIDDEN => (
+            ErrorKind::PermissionDenied,
+            "the server does not allow it; it may only take what is new",
+        ),
+        _ => (ErrorKind::Other, "the server failed"),
+    };
+    io::Error::new(kind, format!("{text} (HTTP {})", status.as_u16()))
+}
+
+impl Backend for RestBackend {
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    fn connections(&self) -> usize {
+        self.connections
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn create(&self) -> io::Result<()> {
+        if self.contains(FileKind::Config, &Id::default())? {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        let answer = self.send(self.ask(Method::POST, format!("{}?create=true", self.url)))?;
+        if !answer.status.is_success() {
+            return Err(refused(answer.status));
+        }
+        for kind in [FileKind::Key, FileKind::Snapshot, FileKind::Index, FileKind::Pack] {
+            if !self.list(kind)?.is_empty() {
+                return Err(ErrorKind::AlreadyExists.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
+        let none = Id::default();
+        if kind == FileKind::Config {
+            return Ok(vec![(none, self.head(kind, &none)?.ok_or(ErrorKind::NotFound)?)]);
+        }
+        let answer =
+            self.send(self.ask(Method::GET, format!("{}{}/", self.url, folder_name(kind))))?;
+        match answer.status {
+            // A place that was never made.
+            StatusCode::NOT_FOUND => return Ok(Vec::new()),
+            status if !status.is_success() => return Err(refused(status)),
+            _ => {}
+        }
+        let listed: Option<Vec<Listed>> = serde_json::from_slice(&answer.body)
+            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+        let mut found = Vec::new();
+        for one in listed.unwrap_or_default() {
+            match one {
+                Listed::Named { name, size } => {
+                    found.extend(name.parse().ok().map(|id| (id, size)))
+                }
+                // Servers of version 1 tell no lengths.
+                Listed::Name(name) => {
+                    let Ok(id) = name.parse() else { continue };
+                    found.extend(self.head(kind, &id)?.map(|length| (id, length)));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
+        Ok(self.head(kind, id)?.is_some())
+    }
+
+    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
+        let answer = self.send(self.ask(Method::GET, self.url(kind, id)))?;
+        if answer.status.is_success() {
+            Ok(answer.body.into())
+        } else {
+            Err(refused(answer.status))
+        }
+    }
+
+    fn read_range(
+        &self,
+        kind: FileKind,
+        id: &Id,
+        start: u64,
+        length: usize,
+    ) -> io::Result<Vec<u8>> {
+        let Some(last) = (length as u64).checked_sub(1) else { return Ok(Vec::new()) };
+        let mut ask = self.ask(Method::GET, self.url(kind, id));
+        ask.range = Some(format!("bytes={start}-{}", start.saturating_add(last)));
+        let answer = self.send(ask)?;
+        let bytes = match answer.status {
+            StatusCode::PARTIAL_CONTENT => answer.body,
+            // A server without ranges sends all.
+            status if status.is_success() => {
+                let from = usize::try_from(start).unwrap_or(usize::MAX).min(answer.body.len());
+                answer.body.slice(from..from.saturating_add(length).min(answer.body.len()))
+            }
+            StatusCode::RANGE_NOT_SATISFIABLE => return Err(ErrorKind::UnexpectedEof.into()),
+            status => return Err(refused(status)),
+        };
+        if bytes.len() == length { Ok(bytes.into()) } else { Err(ErrorKind::UnexpectedEof.into()) }
+    }
+
+    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
+        let mut ask = self.ask(Method::POST, self.url(kind, id));
+        ask.body = Bytes::copy_from_slice(bytes);
+        let sent = self.send(ask);
+        match sent {
+            Ok(answer) if answer.status.is_success() => Ok(()),
+            // Servers refuse what they have, such as what was sent before the answer broke off. What is named by its hash
+            // and has its length is the same.
+            other
+                if self.head(kind, id)? == Some(bytes.len() as u64) && kind != FileKind::Config =>
+            {
+                other.map(|_| ())
+            }
+            Ok(answer) => Err(refused(answer.status)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
+        let answer = self.send(self.ask(Method::DELETE, self.url(kind, id)))?;
+        match answer.status {
+            StatusCode::NOT_FOUND => Ok(()),
+            status if status.is_success() => Ok(()),
+            status => Err(refused(status)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_apart_and_show_no_password() {
+        let check = |text: &str, expected: &str| {
+            let told = match RestAddress::parse(text) {
+                None => "none".to_owned(),
+                Some(Err(reason)) => reason,
+                Some(Ok(RestAddress { url, user })) => {
+                    format!("{url} {}", user.unwrap_or_default())
+                }
+            };
+            assert!(told.contains(expected) && !told.contains("s3cret"), "{text}: {told}");
+        };
+        check("rest:http://localhost:8000", "http://localhost:8000/ ");
+        check("rest:https://ann@host/a/b/", "https://host/a/b/ ann");
+        check("rest:https://[::1]:8000/x", "https://[::1]:8000/x/");
+        check("rest:https://ann:s3cret@host/x", "`rest:https://ann:***@host/x` has a password");
+        check("rest:https://ann:s3/s3cret@host/x", "sign in its path");
+        check("rest:host/x", "names no server");
+        check("rest:ftp://host/x", "neither http nor https");
+        check("rest:http:///x", "names no server");
+        check("rest:http://host/x?token=s3cret", "sign in its path");
+        check("/srv/rest:x", "none");
+    }
+}

@@ -1,0 +1,116 @@
+//! Copies in a ZIP file, and imports of them.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+use super::{Place, cannot_write};
+use crate::error::{Error, Result};
+use crate::source::repository::{FACTS, Facts, README, STATE};
+
+/// A ZIP file in the making, under another name beside its own.
+pub(super) struct Archive {
+    path: PathBuf,
+    zip: ZipWriter<NamedTempFile>,
+}
+
+impl Archive {
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        if path.exists() {
+            let text = format!(
+                "`{}` is there already; a ZIP file is always a full copy: name a new one",
+                path.display()
+            );
+            return Err(Error::Refused(text));
+        }
+        let folder = folder_of(path);
+        std::fs::create_dir_all(folder).map_err(cannot_write(folder))?;
+        let file = NamedTempFile::new_in(folder).map_err(cannot_write(path))?;
+        Ok(Self { path: path.to_owned(), zip: ZipWriter::new(file).set_auto_large_file() })
+    }
+
+    fn add(&mut self, name: &str, content: &mut dyn Read) -> io::Result<()> {
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Deflated)
+            .compression_level(Some(1))
+            .last_modified_time(zip::DateTime::default());
+        self.zip.start_file(name, options)?;
+        io::copy(content, &mut self.zip)?;
+        Ok(())
+    }
+
+    /// Says which state it is, and gives the file its name.
+    pub(super) fn finish(mut self, facts: &Facts, readme: &str) -> Result<()> {
+        let path = self.path.clone();
+        let failed = || cannot_write(&path);
+        let json = serde_json::to_vec_pretty(facts).unwrap_or_default();
+        self.add(README, &mut readme.as_bytes()).map_err(failed())?;
+        self.add(FACTS, &mut json.as_slice()).map_err(failed())?;
+        let file = self.zip.finish().map_err(|error| failed()(error.into()))?;
+        file.as_file().sync_all().map_err(failed())?;
+        file.persist_noclobber(&path).map_err(|error| failed()(error.error))?;
+        let folder = File::open(folder_of(&path)).and_then(|folder| folder.sync_all());
+        folder.map_err(failed())
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+impl Place for Archive {
+    fn holds(&self, _: &str) -> bool {
+        false
+    }
+
+    fn take(&mut self, name: &str, content: &mut dyn Read) -> Result<bool> {
+        let path = format!("{STATE}/{name}");
+        self.add(&path, content).map_err(cannot_write(&self.path))?;
+        Ok(true)
+    }
+}
+
+/// A ZIP file with a copy.
+pub(crate) struct Opened {
+    path: PathBuf,
+    zip: ZipArchive<File>,
+}
+
+impl Opened {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let failed = |source| Error::Source { path: path.to_owned(), source };
+        let zip = ZipArchive::new(File::open(path).map_err(failed)?);
+        Ok(Self { path: path.to_owned(), zip: zip.map_err(|error| failed(error.into()))? })
+    }
+
+    /// Reads what the copy says about itself.
+    pub(crate) fn facts(&mut self) -> Result<Vec<u8>> {
+        let path = self.path.clone();
+        let failed = |source| Error::Source { path: path.join(FACTS), source };
+        let mut entry = self.zip.by_name(FACTS).map_err(|error| failed(error.into()))?;
+        let mut json = Vec::new();
+        (&mut entry).take(1 << 20).read_to_end(&mut json).map_err(failed)?;
+        Ok(json)
+    }
+
+    /// Hands over the files of the state, by name, with their lengths.
+    pub(crate) fn each(
+        &mut self,
+        take: &mut dyn FnMut(&str, u64, &mut dyn Read) -> Result<()>,
+    ) -> Result<()> {
+        for number in 0..self.zip.len() {
+            let failed = |source| Error::Source { path: self.path.clone(), source };
+            let mut entry = self.zip.by_index(number).map_err(|error| failed(error.into()))?;
+            let path = entry.name().map_err(|error| failed(error.into()))?.into_owned();
+            let length = entry.size();
+            if let Some(name) = path.strip_prefix(STATE).and_then(|rest| rest.strip_prefix('/')) {
+                take(name, length, &mut entry)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! Copies in a folder.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
+use super::{CopyDepth, Place, cannot_write};
+use crate::error::{Error, Result};
+use crate::source::repository::{FACTS, Facts, README, README_TEXT, STATE};
+
+/// Is there while a copy is under way, and after one that did not end.
+pub(crate) const UNFINISHED: &str = "unfinished";
+/// Files are written here and renamed.
+const NEW: &str = "new";
+/// Bytes that are compared at once.
+const BUFFER: usize = 64 << 10;
+
+pub(super) struct Folder {
+    dir: PathBuf,
+    /// Held locked until this is dropped.
+    handle: OwnedFd,
+    trusts: bool,
+    count: u64,
+}
+
+impl Folder {
+    /// Opens a folder alone, and reads what an earlier copy says about itself.
+    pub(super) fn open(dir: &Path, depth: CopyDepth) -> Result<(Self, Option<Facts>)> {
+        let failed = |source| cannot_write(dir)(source);
+        fs::create_dir_all(dir).map_err(failed)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = rustix::fs::open(dir, flags, Mode::empty());
+        let handle = handle.map_err(|error| failed(error.into()))?;
+        if rustix::fs::flock(&handle, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let text = format!("another copy into `{}` is under way", dir.display());
+            return Err(Error::Refused(text));
+        }
+        let facts = dir.join(FACTS);
+        let before = match fs::read(&facts) {
+            Ok(json) => Some(serde_json::from_slice::<Facts>(&json).map_err(|_| other(dir))?),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(source) => return Err(Error::Source { path: facts, source }),
+        };
+        let is_unfinished = dir.join(UNFINISHED).exists();
+        let is_empty = fs::read_dir(dir).map_err(failed)?.next().is_none();
+        let is_ours = match &before {
+            Some(facts) => facts.copy.is_some(),
+            None => is_empty || is_unfinished,
+        };
+        if !is_ours {
+            return Err(other(dir));
+        }
+        let counts = before.as_ref().and_then(|facts| facts.copy).unwrap_or_default();
+        // What is needed no more is found by looking at everything, from time to time.
+        let is_due = counts.added > counts.files / 2 + 16;
+        let trusts = before.is_some() && !is_unfinished && depth == CopyDepth::Changes && !is_due;
+        Ok((Self { dir: dir.to_owned(), handle, trusts, count: 0 }, before))
+    }
+
+    /// Tells whether what is there is taken for granted.
+    pub(super) const fn trusts(&self) -> bool {
+        self.trusts
+    }
+
+    /// Marks that a copy is under way.
+    pub(super) fn begin(&self) -> Result<()> {
+        let mark = self.dir.join(UNFINISHED);
+        let made = File::create(&mark).and_then(|file| file.sync_all());
+        made.map_err(cannot_write(&mark))?;
+        self.sync()?;
+        let new = self.dir.join(NEW);
+        match fs::remove_dir_all(&new) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(cannot_write(&new)(error));
+            }
+            _ => {}
+        }
+        fs::create_dir(&new).map_err(cannot_write(&new))
+    }
+
+    /// Makes all durable, and then says which state it is.
+    pub(super) fn finish(&self, facts: &Facts) -> Result<()> {
+        let failed = |source| cannot_write(&self.dir)(source);
+        self.write(README, README_TEXT.as_bytes())?;
+        rustix::fs::syncfs(&self.handle).map_err(|error| failed(error.into()))?;
+        let json = serde_json::to_vec_pretty(facts).unwrap_or_default();
+        self.write(FACTS, &json)?;
+        self.sync()?;
+        let mark = self.dir.join(UNFINISHED);
+        fs::remove_file(&mark).map_err(cannot_write(&mark))?;
+        let new = self.dir.join(NEW);
+        fs::remove_dir_all(&new).map_err(cannot_write(&new))?;
+        self.sync()
+    }
+
+    /// Replaces a small file at the top.
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let (new, path) = (self.dir.join(NEW).join(name), self.dir.join(name));
+        let written = File::create(&new).and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)
+        });
+        written.map_err(cannot_write(&path))
+    }
+
+    fn sync(&self) -> Result<()> {
+        rustix::fs::fsync(&self.handle).map_err(|error| cannot_write(&self.dir)(error.into()))
+    }
+
+    /// Removes what the state does not need; returns how many files.
+    pub(super) fn sweep(&self, needed: &HashSet<String>) -> Result<u64> {
+        let state = self.dir.join(STATE);
+        let failed = |source| cannot_write(&state)(source);
+        let mut removed = 0;
+        for folder in fs::read_dir(&state).map_err(failed)? {
+            let folder = folder.map_err(failed)?.path();
+            for file in fs::read_dir(&folder).map_err(failed)? {
+                let file = file.map_err(failed)?;
+                if !file.file_name().to_str().is_some_and(|name| needed.contains(name)) {
+                    fs::remove_file(file.path()).map_err(failed)?;
+                    removed += 1;
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(STATE).join(name.get(..2).unwrap_or_default()).join(name)
+    }
+}
+
+fn other(dir: &Path) -> Error {
+    Error::Refused(format!(
+        "`{}` holds something else than a copy; name a new folder, an empty one, or one with an earlier copy",
+        dir.display()
+    ))
+}
+
+impl Place for Folder {
+    fn holds(&self, name: &str) -> bool {
+        self.trusts && self.path(name).exists()
+    }
+
+    fn take(&mut self, name: &str, content: &mut dyn Read) -> Result<bool> {
+        let path = self.path(name);
+        self.count += 1;
+        let new = self.dir.join(NEW).join(self.count.to_string());
+        let written = File::create(&new).and_then(|mut file| {
+            io::copy(content, &mut file)?;
+            // Compared with what is there, so that what is whole stays as it is.
+            if is_same(&new, &path)? {
+                fs::remove_file(&new)?;
+                return Ok(false);
+            }
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            fs::rename(&new, &path)?;
+            Ok(true)
+        });
+        written.map_err(cannot_write(&path))
+    }
+}
+
+fn is_same(left: &Path, right: &Path) -> io::Result<bool> {
+    let mut there = match File::open(right) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    let mut here = File::open(left)?;
+    if here.metadata()?.len() != there.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut one, mut other) = (vec![0; BUFFER], vec![0; BUFFER]);
+    loop {
+        let length = here.read(&mut one)?;
+        let (Some(one), Some(other)) = (one.get(..length), other.get_mut(..length)) else {
+            return Ok(false);
+        };
+        there.read_exact(other)?;
+        if one != other {
+            return Ok(false);
+        }
+        if length == 0 {
+            return Ok(true);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Snapshots as a file system that can only be read: mounted through FUSE, browsed with any program.
+//!
+//! In: a vault, and an empty folder. Out: below the folder `snapshots`, `ids`, `hosts` and `tags`, and in each of them
+//! snapshots as folders. Snapshots that are made meanwhile appear.
+//!
+//! Invariants
+//! * Nothing is written, neither here nor in the vault; the kernel refuses it before this is asked.
+//! * What cannot be read from the vault is an input error of the file concerned, never wrong bytes.
+//! * Memory is bounded by what the kernel remembers, the folders kept at hand, and two pieces for each open file.
+//!
+//! Not here: the lock that keeps a prune away, which the caller holds.
+
+mod file_system;
+mod inodes;
+mod roots;
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use self::file_system::FileSystem;
+use self::roots::Roots;
+use crate::error::{Error, Result};
+use crate::vault::Vault;
+use crate::vault::snapshot::Clients;
+use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+
+/// The kernel's side of FUSE.
+const DEVICE: &str = "/dev/fuse";
+/// Requests that are answered at once.
+const THREADS: usize = 4;
+
+/// Who may look at what is mounted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Onlookers {
+    /// The user who mounted it, who may read everything.
+    #[default]
+    Owner,
+    /// All users of the machine, as owners and modes allow.
+    All,
+}
+
+/// A mounted vault. It is taken down when this is dropped.
+#[derive(Debug)]
+pub struct Mounted {
+    dir: PathBuf,
+    unmounter: SessionUnmounter,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// How a mount ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmounted {
+    /// Nobody was using it.
+    Idle,
+    /// Files or folders were in use; those who use them get errors from now on.
+    InUse,
+}
+
+/// Mounts the snapshots of some clients at an empty folder.
+///
+/// # Errors
+/// [`Error::Refused`] for a folder that is none or holds something; [`Error::Mount`] where the system cannot do it; what
+/// the vault says.
+pub fn mount(
+    vault: Arc<Vault>,
+    dir: &Path,
+    (clients, onlookers): (Clients, Onlookers),
+) -> Result<Mounted> {
+    let failed = |source| Error::Source { path: dir.to_owned(), source };
+    let dir = dir.canonicalize().map_err(failed)?;
+    if fs::read_dir(&dir).map_err(failed)?.next().is_some() {
+        let text = format!("`{}` is not empty; mount at an empty folder", dir.display());
+        return Err(Error::Refused(text));
+    }
+    if let Err(source) = fs::metadata(DEVICE) {
+        let advice = "this machine has no FUSE; load the kernel's module `fuse`";
+        return Err(Error::Mount { dir, advice, source });
+    }
+    let options = [
+        MountOption::RO,
+        MountOption::FSName("tympan".to_owned()),
+        MountOption::Subtype("tympan".to_owned()),
+        MountOption::NoSuid,
+        MountOption::NoDev,
+        MountOption::NoAtime,
+    ];
+    let mut config = Config::default();
+    config.mount_options = options.to_vec();
+    config.n_threads = Some(THREADS);
+    if onlookers == Onlookers::All {
+        config.acl = SessionACL::All;
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    let file_system = FileSystem::new(Roots::open(vault, clients)?);
+    let mut session = Session::new(file_system, &dir, &config).map_err(|source| {
+        let advice = match source.kind() {
+            ErrorKind::NotFound => {
+                "users other than root need `fusermount3`, of the package `fuse3`"
+            }
+            ErrorKind::PermissionDenied => {
+                "users other than root need `fusermount3`, and `user_allow_other` in `/etc/fuse.conf` for others to look"
+            }
+            _ => "the system does not allow it",
+        };
+        Error::Mount { dir: dir.clone(), advice, source }
+    })?;
+    let unmounter = session.unmount_callable();
+    let thread = std::thread::spawn(move || session.run());
+    Ok(Mounted { dir, unmounter, thread: Some(thread) })
+}
+
+impl Mounted {
+    /// Tells whether it was taken down from outside, by `umount`.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Takes it down, also while it is in use.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn end(mut self) -> io::Result<Unmounted> {
+        self.take_down()
+    }
+
+    fn take_down(&mut self) -> io::Result<Unmounted> {
+        let Some(thread) = self.thread.take() else { return Ok(Unmounted::Idle) };
+        if !thread.is_finished()
+            && let Err(error) = self.unmounter.unmount()
+        {
+            if error.kind() != ErrorKind::ResourceBusy {
+                return Err(error);
+            }
+            return detach(&self.dir).map(|()| Unmounted::InUse);
+        }
+        match thread.join() {
+            Ok(ended) => ended.map(|()| Unmounted::Idle),
+            Err(_) => Err(io::Error::other("the thread that answered has failed")),
+        }
+    }
+}
+
+/// Takes down what is in use: its name goes now, and the rest when this process ends. Nobody can look into it any more.
+fn detach(dir: &Path) -> io::Result<()> {
+    let status = Command::new("umount").arg("-l").arg(dir).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("umount: {status}"))) }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(error) = self.take_down() {
+            tracing::warn!(%error, file = %self.dir.display(), "a mounted vault is not taken down");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Vaults behind servers of restic's REST protocol: what goes wrong on the way, and the stock restic by the same way.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use tympan_backup::{
+    Backend, Clients, Depth, Existing, FileKind, Id, Index, Progress, RestAddress, RestBackend,
+    RestLogin, RestoreOptions, Vault, Who, check, find_path, restore,
+};
+use tympan_testkit::rest_server::{RestRules, RestServer};
+
+use crate::support::{Bench, COST, PASSWORD, describe, now, plant, restic, save};
+
+pub(crate) fn backend(server: &RestServer, login: Option<&RestLogin>) -> RestBackend {
+    let address = RestAddress::parse(&format!("rest:http://{}/some/where/", server.addr()));
+    RestBackend::new(address.unwrap().unwrap(), login, (None, 4)).unwrap()
+}
+
+fn made(backend: RestBackend) -> Arc<Vault> {
+    let by = (&Who::this_process(), now());
+    Arc::new(Vault::init(Arc::new(backend), PASSWORD.as_bytes(), COST, by).unwrap())
+}
+
+/// Restores what was the source of the last snapshot, and compares.
+fn comes_back_whole(vault: &Arc<Vault>, bench: &Bench, to: &str) {
+    let index = Index::load(vault).unwrap();
+    let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
+    let node = find_path(vault, &index, &latest, &bench.source().display().to_string()).unwrap();
+    let options = RestoreOptions { existing: Existing::Refuse };
+    let progress = Progress::default();
+    let restored = restore((vault, &index), &node, &bench.path(to), (&options, &progress)).unwrap();
+    assert!(restored.faults.is_empty(), "{:?}", restored.faults);
+    assert_eq!(describe(&bench.path(to)), describe(&bench.source()));
+}
+
+#[test]
+fn a_save_survives_a_server_that_fails_and_breaks_off() {
+    for fails_every in [0, 7] {
+        let bench = Bench::new();
+        plant(&bench.source());
+        let server = RestServer::start(RestRules { fails_every, ..RestRules::default() });
+        let vault = made(backend(&server, None));
+        save(&vault, &[bench.source()]).unwrap();
+        let report = check(&vault, Depth::Data, &Progress::default()).unwrap();
+        assert!(report.faults.is_empty(), "{:?}", report.faults);
+        comes_back_whole(&vault, &bench, "out");
+        assert!(!server.files().iter().any(|name| name.starts_with("locks/")));
+    }
+}
+
+#[test]
+fn restic_reads_and_writes_by_the_same_way() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let server = RestServer::start(RestRules::default());
+    let vault = made(backend(&server, None));
+    save(&vault, &[bench.source()]).unwrap();
+    let place = format!("rest:http://{}/some/where/", server.addr());
+    let Some(output) = restic(Path::new(&place), &["check", "--read-data"]) else { return };
+    assert!(output.status.success(), "{output:?}");
+    let source = bench.source();
+    let output = restic(Path::new(&place), &["backup", source.to_str().unwrap()]).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    comes_back_whole(&vault, &bench, "out");
+    assert_eq!(vault.snapshots().unwrap().len(), 2);
+    let report = check(&vault, Depth::Data, &Progress::default()).unwrap();
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+}
+
+#[test]
+fn who_may_not_is_told_so() {
+    let rules = RestRules { wants_login: true, is_append_only: true, ..RestRules::default() };
+    let server = RestServer::start(rules);
+    let wrong = RestLogin { user: "ann".to_owned(), password: "s3cret".to_owned() };
+    for login in [None, Some(&wrong)] {
+        let backend = backend(&server, login);
+        let refused = backend.read(FileKind::Config, &Id::default()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+        let told = format!("{refused} {backend:?} {}", backend.place());
+        assert!(told.contains("TYMPAN_REST_USER") && !told.contains("s3cret"), "{told}");
+    }
+    let right = RestLogin { user: "ann".to_owned(), password: "secret".to_owned() };
+    let bench = Bench::new();
+    plant(&bench.source());
+    let vault = made(backend(&server, Some(&right)));
+    let saved = save(&vault, &[bench.source()]).unwrap();
+    comes_back_whole(&vault, &bench, "out");
+    let refused = vault.forget(&saved.snapshot.id).unwrap_err();
+    let told = format!("{refused}: {:?}", std::error::Error::source(&refused));
+    assert!(told.contains("only take what is new"), "{told}");
+}
