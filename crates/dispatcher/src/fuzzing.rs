@@ -6,7 +6,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
 use crate::cache::StoredHeaders;
 use crate::decompose::decompose;
-use crate::fast::{read_head, read_key};
+use crate::fast::{read_fields, read_head, read_key};
+use crate::http2::hpack::Fields;
+use crate::http2::session::{Bounds, Kept, Session, Step};
 use crate::memory::key_of;
 use crate::plan::{Entity, Plan, plan};
 
@@ -65,6 +67,70 @@ fn as_hyper_reads(head: &[u8]) -> Option<Request<()>> {
     Some(request)
 }
 
+/// Reads what a client of HTTP/2 sends, in pieces, and answers some of its requests.
+pub fn http2(bytes: &[u8]) {
+    const HEADER_BYTES: usize = 4096;
+    let bounds = Bounds { max_streams: 4, header_bytes: HEADER_BYTES };
+    let (mut session, mut fields) = (Session::new(bounds, 0), Fields::default());
+    // An input need not spell the greeting.
+    let greeting: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let input = if bytes.starts_with(b"PRI") { bytes.to_vec() } else { [greeting, bytes].concat() };
+    let mut held = Vec::new();
+    for piece in input.chunks(61) {
+        held.extend_from_slice(piece);
+        let mut rest = &held[..];
+        loop {
+            match session.step(&mut rest, &mut fields) {
+                Step::Wait => break,
+                Step::Over => {
+                    assert!(session.is_over() && !session.has_streams());
+                    return;
+                }
+                Step::Request { stream, is_whole } => {
+                    let size: usize =
+                        fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+                    assert!(size <= HEADER_BYTES, "{size} bytes of fields");
+                    let plain = read_fields(&fields, true).filter(|_| is_whole);
+                    match plain {
+                        Some(plain) => {
+                            let request = as_http2_reads(&fields).expect("hyper takes it");
+                            assert_eq!(Some(plain.key.to_key()), key_of(&request, true));
+                            let body = Kept::Bytes(vec![b'x'; 20_000].into());
+                            session.answer(stream, &[b"\x88"], body);
+                        }
+                        None => session.refuse(stream),
+                    }
+                }
+                Step::Trailers { .. } | Step::Data { .. } => {
+                    unreachable!("no request was left to the service")
+                }
+            }
+            assert!(rest.len() <= held.len());
+        }
+        let left = rest.len();
+        held.drain(..held.len() - left);
+        session.fill(40_000);
+        assert!(session.out.len() < 200_000, "{} bytes wait", session.out.len());
+        session.out.clear();
+    }
+}
+
+/// Reads fields as hyper does; nothing for what it refuses.
+fn as_http2_reads(fields: &Fields) -> Option<Request<()>> {
+    let mut uri = Uri::builder();
+    let mut request = Request::builder().version(http::Version::HTTP_2);
+    for (name, value) in fields.iter() {
+        match name {
+            b":method" => request = request.method(value),
+            b":scheme" => uri = uri.scheme(value),
+            b":authority" => uri = uri.authority(value),
+            b":path" => uri = uri.path_and_query(value),
+            name => request = request.header(name, value),
+        }
+    }
+    request.uri(uri.build().ok()?).body(()).ok()
+}
+
 /// Decides by header lines what is sent of bodies of some lengths.
 pub fn conditions(lines: &[u8]) {
     let mut headers = HeaderMap::new();
@@ -98,7 +164,7 @@ pub fn conditions(lines: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{conditions, header_file, lane, url_path};
+    use super::{conditions, header_file, http2, lane, url_path};
     use proptest::prelude::*;
 
     /// Pieces that the formats are made of, in any order, and other bytes among them.
@@ -139,6 +205,7 @@ mod tests {
         fn no_input_breaks_a_reader(bytes in pieces()) {
             header_file(&bytes);
             lane(&bytes);
+            http2(&bytes);
             conditions(&bytes);
             url_path(&String::from_utf8_lossy(&bytes));
         }

@@ -44,6 +44,7 @@ mod glob;
 mod health;
 mod hit;
 mod hot;
+mod http2;
 mod include;
 pub mod log;
 mod memory;

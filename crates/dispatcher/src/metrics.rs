@@ -120,7 +120,7 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 23] = [
     (
         Counter::LaneHits,
         "lane_hits",
-        "Those of them over HTTP/1.1 that needed no HTTP server either; few mean odd headers or methods.",
+        "Those of them that needed no HTTP server either; few mean odd headers or methods.",
     ),
     (
         Counter::LaneRefusals,

@@ -7,6 +7,8 @@
 //! * Bytes reach hyper exactly as the client sent them: the lane never changes what it hands back.
 //! * After [`Handed::request_bytes`] hyper gets exactly one request, and the connection goes back to the lane when the
 //!   answer is written; without it hyper has the connection for good.
+//! * A connection of HTTP/2 stays with the lane, as its requests share state, unless the lane serves nobody. What the lane leaves to the service goes
+//!   there over connections of HTTP/2 within the process ([`Http2::service`]).
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -15,8 +17,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::sync::watch;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio::sync::{mpsc, watch};
 
 use crate::listen::Peer;
 use crate::wire::Wire;
@@ -46,6 +48,24 @@ pub struct Lent {
     pub closing: watch::Receiver<bool>,
     /// True when the connection is to end, also without an answer.
     pub ending: watch::Receiver<bool>,
+    /// What a connection of HTTP/2 needs; without it the connection is one of HTTP/1.1.
+    pub http2: Option<Http2>,
+}
+
+/// What a client of the service may send of the bodies of its requests before they are taken, on each stream of HTTP/2
+/// and on all streams of a connection, in bytes.
+pub const RECEIVE_WINDOW: u32 = 1024 * 1024;
+
+/// What a lane needs to serve a connection of HTTP/2, which it hands back only if it has not read of it.
+#[derive(Debug)]
+pub struct Http2 {
+    /// Streams that may be open at once.
+    pub max_streams: u32,
+    /// What the fields of a request may count, as HTTP/2 counts.
+    pub header_bytes: usize,
+    /// Takes one end of a pipe, on which the service answers as a server of HTTP/2 whose client knows that beforehand. It
+    /// lets its client send [`RECEIVE_WINDOW`] bytes.
+    pub service: mpsc::UnboundedSender<DuplexStream>,
 }
 
 /// A connection on its way back.

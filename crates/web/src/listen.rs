@@ -32,11 +32,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::server::TlsStream;
 use tower::{Service, ServiceExt};
 use tracing::{debug, warn};
 
-use crate::lane::{Lane, Lent, OneRequest};
+use crate::lane::{Http2, Lane, Lent, OneRequest, RECEIVE_WINDOW};
 use crate::limit::BodyLimit;
 use crate::linger::{Expected, Linger};
 use crate::meter::{Closed, Meter};
@@ -489,6 +491,10 @@ where
                 let connection = stream.get_ref().1;
                 let handshake = Handshake::of(connection);
                 if connection.alpn_protocol() == Some(HTTP_2) {
+                    if let Some(lane) = self.front.lane.clone() {
+                        let turns = self.share_streams(&*lane, stream, watcher_http2, handshake);
+                        return Box::pin(turns).await;
+                    }
                     let stream = WriteStall::new(stream, patience);
                     Box::pin(self.speak_http2(stream, watcher_http2, handshake)).await
                 } else {
@@ -606,6 +612,7 @@ where
                 stall_timeout: limits.stall_timeout,
                 closing: closing.clone(),
                 ending: ending.clone(),
+                http2: None,
             };
             let Some(handed) = lane.serve(lent).await else { return Ok(()) };
             let answered = limits.max_requests.saturating_sub(handed.requests_left);
@@ -636,40 +643,121 @@ where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { peer, front, service, permit, .. } = self;
-        let handshake = Some(handshake);
-        let asked = Arc::new(Asked::new(peer, handshake, front));
-        let limits = asked.front.limits.clone();
-        let meter = Meter::new();
-        let streams = Arc::clone(&meter);
-        let answer = move |request: Request<Incoming>| {
-            let stream = streams.begin();
-            let (asked, service) = (Arc::clone(&asked), service.clone());
-            async move {
-                let is_head = request.method() == Method::HEAD;
-                let mut response = asked.answer(request, service).await?;
-                if is_head {
-                    response = without_body(response);
-                }
-                Ok::<_, S::Error>(response.map(|body| stream.answer(Box::pin(body))))
-            }
-        };
-        let connection = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
-            .max_concurrent_streams(limits.max_streams)
-            .max_send_buf_size(HTTP_2_SEND_BYTES)
-            .max_pending_accept_reset_streams(HTTP_2_RESETS)
-            .max_local_error_reset_streams(HTTP_2_RESETS)
-            .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer));
-        let outcome = tokio::select! {
-            outcome = watcher.watch(connection) => outcome.map_err(BoxError::from),
-            closed = meter.closed(limits.header_timeout, limits.stall_timeout) => match closed {
-                Closed::Idle => Ok(()),
-                closed @ (Closed::Stalled | Closed::Flood) => Err(closed.into()),
-            },
-        };
+        let asked = Arc::new(Asked::new(peer, Some(handshake), front));
+        let idle = asked.front.limits.header_timeout;
+        let outcome = answer_streams(asked, service, stream, (Some(watcher), idle)).await;
         drop(permit);
         outcome
+    }
+
+    /// Lets the lane serve a connection of HTTP/2, and the service answer what is not for the lane.
+    async fn share_streams(
+        self,
+        lane: &dyn Lane,
+        stream: TlsStream<Socket>,
+        watcher: Watcher,
+        handshake: Handshake,
+    ) -> Result<(), BoxError> {
+        let Self { peer, front, service, permit: _also, .. } = self;
+        let limits = front.limits.clone();
+        // HTTP/2 tells its clients itself which requests were not seen, so it need not linger.
+        let ending = front.drain.0.stopped.subscribe();
+        let asked = Arc::new(Asked::new(peer, Some(handshake), front));
+        let (opening, mut opened) = mpsc::unbounded_channel();
+        let http2 = Http2 {
+            max_streams: limits.max_streams,
+            header_bytes: limits.header_bytes,
+            service: opening,
+        };
+        let lent = Lent {
+            wire: Wire::tls(stream).lend()?,
+            unread: Vec::new(),
+            peer,
+            requests_left: u64::MAX,
+            idle_timeout: limits.header_timeout,
+            stall_timeout: limits.stall_timeout,
+            closing: ending.clone(),
+            ending,
+            http2: Some(http2),
+        };
+        let mut serving = lane.serve(lent);
+        let mut behind = JoinSet::new();
+        loop {
+            tokio::select! {
+                handed = &mut serving => {
+                    let Some(handed) = handed else { return Ok(()) };
+                    // The lane serves nobody any more, and has read nothing.
+                    let wire = handed.wire.take_back()?;
+                    let stream = WriteStall::new(wire, limits.stall_timeout);
+                    let watch = (Some(watcher), limits.header_timeout);
+                    return answer_streams(asked, service, stream, watch).await;
+                }
+                Some(stream) = opened.recv() => {
+                    let (asked, service) = (Arc::clone(&asked), service.clone());
+                    // The lane ends it when nothing is asked.
+                    behind.spawn(async move {
+                        let ended = answer_streams(asked, service, stream, (None, Duration::MAX));
+                        ended.await.inspect_err(|error| debug!(reason = %error, "streams ended early"))
+                    });
+                }
+                Some(_ended) = behind.join_next() => {}
+            }
+        }
+    }
+}
+
+/// Lets the service answer the streams of a connection, until it ends or nothing is asked for so long.
+async fn answer_streams<S, B, T>(
+    asked: Arc<Asked>,
+    service: S,
+    stream: T,
+    (watcher, idle): (Option<Watcher>, Duration),
+) -> Result<(), BoxError>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = asked.front.limits.clone();
+    let meter = Meter::new();
+    let streams = Arc::clone(&meter);
+    let answer = move |request: Request<Incoming>| {
+        let stream = streams.begin();
+        let (asked, service) = (Arc::clone(&asked), service.clone());
+        async move {
+            let is_head = request.method() == Method::HEAD;
+            let mut response = asked.answer(request, service).await?;
+            if is_head {
+                response = without_body(response);
+            }
+            Ok::<_, S::Error>(response.map(|body| stream.answer(Box::pin(body))))
+        }
+    };
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(RECEIVE_WINDOW)
+        .initial_connection_window_size(RECEIVE_WINDOW)
+        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .max_concurrent_streams(limits.max_streams)
+        .max_send_buf_size(HTTP_2_SEND_BYTES)
+        .max_pending_accept_reset_streams(HTTP_2_RESETS)
+        .max_local_error_reset_streams(HTTP_2_RESETS)
+        .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer));
+    let connection = async {
+        match watcher {
+            Some(watcher) => watcher.watch(connection).await,
+            None => connection.await,
+        }
+    };
+    tokio::select! {
+        outcome = connection => outcome.map_err(BoxError::from),
+        closed = meter.closed(idle, limits.stall_timeout) => match closed {
+            Closed::Idle => Ok(()),
+            closed @ (Closed::Stalled | Closed::Flood) => Err(closed.into()),
+        },
     }
 }
 

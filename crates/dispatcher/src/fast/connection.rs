@@ -12,6 +12,7 @@ use tokio::sync::{oneshot, watch};
 use tympan_web::lane::{Handed, Lent};
 use tympan_web::wire::Wire;
 
+use super::streams::Streams;
 use crate::memory::{KeptBody, slice};
 
 /// What one connection gets of a file before the others have their turn: the disk may be slower than the client.
@@ -52,6 +53,8 @@ pub(super) struct Connection {
     pub(super) closing: watch::Receiver<bool>,
     pub(super) ending: watch::Receiver<bool>,
     pub(super) done: oneshot::Sender<Option<Handed>>,
+    /// What else belongs to a connection of HTTP/2.
+    pub(super) http2: Option<Box<Streams>>,
 }
 
 /// What happens when everything is sent.
@@ -104,6 +107,7 @@ impl Connection {
             is_new: true,
             ending,
             done,
+            http2: lent.http2.map(|http2| Box::new(Streams::new(http2, now_ms))),
         }
     }
 
@@ -291,6 +295,7 @@ mod tests {
             stall_timeout: Duration::from_secs(60),
             closing: ending.clone(),
             ending,
+            http2: None,
         };
         (Connection::new(lent, oneshot::channel().0, 0), client)
     }

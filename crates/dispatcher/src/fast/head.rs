@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::http2::hpack::Fields;
 use crate::memory::{KeyRef, Kind, Use, may_hold_credentials, use_of};
 
 /// More headers than a browser sends are left to hyper.
@@ -90,41 +91,105 @@ pub(crate) fn read(bytes: &[u8], is_tls: bool) -> Read<'_> {
     Read::Plain(plain, length)
 }
 
+/// Reads the fields of a request of HTTP/2 without a body; nothing if no kept answer may fit, or something is wrong.
+pub(crate) fn read_fields(fields: &Fields, is_tls: bool) -> Option<Plain<'_>> {
+    let (mut method, mut target, mut host, mut scheme) = (None, None, None, None);
+    let mut seen = Seen { is_plain: true, ..Seen::default() };
+    let mut is_behind = false;
+    for (name, value) in fields.iter() {
+        if !value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~' | 0x80..)) {
+            return None;
+        }
+        let pseudo = match name {
+            b":method" => &mut method,
+            b":path" => &mut target,
+            b":authority" => &mut host,
+            b":scheme" => &mut scheme,
+            _ => {
+                is_behind = true;
+                if !is_plain_field(name, value) {
+                    return None;
+                }
+                seen.add(name, value)?;
+                continue;
+            }
+        };
+        if is_behind || pseudo.replace(value).is_some() {
+            return None;
+        }
+    }
+    let is_head = match method? {
+        b"GET" => false,
+        b"HEAD" => true,
+        _ => return None,
+    };
+    let target = std::str::from_utf8(target?).ok().filter(|target| is_origin_form(target))?;
+    let is_usual = matches!(scheme?, b"https" | b"http") && seen.is_plain;
+    if !is_usual || seen.host.is_some() || seen.connections > 0 {
+        return None;
+    }
+    let kind = Kind::HTTP2
+        .with(Kind::HEAD, is_head)
+        .with(Kind::TLS, is_tls)
+        .with(Kind::INFO, seen.has_info);
+    Some(Plain {
+        key: KeyRef { kind, host: host?, target: target.as_bytes() },
+        conditions: seen.conditions,
+        closes: false,
+        accepted: seen.accepted,
+        referer: seen.referer,
+        user_agent: seen.user_agent,
+    })
+}
+
+/// Tells whether a field is one that HTTP/2 allows, of those that [`use_of`] knows.
+fn is_plain_field(name: &[u8], value: &[u8]) -> bool {
+    match name {
+        b"keep-alive" => false,
+        b"te" => value == b"trailers",
+        _ => !name.iter().any(u8::is_ascii_uppercase),
+    }
+}
+
 impl<'a> Seen<'a> {
     /// Looks through the headers; nothing if there may be a body, or the connection is no ordinary one.
     fn of(headers: &[httparse::Header<'a>]) -> Option<Self> {
         let mut seen = Self { is_plain: true, ..Self::default() };
         for header in headers {
-            let (name, value) = (header.name.as_bytes(), header.value);
-            match use_of(name) {
-                Use::Body => return None,
-                Use::Host => {
-                    seen.is_plain &= seen.host.replace(value).is_none();
-                }
-                Use::Connection => {
-                    seen.connections += 1;
-                    if value.eq_ignore_ascii_case(b"close") {
-                        seen.closes = true;
-                    } else if !value.eq_ignore_ascii_case(b"keep-alive") {
-                        return None;
-                    }
-                }
-                Use::Cookie => seen.is_plain &= !may_hold_credentials(value),
-                Use::Condition => seen.is_plain &= seen.add_condition(name, value),
-                Use::Info => seen.has_info = true,
-                Use::Harmless => match name.len() {
-                    7 if name.eq_ignore_ascii_case(b"referer") => seen.referer = Some(value),
-                    10 if name.eq_ignore_ascii_case(b"user-agent") => {
-                        seen.user_agent = Some(value);
-                    }
-                    _ => {}
-                },
-                // Of several, the first counts, as on the way through hyper.
-                Use::Encoding => drop(seen.accepted.get_or_insert(value)),
-                Use::Other => seen.is_plain = false,
-            }
+            seen.add(header.name.as_bytes(), header.value)?;
         }
         (seen.connections <= 1).then_some(seen)
+    }
+
+    fn add(&mut self, name: &'a [u8], value: &'a [u8]) -> Option<()> {
+        match use_of(name) {
+            Use::Body => return None,
+            Use::Host => {
+                self.is_plain &= self.host.replace(value).is_none();
+            }
+            Use::Connection => {
+                self.connections += 1;
+                if value.eq_ignore_ascii_case(b"close") {
+                    self.closes = true;
+                } else if !value.eq_ignore_ascii_case(b"keep-alive") {
+                    return None;
+                }
+            }
+            Use::Cookie => self.is_plain &= !may_hold_credentials(value),
+            Use::Condition => self.is_plain &= self.add_condition(name, value),
+            Use::Info => self.has_info = true,
+            Use::Harmless => match name.len() {
+                7 if name.eq_ignore_ascii_case(b"referer") => self.referer = Some(value),
+                10 if name.eq_ignore_ascii_case(b"user-agent") => {
+                    self.user_agent = Some(value);
+                }
+                _ => {}
+            },
+            // Of several, the first counts, as on the way through hyper.
+            Use::Encoding => drop(self.accepted.get_or_insert(value)),
+            Use::Other => self.is_plain = false,
+        }
+        Some(())
     }
 
     fn add_condition(&mut self, name: &[u8], value: &[u8]) -> bool {

@@ -6,7 +6,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tympan_web::access_log::LineRef;
 use tympan_web::log_time::LogTime;
 
-use super::connection::Connection;
 use super::head::Plain;
 use crate::dispatcher::Runtime;
 use crate::log::{Level, Line, escaped};
@@ -47,7 +46,7 @@ impl Logs {
         &mut self,
         runtime: &Runtime,
         (now, now_ms): (SystemTime, u64),
-        (connection, plain): (&Connection, &Plain<'_>),
+        (client, plain): (&str, &Plain<'_>),
         given: Given<'_>,
     ) {
         self.set_time(now);
@@ -58,11 +57,12 @@ impl Logs {
             self.request.clear();
             self.request.push_str(if plain.key.kind.is_head() { "HEAD " } else { "GET " });
             self.request.push_str(&String::from_utf8_lossy(plain.key.target));
-            self.request.push_str(" HTTP/1.1");
+            let is_http2 = plain.key.kind.is_http2();
+            self.request.push_str(if is_http2 { " HTTP/2.0" } else { " HTTP/1.1" });
             let referer = plain.referer.map(String::from_utf8_lossy);
             let user_agent = plain.user_agent.map(String::from_utf8_lossy);
             let line = LineRef {
-                client: &connection.client_text,
+                client,
                 user: None,
                 at: &self.access_time,
                 request: &self.request,

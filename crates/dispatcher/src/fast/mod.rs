@@ -1,7 +1,8 @@
-//! The lane for kept answers: a thread per core that serves connections of HTTP/1.1 without a runtime.
+//! The lane for kept answers: a thread per core that serves connections without a runtime.
 //!
 //! In: connections that the listener lends. Out: answers from the memory, byte for byte those of the full way but for the
-//! date; everything else goes back to the listener with its bytes.
+//! date. Everything else goes to the service: on HTTP/1.1 the connection goes back to the listener with its bytes, on
+//! HTTP/2 the stream is passed on ([`crate::http2`]).
 //!
 //! Invariants
 //! * The lane holds no rule: it gives what [`Inner::find_kept`](crate::dispatcher::Inner::find_kept) finds, and parts of
@@ -17,6 +18,7 @@
 mod connection;
 mod head;
 mod log;
+mod streams;
 mod worker;
 
 use std::future::Future;
@@ -48,6 +50,8 @@ enum Order {
     Serve(Box<Lent>, oneshot::Sender<Option<Handed>>),
     /// Some connections are to end.
     Sweep,
+    /// The service did something for the connection in this slot.
+    News(usize),
     Stop,
 }
 
@@ -121,6 +125,9 @@ impl Mailbox {
         orders.clear();
     }
 }
+
+#[cfg(any(fuzzing, test))]
+pub(crate) use head::read_fields;
 
 /// Reads the first request in `bytes`, if it is one for the lane: its length, method, host and target.
 #[cfg(any(fuzzing, test))]
@@ -221,6 +228,7 @@ mod tests {
             stall_timeout: Duration::from_secs(3600),
             closing: ending.clone(),
             ending,
+            http2: None,
         };
         let handed = lanes.serve(lent).await.expect("it is handed back");
         assert_eq!((handed.unread.as_slice(), handed.requests_left), (&b"GET / HT"[..], 7));

@@ -1,6 +1,7 @@
 //! One thread of the lane: waits for sockets, answers what it can.
 
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,7 +16,9 @@ use super::head::{Plain, Read, read};
 use super::log::{Given, Logs};
 use super::{Mailbox, Order};
 use crate::dispatcher::{Dispatcher, Inner};
-use crate::memory::{Head, Moment, Ready, write_head};
+use crate::hit::Told;
+use crate::http2::hpack::{Fields, push_date};
+use crate::memory::{Form, Head, Moment, Ready, write_head};
 use crate::metrics::Counter;
 
 /// What is read from a socket at once, and the longest head that the lane waits for.
@@ -37,23 +40,89 @@ const HEAR_OUT_MS: u64 = 2000;
 #[derive(Debug)]
 pub(super) struct Worker {
     dispatcher: Dispatcher,
-    mailbox: Arc<Mailbox>,
+    pub(super) mailbox: Arc<Mailbox>,
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
-    free: Vec<usize>,
-    buffer: Vec<u8>,
+    pub(super) free: Vec<usize>,
+    pub(super) buffer: Vec<u8>,
     head: Vec<u8>,
-    logs: Logs,
-    date: (u64, String),
+    pub(super) logs: Logs,
+    pub(super) date: Date,
+    /// Slots for which the service did something.
+    news: Vec<usize>,
+    /// What connections of HTTP/2 use by turns.
+    pub(super) fields: Fields,
+    pub(super) out: Vec<u8>,
     started: Instant,
     swept_ms: u64,
 }
 
 /// What all requests of a batch share.
-struct Batch {
-    inner: Arc<Inner>,
-    moment: Moment,
-    now_ms: u64,
+pub(super) struct Batch {
+    pub(super) inner: Arc<Inner>,
+    pub(super) moment: Moment,
+    pub(super) now_ms: u64,
+}
+
+impl Batch {
+    /// Lets `give` answer a request from what is kept; nothing if that does not fit. Parts and conditions come decided.
+    pub(super) fn with_kept<T>(
+        &self,
+        client: IpAddr,
+        plain: &Plain<'_>,
+        give: impl FnOnce(&Ready, &Form, Option<Told>) -> T,
+    ) -> Option<T> {
+        let inner = &self.inner;
+        let ready = inner.find_kept(&plain.key, self.moment)?;
+        let is_head = plain.key.kind.is_head();
+        let whole = inner.find_whole(&plain.key, &ready, self.moment);
+        let shown = whole.as_ref().unwrap_or(&ready);
+        let form = shown.form(plain.accepted, plain.conditions.as_ref(), is_head);
+        let told = match &plain.conditions {
+            None => None,
+            Some(conditions) => Some(shown.tell(form, conditions, is_head, self.moment.now)?),
+        };
+        // Last, as whoever answers instead asks again.
+        inner.gate.admit(client.to_canonical()).ok()?;
+        inner.note_kept(&ready);
+        inner.metrics.count(Counter::LaneHits);
+        Some(give(&ready, form, told))
+    }
+}
+
+/// The date of now as a head has it.
+#[derive(Debug, Default)]
+pub(super) struct Date {
+    second: u64,
+    line: String,
+    block: Vec<u8>,
+}
+
+impl Date {
+    /// Sets it. It is the real one, as hyper's, whatever clock the dispatcher was given.
+    fn set(&mut self) {
+        let now = SystemTime::now();
+        let second = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        if self.second != second {
+            self.second = second;
+            let text = httpdate::fmt_http_date(now);
+            self.block.clear();
+            push_date(&mut self.block, &text);
+            self.line = format!("date: {text}\r\n\r\n");
+        }
+    }
+
+    /// Returns it as a line with the end of the head.
+    fn line(&mut self) -> &[u8] {
+        self.set();
+        self.line.as_bytes()
+    }
+
+    /// Returns it as a field of HTTP/2.
+    pub(super) fn block(&mut self) -> &[u8] {
+        self.set();
+        &self.block
+    }
 }
 
 /// Closes the mailbox however the thread ends.
@@ -79,7 +148,10 @@ impl Worker {
             buffer: vec![0; BUFFER_BYTES],
             head: Vec::with_capacity(1024),
             logs: Logs::default(),
-            date: (0, String::new()),
+            date: Date::default(),
+            news: Vec::new(),
+            fields: Fields::default(),
+            out: Vec::new(),
             started: Instant::now(),
             swept_ms: 0,
         })
@@ -111,6 +183,9 @@ impl Worker {
                     let flags = event.flags;
                     self.serve(slot, flags, &batch);
                 }
+            }
+            for slot in std::mem::take(&mut self.news) {
+                self.serve(slot, epoll::EventFlags::OUT, &batch);
             }
             if self.logs.wait_since(batch.now_ms) >= LOG_PAUSE_MS {
                 self.logs.hand_on(&batch.inner.runtime);
@@ -155,6 +230,7 @@ impl Worker {
                     self.add(Connection::new(*lent, done, self.now_ms()));
                 }
                 Order::Sweep => self.end_idle(),
+                Order::News(slot) => self.news.push(slot),
                 Order::Stop => is_stopped = true,
             }
         }
@@ -180,7 +256,7 @@ impl Worker {
     }
 
     /// Fills a slot, or frees it.
-    fn put(&mut self, slot: usize, connection: Option<Connection>) {
+    pub(super) fn put(&mut self, slot: usize, connection: Option<Connection>) {
         if connection.is_none() {
             self.free.push(slot);
         }
@@ -206,14 +282,16 @@ impl Worker {
         for slot in self.serve_where(is_overdue) {
             if let Some(connection) = self.take_if(slot, is_overdue) {
                 self.free.push(slot);
-                close(connection);
+                self.end_streams(connection);
             }
         }
     }
 
     /// Ends the connections that wait for nothing but another request, when all are to end.
     fn end_idle(&mut self) {
-        let is_over = |connection: &Connection| connection.is_idle() && *connection.ending.borrow();
+        let is_over = |connection: &Connection| {
+            (connection.http2.is_some() || connection.is_idle()) && *connection.ending.borrow()
+        };
         // A request that arrived by now is answered.
         self.serve_where(is_over);
     }
@@ -235,7 +313,7 @@ impl Worker {
     }
 
     /// Ends a connection whose answers are sent, after hearing its client out.
-    fn part(&mut self, slot: usize, mut connection: Connection, now_ms: u64) {
+    pub(super) fn part(&mut self, slot: usize, mut connection: Connection, now_ms: u64) {
         if connection.say_goodbye() {
             connection.deadline_ms = now_ms + HEAR_OUT_MS;
             self.put(slot, Some(connection));
@@ -254,6 +332,9 @@ impl Worker {
             }
             self.free.push(slot);
             return close(connection);
+        }
+        if let Some(streams) = connection.http2.take() {
+            return self.serve_streams(slot, (connection, streams), flags, batch);
         }
         // Errors and ends are found by reading, too.
         connection.may_read |= flags != epoll::EventFlags::OUT;
@@ -287,18 +368,23 @@ impl Worker {
             connection.deadline_ms = batch.now_ms.saturating_add(patience);
         }
         if connection.has_paused() || (connection.may_read && !is_blocked) {
-            // Told anew, behind the others.
-            let data = epoll::EventData::new_u64(slot as u64);
-            let told = connection
-                .wire
-                .descriptor()
-                .and_then(|socket| Ok(epoll::modify(&self.epoll, socket, data, changes())?));
-            if told.is_err() {
-                // Nothing would be told of it any more.
-                self.dispatcher.current().metrics.count(Counter::LaneRefusals);
-                self.free.push(slot);
-                return close(connection);
-            }
+            return self.put_again(slot, connection);
+        }
+        self.put(slot, Some(connection));
+    }
+
+    /// Keeps a connection that is told of anew, behind the others.
+    pub(super) fn put_again(&mut self, slot: usize, connection: Connection) {
+        let data = epoll::EventData::new_u64(slot as u64);
+        let told = connection
+            .wire
+            .descriptor()
+            .and_then(|socket| Ok(epoll::modify(&self.epoll, socket, data, changes())?));
+        if told.is_err() {
+            // Nothing would be told of it any more.
+            self.dispatcher.current().metrics.count(Counter::LaneRefusals);
+            self.free.push(slot);
+            return close(connection);
         }
         self.put(slot, Some(connection));
     }
@@ -394,44 +480,39 @@ impl Worker {
         plain: &Plain<'_>,
         batch: &Batch,
     ) -> Result<bool, Broken> {
-        let Some(ready) = batch.inner.find_kept(&plain.key, batch.moment) else {
-            return Ok(false);
-        };
-        let inner = &batch.inner;
+        let client = connection.client;
+        let given = batch.with_kept(client, plain, |ready, form, told| {
+            self.give(connection, plain, (ready, form, told), batch)
+        });
+        given.transpose().map(|given| given.is_some())
+    }
+
+    fn give(
+        &mut self,
+        connection: &mut Connection,
+        plain: &Plain<'_>,
+        (ready, form, told): (&Ready, &Form, Option<Told>),
+        batch: &Batch,
+    ) -> Result<(), Broken> {
         let now = batch.moment.now;
         let is_head = plain.key.kind.is_head();
-        let whole = inner.find_whole(&plain.key, &ready, batch.moment);
-        let shown = whole.as_ref().unwrap_or(&ready);
-        let form = shown.form(plain.accepted, plain.conditions.as_ref(), is_head);
-        let told = match &plain.conditions {
-            None => None,
-            Some(conditions) => match shown.tell(form, conditions, is_head, now) {
-                None => return Ok(false),
-                told => told,
-            },
-        };
-        // Last, as whoever answers instead asks again.
-        if inner.gate.admit(connection.client.to_canonical()).is_err() {
-            return Ok(false);
-        }
         connection.requests_left = connection.requests_left.saturating_sub(1);
         let is_last = connection.requests_left == 0 || *connection.closing.borrow();
         let closes = plain.closes || is_last;
         let (status, length, part) = match told {
             None => {
-                self.compose(&form.head, &ready, now, closes);
+                self.compose(&form.head, ready, now, closes);
                 (200, Some(form.length), (0, form.length))
             }
             Some(told) => {
-                let head = write_head(told.status, &told.headers);
-                self.compose(&head, &ready, now, closes);
+                let head = write_head(plain.key.kind, told.status, &told.headers);
+                self.compose(&head, ready, now, closes);
                 (told.status.as_u16(), announced(&told.headers), (told.start, told.length))
             }
         };
-        let given = Given { ready: &ready, status, length };
-        self.logs.note(&inner.runtime, (now, batch.now_ms), (connection, plain), given);
-        inner.note_kept(&ready);
-        inner.metrics.count(Counter::LaneHits);
+        let given = Given { ready, status, length };
+        let times = (now, batch.now_ms);
+        self.logs.note(&batch.inner.runtime, times, (&connection.client_text, plain), given);
         if closes {
             connection.then = Then::Close;
         }
@@ -440,12 +521,11 @@ impl Worker {
         } else {
             connection.send(&self.head, &form.body, part)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Writes a whole head.
     fn compose(&mut self, head: &Head, ready: &Ready, now: SystemTime, closes: bool) {
-        self.set_date();
         let mut digits = [0_u8; 20];
         self.head.clear();
         self.head.extend_from_slice(&head.before_age);
@@ -454,16 +534,7 @@ impl Worker {
         if closes {
             self.head.extend_from_slice(b"connection: close\r\n");
         }
-        self.head.extend_from_slice(self.date.1.as_bytes());
-    }
-
-    /// The date is the real one, as hyper's, whatever clock the dispatcher was given.
-    fn set_date(&mut self) {
-        let now = SystemTime::now();
-        let second = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        if self.date.0 != second {
-            self.date = (second, format!("date: {}\r\n\r\n", httpdate::fmt_http_date(now)));
-        }
+        self.head.extend_from_slice(self.date.line());
     }
 }
 
@@ -474,7 +545,7 @@ fn changes() -> epoll::EventFlags {
 }
 
 /// Ends a connection after what was sent.
-fn close(connection: Connection) {
+pub(super) fn close(connection: Connection) {
     let Connection { mut wire, then, done, .. } = connection;
     if then != Then::HearOut {
         // One that has gone is told in vain.
@@ -491,12 +562,12 @@ fn hand_on(connection: Connection, request_bytes: Option<usize>) {
     done.send(Some(Handed { wire, unread, requests_left, request_bytes })).ok();
 }
 
-fn announced(headers: &HeaderMap) -> Option<u64> {
+pub(super) fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// Writes a number.
-fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+pub(super) fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut start = digits.len();
     loop {
         start -= 1;

@@ -25,6 +25,10 @@ impl Kind {
     pub(crate) fn is_head(self) -> bool {
         self.0 & Self::HEAD.0 != 0
     }
+
+    pub(crate) fn is_http2(self) -> bool {
+        self.0 & Self::HTTP2.0 != 0
+    }
 }
 
 /// A request by what decides about it.

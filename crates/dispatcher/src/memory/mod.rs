@@ -37,7 +37,7 @@ use tympan_web::listen::Peer;
 pub(crate) use encode::{add_vary, is_encodable};
 pub(crate) use key::{Key, KeyRef, Kind, key_of};
 pub(crate) use ready::{
-    Head, Keepable, KeptBody, Ready, SMALL_BODY_BYTES, SMALL_TLS_BODY_BYTES, Source, slice,
+    Form, Head, Keepable, KeptBody, Ready, SMALL_BODY_BYTES, SMALL_TLS_BODY_BYTES, Source, slice,
     write_head,
 };
 pub(crate) use uses::{Use, may_hold_credentials, use_of};
@@ -360,7 +360,8 @@ impl Inner {
         }
         let compresses =
             !is_head && source.farm.farm.cache.as_ref().is_some_and(|cache| cache.compress);
-        let ready = Arc::new(Ready::new(source, headers, log_text, checked));
+        let head = (key.borrowed().kind, headers);
+        let ready = Arc::new(Ready::new(source, head, log_text, checked));
         ready.count_from(self.memory.heat.remove(&key).map_or(0, |(_, hits)| hits));
         self.memory.entries.insert(key.clone(), Arc::clone(&ready));
         if compresses && ready.is_encodable() && self.memory.encoding.push(key, ready) {

@@ -16,10 +16,12 @@ use parking_lot::Mutex;
 use crate::cache::Stamp;
 use crate::dispatcher::FarmState;
 use crate::hit::{self, Told};
+use crate::http2::hpack::write_block;
 use crate::page::{Body, file_body, full, read_at};
 use crate::plan::Entity;
 
 use super::encode::{self, Coding, choose};
+use super::key::Kind;
 
 /// Bodies up to this size are held in memory; the kernel sends larger ones from their file.
 pub(crate) const SMALL_BODY_BYTES: u64 = 16 * 1024;
@@ -94,6 +96,8 @@ pub(crate) struct Source {
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) source: Arc<Source>,
+    /// What it answers.
+    kind: Kind,
     /// The answer as the full way gave it.
     plain: Form,
     /// The same in encodings.
@@ -108,7 +112,7 @@ pub(crate) struct Ready {
 /// One representation of an answer.
 #[derive(Debug)]
 pub(crate) struct Form {
-    /// The head of the whole answer as bytes.
+    /// The head of the whole answer as bytes of its protocol.
     pub(crate) head: Head,
     /// The same as a map; the age in it is not of now.
     headers: HeaderMap,
@@ -130,15 +134,21 @@ pub(crate) struct Checked {
 /// A head around the age.
 #[derive(Debug)]
 pub(crate) struct Head {
-    /// From the status line on, up to the age's value.
+    /// From the status on, up to the age's value.
     pub(crate) before_age: Vec<u8>,
-    /// From the line break behind the age on, without the empty line.
+    /// From behind the age on, without the end.
     pub(crate) after_age: Vec<u8>,
 }
 
 impl Form {
-    fn new(headers: HeaderMap, etag: HeaderValue, body: KeptBody, length: u64) -> Self {
-        Self { head: write_head(StatusCode::OK, &headers), headers, etag, body, length }
+    fn new(
+        kind: Kind,
+        headers: HeaderMap,
+        etag: HeaderValue,
+        (body, length): (KeptBody, u64),
+    ) -> Self {
+        let head = write_head(kind, StatusCode::OK, &headers);
+        Self { head, headers, etag, body, length }
     }
 
     fn bytes(&self) -> usize {
@@ -154,13 +164,15 @@ impl Form {
 impl Ready {
     pub(crate) fn new(
         source: Arc<Source>,
-        headers: HeaderMap,
+        (kind, headers): (Kind, HeaderMap),
         log_text: String,
         checked: Checked,
     ) -> Self {
-        let plain = Form::new(headers, source.etag.clone(), source.body.clone(), source.length);
+        let body = (source.body.clone(), source.length);
+        let plain = Form::new(kind, headers, source.etag.clone(), body);
         Self {
             source,
+            kind,
             plain,
             encoded: Default::default(),
             log_text,
@@ -255,19 +267,28 @@ impl Ready {
             headers.insert(header::ETAG, etag.clone());
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
-            Some(Form::new(headers, etag, KeptBody::Memory(encoded), length))
+            Some(Form::new(self.kind, headers, etag, (KeptBody::Memory(encoded), length)))
         });
-        let headers = self.plain.headers.clone();
+        let head = (self.kind, self.plain.headers.clone());
         let checked = *self.checked.lock();
         let source = Arc::clone(&self.source);
-        let ready = Self { encoded, ..Self::new(source, headers, self.log_text.clone(), checked) };
+        let ready = Self { encoded, ..Self::new(source, head, self.log_text.clone(), checked) };
         ready.count_from(self.hits());
         Some(ready)
     }
 }
 
-/// Writes a head as hyper does, without the date and the empty line.
-pub(crate) fn write_head(status: StatusCode, headers: &HeaderMap) -> Head {
+/// Writes a head without the date and the end, as an answer to a request of this kind.
+pub(crate) fn write_head(kind: Kind, status: StatusCode, headers: &HeaderMap) -> Head {
+    if kind.is_http2() {
+        let (before_age, after_age) = write_block(status, headers);
+        return Head { before_age, after_age };
+    }
+    write_lines(status, headers)
+}
+
+/// Writes a head as hyper does.
+fn write_lines(status: StatusCode, headers: &HeaderMap) -> Head {
     let mut before_age = Vec::with_capacity(512);
     let mut after_age = Vec::with_capacity(256);
     let reason = status.canonical_reason().unwrap_or("");

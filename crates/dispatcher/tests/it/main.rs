@@ -41,6 +41,7 @@ mod route;
 mod sessions;
 mod share;
 mod storm;
+mod streams;
 mod tls;
 mod variants;
 

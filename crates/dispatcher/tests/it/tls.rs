@@ -19,14 +19,14 @@ use tympan_testkit::origin::{Answer, Origin, PATIENCE};
 use crate::front::{Front, Setup};
 
 /// Certificates in a folder: of the front, of a client, and of those who signed it.
-struct Folder {
+pub(crate) struct Folder {
     dir: tempfile::TempDir,
     authority: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -51,7 +51,7 @@ impl Folder {
         std::fs::write(self.path(&format!("{file}.key")), key.serialize_pem()).unwrap();
     }
 
-    fn settings(&self, more: &str) -> String {
+    pub(crate) fn settings(&self, more: &str) -> String {
         let path = |name: &str| self.path(name).display().to_string();
         format!(
             "[front]\nclient_roots = \"{}\"\n{more}\n[[front.certificate]]\nchain = \"{}\"\nkey = \"{}\"",
@@ -62,7 +62,11 @@ impl Folder {
     }
 }
 
-fn connector(folder: &Folder, protocol: &[u8], own: Option<&str>) -> tokio_rustls::TlsConnector {
+pub(crate) fn connector(
+    folder: &Folder,
+    protocol: &[u8],
+    own: Option<&str>,
+) -> tokio_rustls::TlsConnector {
     let read = |file: &Path| std::fs::read(file).unwrap();
     let mut store = RootCertStore::empty();
     store.add(CertificateDer::from_pem_slice(folder.authority.as_bytes()).unwrap()).unwrap();

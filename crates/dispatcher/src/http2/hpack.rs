@@ -1,0 +1,409 @@
+//! Header compression, RFC 7541: reading with a dynamic table, writing without one.
+//!
+//! What is written refers to the static table alone, so that the block of a kept answer is the same on every connection
+//! and is made once.
+//!
+//! Invariants
+//! * What is read takes at most the bytes that its reader allows, however often the block refers to a long field: fields
+//!   beyond that are left out, and the list is marked as too long.
+//! * The dynamic table never counts more than [`TABLE_BYTES`], as the specification counts.
+
+use std::collections::VecDeque;
+
+use http::{HeaderMap, HeaderName, StatusCode, header};
+
+use super::huffman;
+
+/// What the dynamic table may hold: the default, which nothing else is agreed upon.
+pub(super) const TABLE_BYTES: usize = 4096;
+
+/// What each field counts beyond its bytes.
+const FIELD_BYTES: usize = 32;
+
+/// Says that the writer uses no dynamic table; it stands at the beginning of a connection's first block.
+pub(super) const NO_TABLE: u8 = 0x20;
+
+/// A block cannot be read; the tables of both sides differ from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// A list of fields, in one buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+    /// What the fields count, also those that were left out.
+    size: usize,
+    limit: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    begin: usize,
+    name_end: usize,
+    end: usize,
+}
+
+impl Fields {
+    /// Returns all fields in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.places.iter().map(|place| {
+            let name = self.bytes.get(place.begin..place.name_end).unwrap_or_default();
+            (name, self.bytes.get(place.name_end..place.end).unwrap_or_default())
+        })
+    }
+
+    /// Tells whether fields were left out.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.size > self.limit
+    }
+
+    fn clear(&mut self, limit: usize) {
+        self.bytes.clear();
+        self.places.clear();
+        self.size = 0;
+        self.limit = limit;
+    }
+
+    fn add(&mut self, name: &[u8], value: &[u8]) {
+        self.size = self.size.saturating_add(name.len() + value.len() + FIELD_BYTES);
+        if self.is_too_long() {
+            return;
+        }
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(value);
+        let (name_end, end) = (begin + name.len(), self.bytes.len());
+        self.places.push(Place { begin, name_end, end });
+    }
+}
+
+/// The reading side of one direction of a connection.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    /// The newest first.
+    table: VecDeque<(Box<[u8]>, Box<[u8]>)>,
+    /// What the table counts, and may count.
+    size: usize,
+    max_size: usize,
+    scratch: (Vec<u8>, Vec<u8>),
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self {
+            table: VecDeque::new(),
+            size: 0,
+            max_size: TABLE_BYTES,
+            scratch: <(Vec<u8>, Vec<u8>)>::default(),
+        }
+    }
+}
+
+impl Decoder {
+    /// Reads a whole block into `fields`, of which it keeps what counts at most `limit`.
+    pub(super) fn decode(
+        &mut self,
+        block: &[u8],
+        fields: &mut Fields,
+        limit: usize,
+    ) -> Result<(), Malformed> {
+        fields.clear(limit);
+        let mut rest = block;
+        let mut is_first = true;
+        while let Some(first) = rest.first().copied() {
+            if first & 0x80 != 0 {
+                let index = read_integer(&mut rest, 7)?;
+                let (name, value) = self.find(index)?;
+                fields.add(name, value);
+            } else if first & 0xe0 == 0x20 {
+                let size = read_integer(&mut rest, 5)?;
+                if !is_first || size > TABLE_BYTES {
+                    return Err(Malformed);
+                }
+                self.max_size = size;
+                self.shrink(size);
+                continue;
+            } else {
+                let is_indexed = first & 0x40 != 0;
+                let index = read_integer(&mut rest, if is_indexed { 6 } else { 4 })?;
+                self.read_literal(&mut rest, index, (is_indexed, &mut *fields))?;
+            }
+            is_first = false;
+        }
+        Ok(())
+    }
+
+    fn read_literal(
+        &mut self,
+        rest: &mut &[u8],
+        index: usize,
+        (is_indexed, fields): (bool, &mut Fields),
+    ) -> Result<(), Malformed> {
+        let (mut own_name, mut own_value) = std::mem::take(&mut self.scratch);
+        own_name.clear();
+        own_value.clear();
+        if index == 0 {
+            read_string(rest, &mut own_name)?;
+        } else {
+            own_name.extend_from_slice(self.find(index)?.0);
+        }
+        read_string(rest, &mut own_value)?;
+        fields.add(&own_name, &own_value);
+        if is_indexed {
+            self.insert(&own_name, &own_value);
+        }
+        self.scratch = (own_name, own_value);
+        Ok(())
+    }
+
+    fn find(&self, index: usize) -> Result<(&[u8], &[u8]), Malformed> {
+        let index = index.checked_sub(1).ok_or(Malformed)?;
+        if let Some((name, value)) = STATIC.get(index) {
+            return Ok((name.as_bytes(), value.as_bytes()));
+        }
+        let (name, value) = self.table.get(index - STATIC.len()).ok_or(Malformed)?;
+        Ok((name, value))
+    }
+
+    fn insert(&mut self, name: &[u8], value: &[u8]) {
+        let size = name.len() + value.len() + FIELD_BYTES;
+        self.shrink(self.max_size.saturating_sub(size));
+        // One that is larger than the table leaves it empty.
+        if size <= self.max_size {
+            self.table.push_front((name.into(), value.into()));
+            self.size += size;
+        }
+    }
+
+    fn shrink(&mut self, size: usize) {
+        while self.size > size {
+            let Some((name, value)) = self.table.pop_back() else { break };
+            self.size = self.size.saturating_sub(name.len() + value.len() + FIELD_BYTES);
+        }
+    }
+}
+
+/// Reads an integer whose first byte leaves it `bits` bits; numbers beyond what a block can hold are malformed.
+fn read_integer(rest: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
+    let (first, mut behind) = rest.split_first().ok_or(Malformed)?;
+    let mask = (1_usize << bits) - 1;
+    let mut number = usize::from(*first) & mask;
+    if number == mask {
+        for shift in [0, 7, 14, 21] {
+            let (byte, after) = behind.split_first().ok_or(Malformed)?;
+            behind = after;
+            number += usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                *rest = behind;
+                return Ok(number);
+            }
+        }
+        return Err(Malformed);
+    }
+    *rest = behind;
+    Ok(number)
+}
+
+fn read_string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+    let is_coded = rest.first().is_some_and(|first| first & 0x80 != 0);
+    let length = read_integer(rest, 7)?;
+    let (text, behind) = rest.split_at_checked(length).ok_or(Malformed)?;
+    *rest = behind;
+    if is_coded {
+        return huffman::decode(text, out).ok_or(Malformed);
+    }
+    out.extend_from_slice(text);
+    Ok(())
+}
+
+/// Writes an integer behind the bits `first`.
+fn push_integer(out: &mut Vec<u8>, first: u8, bits: u32, number: usize) {
+    let mask = (1_usize << bits) - 1;
+    if number < mask {
+        out.push(first | number as u8);
+        return;
+    }
+    out.push(first | mask as u8);
+    let mut left = number - mask;
+    while left >= 0x80 {
+        out.push(left as u8 & 0x7f | 0x80);
+        left >>= 7;
+    }
+    out.push(left as u8);
+}
+
+/// Writes a string as it is.
+pub(crate) fn push_plain(out: &mut Vec<u8>, text: &[u8]) {
+    push_integer(out, 0, 7, text.len());
+    out.extend_from_slice(text);
+}
+
+/// Writes a string in the shorter of both ways.
+fn push_shorter(out: &mut Vec<u8>, text: &[u8]) {
+    let length = huffman::encoded_length(text);
+    if length >= text.len() {
+        return push_plain(out, text);
+    }
+    push_integer(out, 0x80, 7, length);
+    huffman::encode(text, out);
+}
+
+/// Writes a field that refers to nothing.
+pub(super) fn push_literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.push(0);
+    push_plain(out, name);
+    push_plain(out, value);
+}
+
+/// Writes a status.
+pub(super) fn push_status(out: &mut Vec<u8>, status: StatusCode) {
+    match status.as_u16() {
+        200 => out.push(0x88),
+        204 => out.push(0x89),
+        206 => out.push(0x8a),
+        304 => out.push(0x8b),
+        400 => out.push(0x8c),
+        404 => out.push(0x8d),
+        500 => out.push(0x8e),
+        _ => {
+            out.push(0x08);
+            push_plain(out, status.as_str().as_bytes());
+        }
+    }
+}
+
+/// Writes a field's name: its place in the static table if it has one.
+fn push_name(out: &mut Vec<u8>, name: &str) {
+    match STATIC.iter().position(|(own, _)| *own == name) {
+        // Proxies are asked to never keep it in a table, where someone could guess at it.
+        Some(index) if name == "set-cookie" => push_integer(out, 0x10, 4, index + 1),
+        Some(index) => push_integer(out, 0, 4, index + 1),
+        None => {
+            out.push(0);
+            push_shorter(out, name.as_bytes());
+        }
+    }
+}
+
+/// Writes the field `age` up to the text of its number.
+pub(super) fn push_age_name(out: &mut Vec<u8>) {
+    push_name(out, "age");
+}
+
+/// Writes a date.
+pub(crate) fn push_date(out: &mut Vec<u8>, date: &str) {
+    push_name(out, "date");
+    push_plain(out, date.as_bytes());
+}
+
+/// Writes a field; one that says something of the connection has no place here and is left out.
+pub(super) fn push_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
+    if is_of_connection(name) {
+        return;
+    }
+    push_name(out, name.as_str());
+    push_shorter(out, value);
+}
+
+/// Writes a field that came as bytes.
+pub(super) fn push_bytes(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    match std::str::from_utf8(name) {
+        Ok(name) => push_name(out, name),
+        Err(_not_text) => {
+            out.push(0);
+            push_plain(out, name);
+        }
+    }
+    push_plain(out, value);
+}
+
+fn is_of_connection(name: &HeaderName) -> bool {
+    matches!(*name, header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE | header::TE)
+        || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+}
+
+/// Writes a head without the date, in two parts: up to the text of its age, and from behind that.
+pub(crate) fn write_block(status: StatusCode, headers: &HeaderMap) -> (Vec<u8>, Vec<u8>) {
+    let (mut before, mut behind) = (Vec::with_capacity(256), Vec::with_capacity(128));
+    push_status(&mut before, status);
+    let mut has_age = false;
+    for (name, value) in headers {
+        if name == header::AGE {
+            has_age = true;
+            push_age_name(&mut before);
+        } else {
+            let out = if has_age { &mut behind } else { &mut before };
+            push_field(out, name, value.as_bytes());
+        }
+    }
+    (before, behind)
+}
+
+/// RFC 7541, appendix A.
+const STATIC: [(&str, &str); 61] = [
+    (":authority", ""),
+    (":method", "GET"),
+    (":method", "POST"),
+    (":path", "/"),
+    (":path", "/index.html"),
+    (":scheme", "http"),
+    (":scheme", "https"),
+    (":status", "200"),
+    (":status", "204"),
+    (":status", "206"),
+    (":status", "304"),
+    (":status", "400"),
+    (":status", "404"),
+    (":status", "500"),
+    ("accept-charset", ""),
+    ("accept-encoding", "gzip, deflate"),
+    ("accept-language", ""),
+    ("accept-ranges", ""),
+    ("accept", ""),
+    ("access-control-allow-origin", ""),
+    ("age", ""),
+    ("allow", ""),
+    ("authorization", ""),
+    ("cache-control", ""),
+    ("content-disposition", ""),
+    ("content-encoding", ""),
+    ("content-language", ""),
+    ("content-length", ""),
+    ("content-location", ""),
+    ("content-range", ""),
+    ("content-type", ""),
+    ("cookie", ""),
+    ("date", ""),
+    ("etag", ""),
+    ("expect", ""),
+    ("expires", ""),
+    ("from", ""),
+    ("host", ""),
+    ("if-match", ""),
+    ("if-modified-since", ""),
+    ("if-none-match", ""),
+    ("if-range", ""),
+    ("if-unmodified-since", ""),
+    ("last-modified", ""),
+    ("link", ""),
+    ("location", ""),
+    ("max-forwards", ""),
+    ("proxy-authenticate", ""),
+    ("proxy-authorization", ""),
+    ("range", ""),
+    ("referer", ""),
+    ("refresh", ""),
+    ("retry-after", ""),
+    ("server", ""),
+    ("set-cookie", ""),
+    ("strict-transport-security", ""),
+    ("transfer-encoding", ""),
+    ("user-agent", ""),
+    ("vary", ""),
+    ("via", ""),
+    ("www-authenticate", ""),
+];
+
+#[cfg(test)]
+mod tests;

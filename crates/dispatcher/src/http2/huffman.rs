@@ -1,0 +1,202 @@
+//! The Huffman code of RFC 7541, appendix B.
+//!
+//! The code is canonical: symbols of one length have consecutive codes, and lengths follow each other. So the lengths
+//! are the whole of it.
+
+use std::sync::LazyLock;
+
+/// How many bits each byte takes; the end of a string, which nobody sends, would be the last code of 30 bits.
+const LENGTHS: [u8; 256] = [
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
+    28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5,
+    5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+    7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6, 15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6,
+    6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28, 20, 22, 20, 20, 22, 22, 22, 23, 22,
+    23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24, 22,
+    21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23, 21, 21, 22, 21, 23, 22, 23, 23, 20,
+    22, 22, 22, 23, 22, 22, 23, 26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19,
+    21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27, 20, 24, 20, 21, 22, 21, 21, 23, 22,
+    22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
+];
+
+/// The shortest and the longest code.
+const SHORTEST: u8 = 5;
+const LONGEST: u8 = 30;
+
+static CODE: LazyLock<Code> = LazyLock::new(Code::new);
+
+#[derive(Debug)]
+struct Code {
+    /// The code of each byte.
+    codes: Vec<u32>,
+    /// For each value of the next eight bits, the byte whose code they begin with, and its length; none if it is longer.
+    short: Vec<(u8, u8)>,
+    /// Of codes longer than eight bits.
+    long: Vec<Length>,
+}
+
+/// The codes of one length.
+#[derive(Debug)]
+struct Length {
+    bits: u8,
+    first: u32,
+    /// Their bytes, in the order of the codes.
+    bytes: Vec<u8>,
+}
+
+impl Code {
+    fn new() -> Self {
+        let mut codes = vec![0; LENGTHS.len()];
+        let mut short = vec![(0, 0); 256];
+        let mut long = Vec::new();
+        let mut next = 0_u32;
+        for bits in SHORTEST..=LONGEST {
+            let of_length = (0..=u8::MAX).zip(LENGTHS).filter(|(_, length)| *length == bits);
+            let bytes: Vec<u8> = of_length.map(|(byte, _)| byte).collect();
+            let first = next;
+            for (byte, slot) in bytes.iter().zip(first..) {
+                if let Some(code) = codes.get_mut(usize::from(*byte)) {
+                    *code = slot;
+                }
+                if bits <= 8 {
+                    let begin = (slot << (8 - bits)) as usize;
+                    let entries = short.get_mut(begin..begin + (1 << (8 - bits)));
+                    entries.unwrap_or_default().fill((*byte, bits));
+                }
+                next = slot + 1;
+            }
+            if bits > 8 && !bytes.is_empty() {
+                long.push(Length { bits, first, bytes });
+            }
+            next <<= 1;
+        }
+        Self { codes, short, long }
+    }
+}
+
+/// Returns how many bytes `text` takes in the code.
+pub(super) fn encoded_length(text: &[u8]) -> usize {
+    let bits = |byte: &u8| LENGTHS.get(usize::from(*byte)).map_or(0, |bits| usize::from(*bits));
+    text.iter().map(bits).sum::<usize>().div_ceil(8)
+}
+
+/// Adds the code of `text` to `out`.
+pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
+    let (mut held, mut count) = (0_u64, 0_u32);
+    for byte in text {
+        let index = usize::from(*byte);
+        let (Some(code), Some(bits)) = (CODE.codes.get(index), LENGTHS.get(index)) else {
+            continue;
+        };
+        held = held << bits | u64::from(*code);
+        count += u32::from(*bits);
+        while count >= 8 {
+            count -= 8;
+            out.push((held >> count & 0xff) as u8);
+        }
+    }
+    if count > 0 {
+        // What is left of the last byte begins the code of the end, which is all ones.
+        out.push((held << (8 - count) & 0xff) as u8 | 0xff >> count);
+    }
+}
+
+/// Adds the text of a code to `out`; nothing if it is none.
+pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let table = &*CODE;
+    let mut rest = code.iter();
+    // The next bits stand at the top.
+    let (mut held, mut count) = (0_u64, 0_u32);
+    loop {
+        while count <= 56 {
+            let Some(byte) = rest.next() else { break };
+            held |= u64::from(*byte) << (56 - count);
+            count += 8;
+        }
+        let (byte, bits) = *table.short.get((held >> 56) as usize)?;
+        let (byte, bits) = match bits {
+            0 => match find_long(table, held) {
+                Some(found) => found,
+                None => return is_padding(held, count).then_some(()),
+            },
+            bits => (byte, bits),
+        };
+        if u32::from(bits) > count {
+            return is_padding(held, count).then_some(());
+        }
+        out.push(byte);
+        held <<= bits;
+        count -= u32::from(bits);
+    }
+}
+
+fn find_long(table: &Code, held: u64) -> Option<(u8, u8)> {
+    table.long.iter().find_map(|length| {
+        let code = (held >> (64 - u32::from(length.bits))) as u32;
+        let index = code.checked_sub(length.first)?;
+        Some((*length.bytes.get(index as usize)?, length.bits))
+    })
+}
+
+/// Tells whether the last bits are less than a byte of ones.
+fn is_padding(held: u64, count: u32) -> bool {
+    count < 8 && (count == 0 || held >> (64 - count) == (1 << count) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{decode, encode, encoded_length};
+    use proptest::prelude::*;
+
+    fn decoded(code: &[u8]) -> Option<Vec<u8>> {
+        let mut text = Vec::new();
+        decode(code, &mut text).map(|()| text)
+    }
+
+    #[test]
+    fn texts_of_the_specification() {
+        let custom = [0x25, 0xa8, 0x49, 0xe9, 0x5b, 0xb8, 0xe8, 0xb4, 0xbf];
+        for (text, code) in [
+            ("www.example.com", &b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"[..]),
+            ("no-cache", b"\xa8\xeb\x10\x64\x9c\xbf"),
+            ("custom-value", &custom),
+            ("302", b"\x64\x02"),
+            ("private", b"\xae\xc3\x77\x1a\x4b"),
+        ] {
+            let mut encoded = Vec::new();
+            encode(text.as_bytes(), &mut encoded);
+            assert_eq!(encoded, code, "{text}");
+            assert_eq!(decoded(code).as_deref(), Some(text.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn what_ends_wrongly_is_no_text() {
+        // `0` takes five zeros.
+        assert_eq!(decoded(&[0x07]), Some(b"0".to_vec()));
+        assert_eq!(decoded(&[0x06]), None, "padded with something else");
+        assert_eq!(decoded(&[0x07, 0xff]), None, "a byte of padding");
+        assert_eq!(decoded(&[0xff; 4]), None, "the end of a string");
+        assert_eq!(decoded(&[0xff]), None);
+        assert_eq!(decoded(&[]), Some(Vec::new()));
+    }
+
+    proptest! {
+        #[test]
+        fn every_text_comes_back(text in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let mut code = Vec::new();
+            encode(&text, &mut code);
+            prop_assert_eq!(code.len(), encoded_length(&text));
+            prop_assert_eq!(decoded(&code), Some(text));
+        }
+
+        #[test]
+        fn what_is_a_code_is_the_code_of_its_text(code in proptest::collection::vec(any::<u8>(), 0..16)) {
+            if let Some(text) = decoded(&code) {
+                let mut again = Vec::new();
+                encode(&text, &mut again);
+                prop_assert_eq!(again, code);
+            }
+        }
+    }
+}
