@@ -411,7 +411,7 @@ mod tests {
 
     /// Answers with a large page, or with the length of what was sent.
     async fn serve(stream: DuplexStream) {
-        let answer = async |request: Request<Incoming>| {
+        let answer = |request: Request<Incoming>| async move {
             let body = match request.uri().path() {
                 "/page" => Bytes::from(vec![b'p'; PAGE]),
                 _ => {
