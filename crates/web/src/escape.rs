@@ -22,6 +22,7 @@ const PLAIN_IN_WORDS: [bool; 256] = plain(false);
 /// The same with the space.
 const PLAIN_IN_QUOTES: [bool; 256] = plain(true);
 
+#[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
 const fn plain(is_space_plain: bool) -> [bool; 256] {
     let mut plain = [false; 256];
     let mut byte = 0_u8;
