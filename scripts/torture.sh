@@ -12,6 +12,7 @@
 #   PORTAL_USERS  of a file, who go through the portal once each, sent by JMeter, by the lab, and by four agents (default
 #                 10,000; JMeter is found through TYMPAN_JMETER)
 #   COMBINATIONS  FILES,RUNS: files of a folder, and runs of each of 16 combinations of settings (default 20000,3)
+#   INTERLEAVINGS runs of drawings, edits, flushes and kills in random order (default 3,000)
 #   EDITS         random edits of each real site, every cached page compared with a fresh one (default 10,000)
 # Exit code: 0 nothing lost, 1 something failed, 2 no such room.
 set -u
@@ -53,6 +54,8 @@ backup() {
 }
 
 render() {
+  run "drawings among edits and flushes" env TYMPAN_INTERLEAVINGS="${INTERLEAVINGS:-3000}" \
+    cargo test --release -p tympan-render --test it -- --nocapture interleave
   run "edits and what they flush" env TYMPAN_EDITS="${EDITS:-10000}" TYMPAN_URLS="${URLS:-120}" \
     cargo test --release -p tympan-render --test it -- --nocapture exact
 }
