@@ -32,8 +32,10 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 pub(crate) struct Demo {
     /// Stops with it.
     _process: Process,
+    home: PathBuf,
     /// Where the author listens.
     pub(crate) author: SocketAddr,
+    publish: SocketAddr,
     /// Where the dispatcher listens.
     pub(crate) dispatcher: SocketAddr,
     /// What the first user says in `Authorization`.
@@ -46,8 +48,30 @@ impl Demo {
     /// # Errors
     /// If it does not get ready.
     pub(crate) fn start(program: &Path, folder: &Path) -> Outcome<Self> {
+        let addresses = [free_address()?, free_address()?, free_address()?];
+        Self::start_at(program, folder, addresses)
+    }
+
+    /// Stops it, works on the repositories of author and publisher, and starts it again.
+    ///
+    /// # Errors
+    /// If the work fails, or it does not get ready.
+    pub(crate) fn reopened(
+        self,
+        (program, folder): (&Path, &Path),
+        work: impl Fn(&Repository) -> Outcome<()>,
+    ) -> Outcome<Self> {
+        let (addresses, home) = ([self.author, self.publish, self.dispatcher], self.home.clone());
+        drop(self);
+        for role in ["author", "publish"] {
+            work(&open(&home.join(role))?)?;
+        }
+        Self::start_at(program, folder, addresses)
+    }
+
+    fn start_at(program: &Path, folder: &Path, addresses: [SocketAddr; 3]) -> Outcome<Self> {
         let home = folder.join("demo");
-        let [author, publish, dispatcher] = [free_address()?, free_address()?, free_address()?];
+        let [author, publish, dispatcher] = addresses;
         let mut command = Command::new(program);
         command.arg("demo").arg("--home").arg(&home);
         for (role, address) in
@@ -59,7 +83,7 @@ impl Demo {
         process.wait_until_ready(START_LIMIT)?;
         let password = std::fs::read_to_string(home.join("author/initial-password"))?;
         let credentials = format!("Basic {}", base64(&format!("admin:{}", password.trim())));
-        Ok(Self { _process: process, author, dispatcher, credentials })
+        Ok(Self { _process: process, home, author, publish, dispatcher, credentials })
     }
 }
 
@@ -197,16 +221,20 @@ impl Site {
     /// # Errors
     /// If a publisher runs, or the home is damaged.
     pub(crate) fn open(&self) -> Outcome<Repository> {
-        let home = self.publish_home();
-        let disk = FileDisk::open(home.join("store"))?;
-        let chunks = Arc::new(LocalStore::open(Arc::new(disk), LocalOptions::default())?);
-        let blobs = LocalBlobs::open(&home.join("blobs"), chunks.clone())?;
-        Ok(Repository::open(chunks, Arc::new(blobs))?)
+        open(&self.publish_home())
     }
 
     fn publish_home(&self) -> PathBuf {
         self.home.join("publish")
     }
+}
+
+/// Opens the content of a home in this process.
+fn open(home: &Path) -> Outcome<Repository> {
+    let disk = FileDisk::open(home.join("store"))?;
+    let chunks = Arc::new(LocalStore::open(Arc::new(disk), LocalOptions::default())?);
+    let blobs = LocalBlobs::open(&home.join("blobs"), chunks.clone())?;
+    Ok(Repository::open(chunks, Arc::new(blobs))?)
 }
 
 #[cfg(test)]

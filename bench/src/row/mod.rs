@@ -35,6 +35,7 @@ mod render;
 mod search;
 mod start;
 mod storm;
+mod sweep;
 mod timing;
 mod tls;
 mod upload;
@@ -122,6 +123,11 @@ pub(crate) const ROWS: &[Row] = &[
         name: "R7",
         about: "pages drawn anew for a change among 10,000",
         measure: fresh::measure,
+    },
+    Row {
+        name: "R7/sweep",
+        about: "a title on 10,000 pages, until the dispatcher holds no old one",
+        measure: sweep::measure,
     },
     Row {
         name: "RISK1",
