@@ -52,6 +52,8 @@ impl Publisher {
             "/apps/test/nav/nav.html.j2",
             "{% for one in nav(\"/content/site/en\") %}{{ one.title }}{% endfor %}",
         );
+        // Where its follower begins.
+        ledger.stored(site.repository.snapshot().unwrap().root_id());
         Self { site, ledger, folder }
     }
 
