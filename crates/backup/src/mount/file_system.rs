@@ -79,7 +79,7 @@ impl FileSystem {
             }
             Thing::Stored(top, node) => {
                 let id = node.subtree.ok_or(Errno::ENOTDIR)?;
-                let tree = self.roots.tree(&id).map_err(unreadable)?;
+                let tree = self.roots.tree(&id).map_err(|error| unreadable(&error))?;
                 let node = tree.find(name.as_bytes()).ok_or(Errno::ENOENT)?;
                 Ok(Thing::Stored(top, Arc::new(node.clone())))
             }
@@ -97,7 +97,7 @@ impl FileSystem {
             }
             Thing::Stored(_, node) => {
                 let id = node.subtree.ok_or(Errno::ENOTDIR)?;
-                let tree = self.roots.tree(&id).map_err(unreadable)?;
+                let tree = self.roots.tree(&id).map_err(|error| unreadable(&error))?;
                 entries
                     .extend(tree.nodes.iter().map(|node| (node.name.clone(), type_of(node.kind))));
             }
@@ -207,7 +207,7 @@ impl FileSystem {
         }
         let ids = file.node.content.as_deref().unwrap_or_default();
         let id = ids.get(number).ok_or(Errno::EIO)?;
-        let piece = Arc::new(self.roots.piece(id).map_err(unreadable)?);
+        let piece = Arc::new(self.roots.piece(id).map_err(|error| unreadable(&error))?);
         let mut at_hand = file.at_hand.lock();
         at_hand.insert(0, (number, piece.clone()));
         at_hand.truncate(2);
@@ -215,8 +215,8 @@ impl FileSystem {
     }
 }
 
-fn unreadable(error: crate::Error) -> Errno {
-    let reason = crate::chain(&error);
+fn unreadable(error: &crate::Error) -> Errno {
+    let reason = crate::chain(error);
     warn!(reason, "a part of the vault cannot be read");
     Errno::EIO
 }
