@@ -36,6 +36,8 @@ if [ "$purpose" = test ]; then
   # Backups are checked and restored by it; exported pages are served by the other.
   need restic restic
   need nginx nginx-light
+  # Mounts snapshots where the kernel has /dev/fuse; tests of it say so where it does not mount.
+  need fusermount3 fuse3
   # Vaults over SFTP are kept by a server that the tests start themselves.
   [ -x /usr/sbin/sshd ] || packages+=(openssh-server)
 fi
