@@ -101,7 +101,9 @@ fn all_combinations_of_the_guide_save_the_same() {
         // One run of each after another, so that a busy moment of the machine does not fall on one of them.
         for run in 0..runs {
             for ((lru, queue), found) in &mut table {
-                fs::write(path("source").join("changed"), format!("{run} {lru} {queue}")).unwrap();
+                // Other bytes for each line, too: what the vault has is not sent again.
+                let text = format!("{name} {run} {lru} {queue}");
+                fs::write(path("source").join("changed"), text).unwrap();
                 let (lru, queue) = (lru.to_string(), queue.to_string());
                 let words = [
                     "--lru-size",
