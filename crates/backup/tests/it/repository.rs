@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -15,9 +15,9 @@ use tympan_backup::{
 use tympan_blobs::{BlobStore, FolderBlobs, LocalBlobs};
 use tympan_store::disk::FileDisk;
 use tympan_store::{
-    Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, CollectOptions, FollowedStore, Lease,
-    LocalOptions, LocalStore, ReadChunks, RefUpdate, Result as StoreResult, Retention, Revision,
-    Root, Value, body,
+    Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, CollectOptions, Error as StoreError,
+    FollowedStore, Lease, LocalOptions, LocalStore, ReadChunks, RefUpdate, Result as StoreResult,
+    Retention, Revision, Root, Value, body,
 };
 
 use crate::support::{Bench, noise, now};
@@ -214,11 +214,12 @@ fn an_incomplete_backup_becomes_no_home() {
     assert_eq!(copy.root(), home.root());
 }
 
-/// A store in which something happens when it is read from for the second time.
+/// A store in which something happens when it is read from for the first time.
 struct Meddling {
     inner: FollowedStore,
     then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    reads: AtomicU64,
+    /// Leases that the repository never hears of, where it is not to keep anything.
+    unheard: Option<Mutex<BTreeMap<String, Lease>>>,
 }
 
 impl std::fmt::Debug for Meddling {
@@ -229,10 +230,10 @@ impl std::fmt::Debug for Meddling {
 
 impl ReadChunks for Meddling {
     fn read(&self, id: &ChunkId) -> StoreResult<Chunk> {
-        if self.reads.fetch_add(1, Ordering::Relaxed) == 0
-            && let Some(then) = self.then.lock().unwrap().take()
-        {
+        if let Some(then) = self.then.lock().unwrap().take() {
             then();
+            // A pack that is gone can be read as long as its file is open; who looks at the folder again lets go of it.
+            self.inner.refs()?;
         }
         self.inner.read(id)
     }
@@ -255,13 +256,28 @@ impl Base for Meddling {
         self.inner.history(name, before, limit)
     }
     fn lease(&self, holder: &str) -> StoreResult<Option<Lease>> {
-        self.inner.lease(holder)
+        match &self.unheard {
+            Some(leases) => Ok(leases.lock().unwrap().get(holder).cloned()),
+            None => self.inner.lease(holder),
+        }
     }
     fn grant(&self, lease: &Lease) -> StoreResult<()> {
-        self.inner.grant(lease)
+        match &self.unheard {
+            Some(leases) => {
+                leases.lock().unwrap().insert(lease.holder.clone(), lease.clone());
+                Ok(())
+            }
+            None => self.inner.grant(lease),
+        }
     }
     fn release(&self, holder: &str) -> StoreResult<()> {
-        self.inner.release(holder)
+        match &self.unheard {
+            Some(leases) => {
+                leases.lock().unwrap().remove(holder);
+                Ok(())
+            }
+            None => self.inner.release(holder),
+        }
     }
 }
 
@@ -273,8 +289,13 @@ fn collect(store: &LocalStore) {
     store.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap();
 }
 
-/// The repository goes on and collects its garbage while the save has read nothing but the root.
-fn meddled_with(home: &Arc<Home>) -> Meddling {
+fn holds(home: &Home, root: &ChunkId) -> bool {
+    let base = FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
+    base.contains_many(&[*root]).unwrap() == [true]
+}
+
+/// The repository goes on and collects its garbage before the save has read anything.
+fn meddled_with(home: &Arc<Home>, hears_of_leases: bool) -> Meddling {
     let inner = FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
     let meddler = home.clone();
     let then = move || {
@@ -282,7 +303,7 @@ fn meddled_with(home: &Arc<Home>) -> Meddling {
         collect(&meddler.store);
     };
     let then = Mutex::new(Some(Box::new(then) as Box<dyn FnOnce() + Send>));
-    Meddling { inner, then, reads: AtomicU64::new(0) }
+    Meddling { inner, then, unheard: (!hears_of_leases).then(Mutex::default) }
 }
 
 #[test]
@@ -291,7 +312,7 @@ fn garbage_that_a_save_still_needs_stays_until_it_ends() {
     let home = Arc::new(Home::open(bench.path("home")));
     home.write(0..2_000, 1);
     let root = home.root().unwrap();
-    let base = meddled_with(&home);
+    let base = meddled_with(&home, true);
     let saved = save_from(&bench, &base, &home).0.unwrap();
     assert!(base.then.lock().unwrap().is_none(), "nothing happened meanwhile");
     assert_eq!(saved.snapshot.repository_root(), Some(root.to_string().as_str()));
@@ -301,6 +322,24 @@ fn garbage_that_a_save_still_needs_stays_until_it_ends() {
     let progress = Progress::default();
     import_snapshot((&bench.vault, &bench.index()), &saved.snapshot, target, &progress).unwrap();
     assert_eq!(copy.root(), Some(root));
+    // The lease has ended with the save: now it goes.
+    assert!(holds(&home, &root));
+    collect(&home.store);
+    assert!(!holds(&home, &root));
+}
+
+/// The control of the test above: with a lease that the repository does not hear of, the collection takes what is saved away.
+#[test]
+fn without_a_lease_a_collection_ends_a_save() {
+    let bench = Bench::new();
+    let home = Arc::new(Home::open(bench.path("home")));
+    home.write(0..2_000, 1);
+    let base = meddled_with(&home, false);
+    let (saved, _) = try_save_from(&bench, &base, &home);
+    assert!(base.then.lock().unwrap().is_none(), "nothing happened meanwhile");
+    let error = saved.err().unwrap();
+    assert!(matches!(error, Error::Store(StoreError::ChunkMissing { .. })), "{error:?}");
+    assert_eq!(bench.vault.snapshots().unwrap().len(), 0);
 }
 
 /// Every snapshot is one state that was committed, whatever is written meanwhile, and the save ends.
@@ -343,8 +382,12 @@ fn a_save_beside_writers_is_one_committed_state() {
 
 /// Makes a plain copy of a home.
 fn copy(home: &Home, target: &CopyTarget, depth: CopyDepth) -> Result<Copied, Error> {
-    let base = FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
-    let blobs = FolderBlobs::new(&home.dir.join("blobs"));
+    copy_of(&home.dir, target, depth)
+}
+
+fn copy_of(home: &Path, target: &CopyTarget, depth: CopyDepth) -> Result<Copied, Error> {
+    let base = FollowedStore::open_dir(&home.join("store"), LocalOptions::default()).unwrap();
+    let blobs = FolderBlobs::new(&home.join("blobs"));
     let source = RepositorySource {
         base: &base,
         blobs: &blobs,
