@@ -46,7 +46,7 @@ jobs() {
 }
 
 backup() {
-  run "kills of saves and prunes" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-backup --test it -- --nocapture kill
+  run "kills of saves, prunes and copies" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-backup --test it -- --nocapture kill
   run "kills of the program that saves, here and over SFTP" env TYMPAN_KILLS="${KILLS:-300}" \
     cargo test --test it backup_remote -- --nocapture kill
   run "16 combinations of settings over two lines" env TYMPAN_COMBINATIONS="${COMBINATIONS:-20000,3}" \

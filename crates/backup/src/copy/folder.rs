@@ -82,14 +82,21 @@ impl Folder {
         fs::create_dir(&new).map_err(cannot_write(&new))
     }
 
-    /// Makes all durable, and then says which state it is.
+    /// Makes all durable, and then says which state it is. The mark of a copy under way stays until [`Folder::end`].
     pub(super) fn finish(&self, facts: &Facts) -> Result<()> {
         let failed = |source| cannot_write(&self.dir)(source);
         self.write(README, README_TEXT.as_bytes())?;
         rustix::fs::syncfs(&self.handle).map_err(|error| failed(error.into()))?;
         let json = serde_json::to_vec_pretty(facts).unwrap_or_default();
         self.write(FACTS, &json)?;
-        self.sync()?;
+        self.sync()
+    }
+
+    /// Takes the mark of a copy under way away, after all that was removed is durably gone: of a part that is there, all
+    /// below it is, too.
+    pub(super) fn end(&self) -> Result<()> {
+        let failed = |source| cannot_write(&self.dir)(source);
+        rustix::fs::syncfs(&self.handle).map_err(|error| failed(error.into()))?;
         let mark = self.dir.join(UNFINISHED);
         fs::remove_file(&mark).map_err(cannot_write(&mark))?;
         let new = self.dir.join(NEW);

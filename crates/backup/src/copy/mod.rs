@@ -148,8 +148,10 @@ fn to_folder(
         CopyFacts { added: known.added + files, ..known }
     };
     folder.finish(&facts_of(source.reference, &root, Some(counts)))?;
-    // Only who has looked at everything knows what nobody needs.
+    // Only who has looked at everything knows what nobody needs. A part may go after what is below it: cut off here, the next
+    // run takes nothing for granted.
     let removed = if is_full { folder.sweep(&seen)? } else { 0 };
+    folder.end()?;
     Ok(Copied { root, is_incremental, files, bytes, removed, faults })
 }
 

@@ -41,6 +41,20 @@ impl Home {
         self.store.read_ref("main").unwrap()
     }
 
+    /// Moves `main` to a root that it had.
+    fn go_back(&self, root: ChunkId) {
+        let mut batch = Batch::new();
+        batch.move_ref(RefUpdate {
+            name: "main".to_owned(),
+            expected: self.root(),
+            new: Some(root),
+            at: SystemTime::now(),
+            author: "test".to_owned(),
+            message: String::new(),
+        });
+        self.store.commit(batch).unwrap();
+    }
+
     /// Writes records, some with blobs, and moves `main`.
     fn write(&self, records: impl Iterator<Item = u32>, seed: u8) {
         let old = self.root();
@@ -495,4 +509,107 @@ fn names_below(dir: &std::path::Path) -> std::collections::HashSet<String> {
     let folders = std::fs::read_dir(dir.join("state")).unwrap();
     let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
     files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// What a sweep that was cut off has removed is missed by the next copy, even where what refers to it is still there.
+#[test]
+fn a_sweep_that_was_cut_off_leaves_nothing_to_be_trusted() {
+    use std::fs;
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    home.write(0..1_000, 1);
+    let first = home.root().unwrap();
+    let dir = bench.path("copy");
+    let folder = CopyTarget::Folder(dir.clone());
+    copy(&home, &folder, CopyDepth::Changes).unwrap();
+    home.write(0..1_000, 2);
+    copy(&home, &CopyTarget::Folder(bench.path("second")), CopyDepth::Changes).unwrap();
+    let needed = names_below(&bench.path("second"));
+    let top = first.to_string();
+    let top = dir.join("state").join(&top[..2]).join(top);
+    let bytes = fs::read(&top).unwrap();
+    // A folder is nothing that the sweep can remove.
+    let in_the_way = top.parent().unwrap().join("in the way");
+    fs::create_dir(&in_the_way).unwrap();
+    assert!(copy(&home, &folder, CopyDepth::Everything).is_err());
+    fs::remove_dir(&in_the_way).unwrap();
+    // The worst moment: all is gone but what refers to it.
+    let mut removed = 0;
+    for name in names_below(&dir) {
+        if !needed.contains(&name) {
+            fs::remove_file(dir.join("state").join(&name[..2]).join(name)).unwrap();
+            removed += 1;
+        }
+    }
+    fs::write(&top, bytes).unwrap();
+    assert_eq!(home_of(&bench, "copy", "second home").unwrap(), home.root().unwrap());
+    home.go_back(first);
+    let copied = copy(&home, &folder, CopyDepth::Changes).unwrap();
+    assert!(copied.files > 2, "{copied:?}, {removed} removed by hand");
+    assert_eq!(home_of(&bench, "copy", "first home").unwrap(), first);
+}
+
+/// The variable that makes a run of [`a_process_that_copies`] the process that is killed: the test's folder.
+const KILLED: &str = "TYMPAN_TEST_COPY";
+
+/// What the killed process runs; without the variable it is no test.
+#[test]
+fn a_process_that_copies() {
+    let Some(dir) = std::env::var_os(KILLED).map(PathBuf::from) else { return };
+    let folder = CopyTarget::Folder(dir.join("copy"));
+    copy_of(&dir.join("home"), &folder, CopyDepth::Everything).unwrap();
+}
+
+/// A copy that is killed at any moment leaves a whole copy of the state before or of the new one, and the next one is whole.
+/// `TYMPAN_KILLS` sets how often.
+#[test]
+fn killed_copies_leave_the_one_before() {
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    home.write(0..600, 1);
+    let mut roots = vec![home.root().unwrap()];
+    let folder = CopyTarget::Folder(bench.path("copy"));
+    copy(&home, &folder, CopyDepth::Changes).unwrap();
+    home.write(0..400, 2);
+    roots.push(home.root().unwrap());
+    let start = || {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["repository::a_process_that_copies", "--exact", "--nocapture"])
+            .env(KILLED, bench.dir.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let begin = Instant::now();
+    assert!(start().wait().unwrap().success());
+    let span = begin.elapsed();
+    assert_eq!(home_of(&bench, "copy", "whole").unwrap(), roots[1]);
+    let kills: u32 =
+        std::env::var("TYMPAN_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(6);
+    let (mut seed, mut unfinished) = (0x5eed_c0b1_u64, 0);
+    for round in 0..kills {
+        let (before, after) = (roots[(round as usize + 1) % 2], roots[round as usize % 2]);
+        home.go_back(after);
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let moment = Instant::now() + span * u32::try_from((seed >> 33) % 1000).unwrap() / 1000;
+        let mut child = start();
+        while Instant::now() < moment && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        unfinished += u32::from(bench.path("copy/unfinished").exists());
+        let left = home_of(&bench, "copy", &format!("left{round}")).unwrap();
+        assert!(left == before || left == after, "round {round}: {left}");
+        // Cut off or not, the next one goes on from there, and to the state before, too.
+        for root in [before, after] {
+            home.go_back(root);
+            copy(&home, &folder, CopyDepth::Changes).unwrap();
+        }
+        assert_eq!(home_of(&bench, "copy", &format!("next{round}")).unwrap(), after);
+    }
+    println!("{kills} kills, {unfinished} while the copy was under way: nothing lost");
 }
