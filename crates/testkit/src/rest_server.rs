@@ -134,7 +134,9 @@ fn read(seen: &Seen, bytes: &[u8]) -> Answer {
     let Some((first, last)) = range.and_then(|range| range.split_once('-')) else {
         return Answer::status(200).body(bytes);
     };
-    let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) else {
+    // Without a last byte up to the end, as restic asks for whole files.
+    let last = if last.is_empty() { Ok(bytes.len()) } else { last.parse::<usize>() };
+    let (Ok(first), Ok(last)) = (first.parse::<usize>(), last) else {
         return Answer::status(400);
     };
     match bytes.get(first..last.saturating_add(1).min(bytes.len())) {
