@@ -98,6 +98,7 @@ fn save_for(bench: &Bench, client: &str) -> String {
 }
 
 /// What the stock restic sees of a client; nothing, said aloud, where it is not installed.
+#[expect(clippy::print_stdout, reason = "a peer that is missing is said aloud")]
 fn restic_sees(bench: &Bench, client: &str) -> Option<Vec<String>> {
     let mut restic = Command::new("restic");
     restic.args(["--no-cache", "-r"]).arg(bench.path("vault"));
