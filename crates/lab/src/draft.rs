@@ -53,9 +53,17 @@ pub(crate) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007F")
 }
 
-/// Returns `text` without what a plan would take for a variable.
+/// Returns a path without what a plan would take for a variable.
 fn literal(text: &str) -> String {
     text.replace("${", "%24%7B")
+}
+
+/// The variable that stands for the sign with which variables begin, in bodies and headers.
+const DOLLAR: &str = "dollar";
+
+/// Returns a text that a plan sends as it is.
+fn plain(text: &str) -> String {
+    text.replace("${", &format!("${{{DOLLAR}}}{{"))
 }
 
 impl Draft {
@@ -68,6 +76,13 @@ impl Draft {
             writeln!(out, "# {}", remark.replace(['\n', '\r'], " ")).ok();
         }
         writeln!(out, "name = {}\ntarget = {}", quote(&self.name), quote(&self.target)).ok();
+        let steps = || self.scenarios.iter().flat_map(|scenario| &scenario.steps);
+        let has_dollar = steps().any(|step| {
+            step.body.contains("${") || step.headers.iter().any(|(_, value)| value.contains("${"))
+        });
+        if has_dollar {
+            writeln!(out, "\n[variables]\n{DOLLAR} = \"$\"").ok();
+        }
         if !self.load.is_empty() {
             out.push_str("\n[load]\n");
             for (key, value) in &self.load {
@@ -99,13 +114,13 @@ impl Step {
             writeln!(out, "think = {}", quote(think)).ok();
         }
         if !self.body.is_empty() {
-            writeln!(out, "body = {}", quote(&self.body)).ok();
+            writeln!(out, "body = {}", quote(&plain(&self.body))).ok();
         }
         if !self.headers.is_empty() {
             let pairs: Vec<String> = self
                 .headers
                 .iter()
-                .map(|(name, value)| format!("{} = {}", quote(name), quote(value)))
+                .map(|(name, value)| format!("{} = {}", quote(name), quote(&plain(value))))
                 .collect();
             writeln!(out, "headers = {{ {} }}", pairs.join(", ")).ok();
         }
@@ -133,7 +148,7 @@ mod tests {
                     method: "PUT".to_owned(),
                     path: "/a?b=${c}".to_owned(),
                     headers: vec![("X-A".to_owned(), "b\\".to_owned())],
-                    body: "line\nline".to_owned(),
+                    body: "line\nline ${x}".to_owned(),
                     status: Some(404),
                     think: Some("2s".to_owned()),
                 }],
@@ -144,7 +159,7 @@ mod tests {
         let step = &read["scenario"][0]["step"][0];
         assert_eq!(step["path"].as_str(), Some("/a?b=%24%7Bc}"));
         assert_eq!(step["headers"]["X-A"].as_str(), Some("b\\"));
-        assert_eq!(step["body"].as_str(), Some("line\nline"));
+        assert_eq!(step["body"].as_str(), Some("line\nline ${dollar}{x}"));
         assert_eq!(step["expect"]["status"].as_integer(), Some(404));
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::live::Live;
 use crate::load::{
     Crew, Crowd, Load, Observer, Portion, Process, Rows, Schedule, Step, Turn, User, processors,
     run,
@@ -107,6 +108,14 @@ impl Get {
     /// [`Error::Input`] and [`Error::Url`] for what cannot be run, [`Error::Resolve`], [`Error::Engine`].
     pub fn run(&self) -> Result<Results> {
         self.run_as(Portion::default(), &mut ())
+    }
+
+    /// Runs the load and shows it meanwhile.
+    ///
+    /// # Errors
+    /// As [`Get::run`].
+    pub fn run_shown(&self, live: &mut Live) -> Result<Results> {
+        self.run_as(Portion::default(), live)
     }
 
     /// Runs the portion of the load that falls to this process; `observer` is told about every second.

@@ -9,10 +9,10 @@
 //! * Sending from several processes or machines as from one: [`fleet`].
 //! * Numbers: [`record`] (histograms, result files, summary lines), [`honesty`] (may they be believed), [`goal`].
 //! * Reading what others measured: [`ab::parse`], [`record::jtl`], [`requests`] (logs), [`calculate`], [`compare`].
-//! * Telling: [`report`].
+//! * Telling: [`live`] (while it runs), [`report`].
 //! * Proof: [`verify`], [`watch_log`], [`sweep`], [`tune`], [`paired`], [`journal`], which keeps no secrets ([`redact`]).
-//! * Projects: [`content`], [`experiment`], [`project`].
-//! * Sites: [`cacheability`], [`profile`], [`replay`], [`proxy`], [`recording`].
+//! * Projects: [`content`], [`experiment`], [`project`], [`tough`] (Tough Day).
+//! * Sites: [`cacheability`], [`profile`], [`replay`], [`proxy`], [`har`], [`recording`].
 //!
 //! Not here: arguments and exit codes (the binary).
 
@@ -31,9 +31,11 @@ mod finding;
 pub mod fleet;
 pub mod get;
 pub mod goal;
+pub mod har;
 pub mod honesty;
 mod html_parts;
 pub mod journal;
+pub mod live;
 mod load;
 mod net;
 pub mod page;
@@ -52,6 +54,7 @@ pub mod report;
 pub mod requests;
 pub mod slo;
 pub mod sweep;
+pub mod tough;
 pub mod tune;
 pub mod verify;
 pub mod watch_log;

@@ -26,7 +26,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
 const MOST_BODY: usize = 64 * 1024;
 const KEPT_HEADERS: [&str; 4] = ["accept", "accept-language", "content-type", "x-requested-with"];
 
-/// Returns the plan of a recording.
+/// Returns the plan of a recording: of the proxy, or of a browser's HAR file.
 #[must_use]
 pub fn plan(target: &str, exchanges: &[Exchange], options: Options) -> Draft {
     let mut steps: Vec<Step> = Vec::new();

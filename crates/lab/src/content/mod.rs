@@ -118,6 +118,11 @@ impl Sum {
     }
 }
 
+/// Returns one of the pictures.
+pub(crate) fn picture(seed: u64) -> Vec<u8> {
+    image::png(seed, 0)
+}
+
 /// Takes items.
 pub trait Sink {
     /// Stores an item; storing one again must give the same.

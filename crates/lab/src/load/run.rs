@@ -244,6 +244,11 @@ fn collect(
                 observer.interval(&interval);
                 results.generator.most_active = results.generator.most_active.max(interval.active);
                 if let Some(known) = cpu.get_mut(interval.worker) {
+                    let own = results.generator.seconds.entry(interval.second).or_default();
+                    own.cpu += interval.cpu.saturating_sub(*known);
+                    own.lag = own.lag.max(interval.lag.quantile(0.99));
+                    own.late += interval.late;
+                    own.active = own.active.max(interval.active);
                     *known = interval.cpu;
                 }
             }

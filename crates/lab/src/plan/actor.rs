@@ -12,10 +12,14 @@ use super::exchange::Exchange;
 use super::model::{Action, Flow, Kind, Model, NodeId, OnError, Pace, Timer};
 use super::pattern::Patterns;
 use super::scope::Scope;
+use super::section::Inside;
 use super::walk::State;
 use crate::load::{Crowd, Step, Turn, User};
 use crate::net::{Target, Targets};
 use crate::record::summariser::{Tally, Threads};
+
+/// How often a thread looks whether a critical section is free.
+const GATE: Duration = Duration::from_millis(1);
 
 /// What all threads of a run share beside the plan.
 #[derive(Debug)]
@@ -126,6 +130,7 @@ pub(super) struct Actor {
     pub(super) request: Option<Arc<[u8]>>,
     /// Where the last request went, and by which name.
     pub(super) target: Option<(bool, String, u16, Arc<Target>)>,
+    pub(super) inside: Inside,
 }
 
 impl Actor {
@@ -158,6 +163,7 @@ impl Actor {
             samples_of_iteration: 0,
             request: None,
             target: None,
+            inside: Inside::default(),
         }
     }
 
@@ -169,6 +175,7 @@ impl Actor {
     }
 
     fn end(&mut self) -> Step {
+        self.inside.leave_all();
         if !matches!(self.phase, Phase::Begin) {
             self.squad.active.fetch_sub(1, Ordering::Relaxed);
             self.stage.ended.fetch_add(1, Ordering::Relaxed);
@@ -178,6 +185,7 @@ impl Actor {
 
     /// Waits for the next visitor, whom this thread then is.
     fn end_visit(&mut self) -> Step {
+        self.inside.leave_all();
         self.squad.active.fetch_sub(1, Ordering::Relaxed);
         self.stage.ended.fetch_add(1, Ordering::Relaxed);
         self.stage.visits.fetch_add(1, Ordering::Relaxed);
@@ -295,10 +303,15 @@ impl Actor {
 
     /// Prepares a sampler and waits for its timers.
     fn approach(&mut self, node: NodeId, now: Instant) -> Option<Step> {
-        self.samples_of_iteration += 1;
         let model = Arc::clone(&self.model);
         let entry = model.nodes.get(node)?;
         let Kind::Sampler(sampler) = &entry.kind else { return None };
+        // The gates of a critical section are no samples; one that holds none must not turn without end.
+        if matches!(sampler.action, Action::Flow(Flow::Enter(_) | Flow::Leave)) {
+            self.phase = Phase::Sample(node);
+            return None;
+        }
+        self.samples_of_iteration += 1;
         self.scope.sampler = entry.name.share(&mut self.scope);
         for &place in &sampler.before {
             self.set_parameters(place);
@@ -421,6 +434,14 @@ impl Actor {
         };
         match &sampler.action {
             Action::Http(spec) => self.begin(node, spec, turn),
+            Action::Flow(Flow::Enter(name)) => {
+                let name = name.draw(&mut self.scope).trim().to_owned();
+                if self.inside.enter(&self.scope.world.sections, &name) {
+                    return None;
+                }
+                self.phase = Phase::Sample(node);
+                Some(Step::Wait(turn.now + GATE))
+            }
             Action::Flow(flow) => self.control(flow, turn.now),
             Action::Debug => {
                 let variables: Vec<String> = self
@@ -479,7 +500,11 @@ impl Actor {
 
     fn control(&mut self, flow: &Flow, now: Instant) -> Option<Step> {
         match flow {
-            Flow::Nothing => None,
+            Flow::Nothing | Flow::Enter(_) => None,
+            Flow::Leave => {
+                self.inside.leave();
+                None
+            }
             Flow::Pause(pause) => {
                 let pause =
                     Duration::try_from_secs_f64(self.number(pause) / 1000.0).unwrap_or_default();

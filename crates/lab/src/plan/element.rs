@@ -10,6 +10,9 @@ use roxmltree::{Document, Node, NodeId};
 
 use crate::Finding;
 
+/// Which document, and which of its nodes.
+pub(super) type ElementId = (usize, NodeId);
+
 /// Deepest nesting that is read.
 const DEEPEST: usize = 200;
 
@@ -81,8 +84,9 @@ impl<'a> Element<'a> {
         format!("{} \"{}\"", self.class, self.name)
     }
 
-    pub(super) fn id(&self) -> NodeId {
-        self.node.id()
+    /// Returns what tells the element from all others, of other files of the plan too.
+    pub(super) fn id(&self) -> ElementId {
+        (std::ptr::from_ref(self.node.document()).addr(), self.node.id())
     }
 }
 

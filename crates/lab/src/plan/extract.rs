@@ -4,6 +4,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::answer::Answer;
+use super::markup::{self, Selector, Tree, XPath};
 use super::pattern::{self, Patterns};
 use super::scope::Scope;
 use super::template::Template;
@@ -57,6 +58,17 @@ fn unescape(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
+/// How XPath looks at an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PathWay {
+    /// Anything is HTML; else it must be XML.
+    pub(super) is_html: bool,
+    /// Takes what is found as markup instead of its text.
+    pub(super) as_markup: bool,
+    /// With functions of XPath 2.0; the value of an element is all of its text, not that of its first child.
+    pub(super) is_second: bool,
+}
+
 /// Reads something from the answer.
 #[derive(Debug, Clone)]
 pub(super) enum Extractor {
@@ -78,6 +90,26 @@ pub(super) enum Extractor {
         numbers: Template,
         defaults: Template,
         joins: bool,
+        variable: Option<Template>,
+    },
+    /// XPath in XML, or in HTML made a tree.
+    Path {
+        name: Template,
+        path: Template,
+        number: Template,
+        default: Template,
+        way: PathWay,
+        variable: Option<Template>,
+    },
+    /// A selector in HTML.
+    Select {
+        name: Template,
+        selector: Template,
+        /// The text of what is found if it names none.
+        attribute: Template,
+        number: Template,
+        default: Template,
+        clears: bool,
         variable: Option<Template>,
     },
     Boundary {
@@ -124,19 +156,101 @@ impl Extractor {
                     .collect::<Vec<_>>();
                 put(scope, &found, &Wish::draw(name, number, default, *clears));
             }
+            Self::Path { name, path, number, default, way, variable } => {
+                let text = body_or(variable.as_ref(), answer, scope);
+                let path = path.draw(scope).into_owned();
+                let number = number.draw(scope).trim().parse().unwrap_or(-1);
+                let found = find_path(&text, &path, (number, *way), scope);
+                let name = name.draw(scope).trim().to_owned();
+                let default = default.draw(scope).into_owned();
+                put_paths(scope, &name, &default, &found);
+            }
+            Self::Select { name, selector, attribute, number, default, clears, variable } => {
+                let text = body_or(variable.as_ref(), answer, scope);
+                let (selector, attribute) =
+                    (selector.draw(scope).into_owned(), attribute.draw(scope).trim().to_owned());
+                let found = select(&text, &selector, &attribute);
+                put(scope, &found, &Wish::draw(name, number, default, *clears));
+            }
             Self::Json { names, paths, numbers, defaults, joins, variable } => {
-                let text = match variable {
-                    Some(variable) => {
-                        let variable = variable.draw(scope).into_owned();
-                        scope.variable(&variable).unwrap_or_default().to_owned()
-                    }
-                    None => answer.body.clone(),
-                };
+                let text = body_or(variable.as_ref(), answer, scope);
                 let lists =
                     [names, paths, numbers, defaults].map(|list| split_list(&list.draw(scope)));
                 extract_json(&text, &lists, *joins, scope);
             }
         }
+    }
+}
+
+/// Returns the text of a variable, or the body.
+fn body_or(variable: Option<&Template>, answer: &Answer, scope: &mut Scope) -> String {
+    match variable {
+        Some(variable) => {
+            let variable = variable.draw(scope).into_owned();
+            scope.variable(&variable).unwrap_or_default().to_owned()
+        }
+        None => answer.body.clone(),
+    }
+}
+
+fn select(text: &str, selector: &str, attribute: &str) -> Vec<Found> {
+    let Ok(selector) = Selector::parse(selector) else { return Vec::new() };
+    let tree = Tree::of_html(text);
+    let found = selector.select(&tree).into_iter();
+    let value = |place| match attribute {
+        "" => tree.shown(place),
+        name => tree.attribute(place, &name.to_lowercase()).unwrap_or_default().to_owned(),
+    };
+    found.map(|place| Found { value: value(place), groups: Vec::new() }).collect()
+}
+
+/// Returns what a path finds: everything for a negative number, one of it at random for 0, else the one of that number.
+/// What has no value of its own counts and is `None`.
+fn find_path(
+    text: &str,
+    path: &str,
+    (number, way): (i64, PathWay),
+    scope: &mut Scope,
+) -> Vec<Option<String>> {
+    let tree = if way.is_html { Ok(Tree::of_html(text)) } else { Tree::of_xml(text) };
+    let (Ok(tree), Ok(path)) = (tree, XPath::parse(path, way.is_second)) else { return Vec::new() };
+    let nodes = match path.find(&tree) {
+        markup::Found::Nodes(nodes) => nodes,
+        markup::Found::Value(value) => return vec![Some(value)],
+        markup::Found::Flag(flag) => return vec![Some(flag.to_string())],
+    };
+    let values = nodes.iter().map(|one| match way {
+        PathWay { as_markup: true, .. } => Some(one.markup(&tree)),
+        PathWay { is_second: true, .. } => Some(one.text.clone()),
+        _ => one.value.clone(),
+    });
+    let values: Vec<Option<String>> = values.collect();
+    if number < 0 || values.is_empty() {
+        return values;
+    }
+    let last = i64::try_from(values.len()).unwrap_or(i64::MAX);
+    let wanted = if number == 0 { scope.random_between(1, last) } else { number };
+    let wanted = usize::try_from(wanted).ok().and_then(|wanted| wanted.checked_sub(1));
+    wanted.and_then(|wanted| values.into_iter().nth(wanted)).into_iter().collect()
+}
+
+/// Sets the variables of an XPath extractor: the first value, all values by number, and how many.
+fn put_paths(scope: &mut Scope, name: &str, default: &str, found: &[Option<String>]) {
+    let count = format!("{name}_matchNr");
+    let before: usize = scope.variable(&count).and_then(|count| count.parse().ok()).unwrap_or(0);
+    scope.set(name, default);
+    scope.set(&count, &found.len().to_string());
+    scope.remove(&format!("{name}_1"));
+    if let Some(Some(first)) = found.first() {
+        scope.set(name, first);
+    }
+    for (place, value) in found.iter().enumerate() {
+        if let Some(value) = value {
+            scope.set(&format!("{name}_{}", place + 1), value);
+        }
+    }
+    for place in found.len()..before.max(found.len() + 1).min(found.len() + 10_000) {
+        scope.remove(&format!("{name}_{}", place + 1));
     }
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::answer::Answer;
+use super::markup::{Found, Tree, XPath};
 use super::pattern::{self, Patterns};
 use super::scope::Scope;
 use super::script::Script;
@@ -66,6 +67,13 @@ pub(super) enum Judge {
         expects_null: bool,
         inverts: bool,
     },
+    Path {
+        path: Template,
+        inverts: bool,
+        /// Anything is HTML; else the answer must be XML.
+        is_html: bool,
+        variable: Option<Template>,
+    },
     /// Run by the thread itself, because it may say more than right or wrong.
     Script(Arc<Script>),
 }
@@ -117,6 +125,20 @@ impl Judge {
                 Verdict::Wrong(format!(
                     "The result was the wrong size: It was {found} bytes, but should have been {words} {wanted} bytes."
                 ))
+            }
+            Self::Path { path, inverts, is_html, variable } => {
+                let path = path.draw(scope).into_owned();
+                let text = match variable {
+                    Some(variable) => {
+                        let variable = variable.draw(scope).into_owned();
+                        scope.variable(&variable).unwrap_or_default().to_owned()
+                    }
+                    None => answer.body.clone(),
+                };
+                match judge_path(&text, &path, (*inverts, *is_html)) {
+                    None => Verdict::Right,
+                    Some(fault) => Verdict::Wrong(fault),
+                }
             }
             Self::Json { path, expected, is_regex, expects_null, inverts } => {
                 let path = path.draw(scope).into_owned();
@@ -197,6 +219,29 @@ impl Judge {
     /// Reports whether the judge resets a failed status before it looks.
     pub(super) fn assumes_success(&self) -> bool {
         matches!(self, Self::Response { assumes_success: true, .. })
+    }
+}
+
+/// Judges by a path as JMeter does: nodes must be there, and what is true or false must be true.
+fn judge_path(text: &str, path: &str, (inverts, is_html): (bool, bool)) -> Option<String> {
+    if text.is_empty() {
+        return Some("Response was null".to_owned());
+    }
+    let tree = if is_html { Ok(Tree::of_html(text)) } else { Tree::of_xml(text) };
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(fault) => return Some(format!("the response is no XML: {fault}")),
+    };
+    let none = || format!("No Nodes Matched {path}");
+    match XPath::parse(path, false).map(|path| path.find(&tree)) {
+        Err(fault) => Some(fault),
+        Ok(Found::Nodes(nodes)) if nodes.is_empty() => (!inverts).then(none),
+        Ok(Found::Nodes(_)) => inverts.then(|| {
+            "Specified XPath was found... Turn off negate if this is not desired".to_owned()
+        }),
+        Ok(Found::Flag(false)) => (!inverts).then(none),
+        Ok(Found::Flag(true)) => None,
+        Ok(Found::Value(_)) => Some(format!("Cannot understand: {path}")),
     }
 }
 

@@ -12,17 +12,21 @@ mod actor;
 pub(crate) mod answer;
 pub(crate) mod cache;
 mod compile;
+mod convert;
 mod cookie;
 mod data;
 mod element;
 pub(crate) mod embedded;
 mod exchange;
+mod export;
 mod expression;
 mod extract;
 pub(crate) mod files;
 mod function;
 mod http;
+mod include;
 mod judge;
+mod markup;
 mod model;
 mod own;
 mod pattern;
@@ -30,6 +34,7 @@ mod run;
 mod scope;
 mod script;
 mod scripting;
+mod section;
 mod shape;
 mod template;
 pub(crate) mod turns;
@@ -42,13 +47,17 @@ use std::sync::Arc;
 use compile::Compiler;
 pub use compile::Inventory;
 use element::Element;
+pub use export::Exported;
 use files::Files;
 use model::Model;
 pub use own::parse_rate;
+pub(crate) use own::{mix, nearest};
 pub use run::{Amount, Offer, Outcome, Run};
 pub(crate) use run::{Audience, Membership, Teller, moment};
+use template::Template;
 
 use crate::goal::Goal;
+use crate::live::Live;
 use crate::load::Observer;
 use crate::{Error, Finding, Result};
 
@@ -136,7 +145,21 @@ impl Plan {
     /// # Errors
     /// [`Error::Refused`] if numbers of the plan are none with these properties; [`Error::File`]; [`Error::Engine`].
     pub fn run(&self, run: &Run, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
-        let audience = Audience::Person(say);
+        let audience = Audience::Person { say, live: None };
+        run::run(&self.model, &self.file, run, &Membership::default(), audience)
+    }
+
+    /// Runs the plan and shows it meanwhile.
+    ///
+    /// # Errors
+    /// As [`Plan::run`].
+    pub fn run_shown(
+        &self,
+        run: &Run,
+        say: &mut dyn FnMut(&str),
+        live: &mut Live,
+    ) -> Result<Outcome> {
+        let audience = Audience::Person { say, live: Some(live) };
         run::run(&self.model, &self.file, run, &Membership::default(), audience)
     }
 
@@ -155,7 +178,7 @@ impl Plan {
         self.model.rewind();
     }
 
-    /// Returns the names of the files that the plan reads while it runs, as it calls them.
+    /// Returns the names of the files that the plan includes or reads while it runs, as it calls them.
     ///
     /// # Errors
     /// The name that is known only while the plan runs.
@@ -176,6 +199,41 @@ impl Plan {
             }
         }
         Ok(names)
+    }
+
+    /// Writes the plan in TOML; `run` gives the properties that its numbers of threads come from.
+    ///
+    /// # Errors
+    /// [`Error::Input`] with everything that TOML has no words for, or if the plan stands in TOML already.
+    pub fn to_toml(&self, run: &Run) -> Result<String> {
+        if self.is_own() {
+            return Err(Error::Input(format!("`{}` stands in TOML already", self.file)));
+        }
+        convert::to_toml(&self.model, run).map_err(|problems| self.inexpressible("TOML", &problems))
+    }
+
+    /// Writes the plan for JMeter; `order_file` names the file that takes the order of weighted scenarios.
+    ///
+    /// # Errors
+    /// [`Error::Input`] with everything that JMeter has no element for, or if the plan is one of JMeter's already.
+    pub fn to_jmx(&self, order_file: &str) -> Result<Exported> {
+        if !self.is_own() {
+            return Err(Error::Input(format!("`{}` is a plan of JMeter already", self.file)));
+        }
+        export::to_jmx(&self.model, order_file)
+            .map_err(|problems| self.inexpressible("JMeter", &problems))
+    }
+
+    fn is_own(&self) -> bool {
+        Path::new(&self.file).extension().is_some_and(|extension| extension == "toml")
+    }
+
+    fn inexpressible(&self, language: &str, problems: &[String]) -> Error {
+        let list: String = problems.iter().map(|problem| format!("\n  {problem}")).collect();
+        Error::Input(format!(
+            "{}: {language} has no words for this; nothing was written:{list}",
+            self.file
+        ))
     }
 
     /// Returns the properties that a plan may be given, with the text that asks for each.
@@ -200,7 +258,7 @@ pub fn check(path: &Path) -> Result<Check> {
 fn compile_any(bytes: &[u8], file: &str, files: &Files) -> own::Compiled {
     let is_own = Path::new(file).extension().is_some_and(|extension| extension == "toml");
     if !is_own {
-        let (model, inventory, findings) = compile(bytes, file);
+        let (model, inventory, findings) = compile(bytes, file, files);
         return own::Compiled { model, goals: Vec::new(), inventory, findings };
     }
     match std::str::from_utf8(bytes) {
@@ -218,32 +276,32 @@ fn compile_any(bytes: &[u8], file: &str, files: &Files) -> own::Compiled {
     }
 }
 
-fn compile(bytes: &[u8], file: &str) -> (Model, Inventory, Vec<Finding>) {
-    let fault = |line, column, message| {
-        let finding = Finding { file: file.to_owned(), line, column, message };
-        (Model::default(), Inventory::default(), vec![finding])
+fn compile(bytes: &[u8], file: &str, files: &Files) -> (Model, Inventory, Vec<Finding>) {
+    let refused = |findings| (Model::default(), Inventory::default(), findings);
+    let sources = match include::read(bytes, file, files) {
+        Ok(sources) => sources,
+        Err(findings) => return refused(findings),
     };
-    // Plans in the wild say UTF-8 and hold single bytes of Latin-1 in names.
-    let text = match std::str::from_utf8(bytes) {
-        Ok(text) => text.to_owned(),
-        Err(_) => String::from_utf8_lossy(bytes).into_owned(),
-    };
-    let text = text.trim_start_matches('\u{feff}');
-    // JMeter writes version 1.1 where it must escape control characters.
-    let text = text.replacen("<?xml version=\"1.1\"", "<?xml version=\"1.0\"", 1);
-    let options = roxmltree::ParsingOptions { nodes_limit: 4_000_000, ..Default::default() };
-    let document = match roxmltree::Document::parse_with_options(&text, options) {
-        Ok(document) => document,
-        Err(error) => {
-            let at = error.pos();
-            return fault(at.row, at.col, format!("not well-formed XML: {error}"));
+    let mut documents = Vec::new();
+    for source in &sources {
+        match include::parse(source) {
+            Ok(document) => documents.push(document),
+            Err(finding) => return refused(vec![finding]),
         }
+    }
+    let mut trees = Vec::new();
+    for (source, document) in sources.iter().zip(&documents) {
+        match Element::read(document, &source.file) {
+            Ok(elements) => trees.push((source.name.as_str(), source.file.as_str(), elements)),
+            Err(finding) => return refused(vec![finding]),
+        }
+    }
+    let Some(((_, file, elements), included)) = trees.split_first() else {
+        return refused(Vec::new());
     };
-    let elements = match Element::read(&document, file) {
-        Ok(elements) => elements,
-        Err(finding) => return (Model::default(), Inventory::default(), vec![finding]),
-    };
-    let mut compiler = Compiler::new(file, &elements);
+    let mut compiler = Compiler::new(file, elements, included);
     compiler.run();
+    let names = sources.iter().skip(1).map(|source| Template::literal(&source.name));
+    compiler.model.included = names.collect();
     (compiler.model, compiler.inventory, compiler.findings)
 }

@@ -40,6 +40,8 @@ pub(super) struct Model {
     /// Shared counts of throughput controllers and timers.
     pub(super) meters: Vec<Meter>,
     pub(super) files: Files,
+    /// Names of the files that the plan was put together from.
+    pub(super) included: Vec<Template>,
 }
 
 impl Model {
@@ -72,9 +74,10 @@ impl Model {
         }
     }
 
-    /// Returns the names of the files that are read while the plan runs.
+    /// Returns the names of the files that are read when the plan is compiled and while it runs.
     pub(super) fn file_names(&self) -> Vec<&Template> {
-        let mut names: Vec<&Template> = self.data.iter().map(|data| &data.file).collect();
+        let mut names: Vec<&Template> =
+            self.included.iter().chain(self.data.iter().map(|data| &data.file)).collect();
         for node in &self.nodes {
             let Kind::Sampler(sampler) = &node.kind else { continue };
             let Action::Http(spec) = &sampler.action else { continue };
@@ -223,6 +226,20 @@ pub(super) struct Sampler {
     pub(super) judges: Vec<Judge>,
 }
 
+impl Sampler {
+    /// Returns a sampler that nothing stands beside.
+    pub(super) fn of(action: Action) -> Self {
+        Self {
+            action,
+            timers: Vec::new(),
+            before: Vec::new(),
+            scripts: Vec::new(),
+            after: Vec::new(),
+            judges: Vec::new(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Action {
     Http(Box<HttpSpec>),
@@ -255,6 +272,10 @@ pub(super) enum Flow {
     NextLoop,
     /// Does nothing itself; its timers do.
     Nothing,
+    /// Enters the critical section of this name.
+    Enter(Template),
+    /// Leaves the innermost critical section.
+    Leave,
 }
 
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use super::model::{Arrivals, Group, Model, Shape, Stage};
 use super::scope::{Scope, World};
 use super::shape::{self, Span};
 use super::turns::Turns;
+use crate::live::Live;
 use crate::load::{
     Crew, Crowd, Load, Observer, Portion, Process, Rows, Schedule, Stretch, User, processors,
     run as run_load,
@@ -91,8 +92,8 @@ pub(crate) struct Membership {
 
 /// Who hears of a run while it goes on.
 pub(crate) enum Audience<'a> {
-    /// A person: JMeter's lines.
-    Person(&'a mut dyn FnMut(&str)),
+    /// A person: JMeter's lines, and what is shown while it runs.
+    Person { say: &'a mut dyn FnMut(&str), live: Option<&'a mut Live> },
     /// Another process: the numbers themselves.
     Process(&'a mut dyn Observer),
 }
@@ -128,7 +129,7 @@ pub(super) fn run(
     }
     let outputs = outputs(model, options, &mut first);
     let taker = match &audience {
-        Audience::Person(_) => None,
+        Audience::Person { .. } => None,
         Audience::Process(process) => process.row_taker(),
     };
     let rows = match taker {
@@ -523,7 +524,10 @@ impl<'a> Reporter<'a> {
     }
 
     fn say(&mut self, line: &str) {
-        if let Audience::Person(say) = &mut self.audience {
+        if let Audience::Person { say, live } = &mut self.audience {
+            if let Some(live) = live {
+                live.clear();
+            }
             say(line);
         }
     }
@@ -536,9 +540,14 @@ impl<'a> Reporter<'a> {
         };
         match &mut self.audience {
             Audience::Process(process) => process.tally(&delta, threads),
-            Audience::Person(say) => {
+            Audience::Person { say, live } => {
                 self.teller.add(&delta);
-                self.teller.tell(is_end, threads, say);
+                self.teller.tell(is_end, threads, &mut |line| {
+                    if let Some(live) = live {
+                        live.clear();
+                    }
+                    say(line);
+                });
             }
         }
     }
@@ -551,33 +560,48 @@ impl<'a> Reporter<'a> {
 impl Observer for Reporter<'_> {
     fn second(&mut self) {
         self.tell(false);
-        if let Audience::Process(process) = &mut self.audience {
-            process.second();
+        match &mut self.audience {
+            Audience::Process(process) => process.second(),
+            Audience::Person { live, .. } => {
+                if let Some(live) = live {
+                    live.second();
+                }
+            }
         }
     }
 
     fn begin(&mut self) -> Result<Option<Instant>> {
         match &mut self.audience {
-            Audience::Person(_) => Ok(None),
+            Audience::Person { .. } => Ok(None),
             Audience::Process(process) => process.begin(),
         }
     }
 
     fn interval(&mut self, interval: &Interval) {
-        if let Audience::Process(process) = &mut self.audience {
-            process.interval(interval);
+        match &mut self.audience {
+            Audience::Process(process) => process.interval(interval),
+            Audience::Person { live, .. } => {
+                if let Some(live) = live {
+                    live.interval(interval);
+                }
+            }
         }
     }
 
     fn end(&mut self, results: &Results, is_stopping: bool) {
-        if let Audience::Process(process) = &mut self.audience {
-            process.end(results, is_stopping);
+        match &mut self.audience {
+            Audience::Process(process) => process.end(results, is_stopping),
+            Audience::Person { live, .. } => {
+                if let Some(live) = live {
+                    live.end(results, is_stopping);
+                }
+            }
         }
     }
 
     fn wants_stop(&self) -> bool {
         match &self.audience {
-            Audience::Person(_) => false,
+            Audience::Person { .. } => false,
             Audience::Process(process) => process.wants_stop(),
         }
     }

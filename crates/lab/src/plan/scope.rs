@@ -20,6 +20,8 @@ pub(crate) struct World {
     sequence: AtomicU64,
     /// Where the plan's files are.
     pub(crate) files: Files,
+    /// Critical sections.
+    pub(super) sections: super::section::Sections,
     /// What of the run falls to this process.
     pub(crate) portion: Portion,
     /// Whose turn it is to take a row of a data set, by the name of its cursor; nobody else's until it is set.

@@ -216,6 +216,7 @@ impl Actor {
         for node in open {
             self.end_transaction(node);
         }
+        self.inside.leave_all();
         self.reset(root);
     }
 

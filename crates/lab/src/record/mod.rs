@@ -6,7 +6,9 @@
 //! * Histograms are added, percentiles never averaged, so that workers and agents merge to what one would have seen.
 //! * Memory does not grow with the number of samples.
 
+pub mod hlog;
 pub mod jtl;
+pub mod metrics;
 mod phase;
 mod recorder;
 mod results;
@@ -15,7 +17,7 @@ pub mod summariser;
 mod trace;
 
 pub(crate) use recorder::{Interval, LabelId, Recorder, RowSink, Sample};
-pub use results::{Generator, Member, Results, Second, Series};
+pub use results::{Generator, Member, OwnSecond, Results, Second, Series};
 pub use stats::{Stats, Timing};
 pub use trace::Trace;
 pub(crate) use trace::{cut, request_text, without_secrets};

@@ -86,6 +86,21 @@ pub struct Generator {
     pub is_open: bool,
     /// Arrivals that it was asked for per second.
     pub offered: Option<f64>,
+    /// What it did per second of the run; empty where other processes made the load.
+    pub seconds: BTreeMap<u32, OwnSecond>,
+}
+
+/// The generator in one second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OwnSecond {
+    /// Processor time of all threads that sent.
+    pub cpu: Duration,
+    /// How much later than planned it acted: the worst 99th percentile of its threads.
+    pub lag: Duration,
+    /// Arrivals that found no free user.
+    pub late: u64,
+    /// Users at a time.
+    pub active: u64,
 }
 
 impl Generator {
@@ -173,6 +188,13 @@ impl Results {
         own.most_active = own.most_active.max(other.most_active);
         own.is_open |= other.is_open;
         own.offered = own.offered.or(other.offered);
+        for (second, values) in other.seconds {
+            let place = own.seconds.entry(second.saturating_add(offset)).or_default();
+            place.cpu += values.cpu;
+            place.lag = place.lag.max(values.lag);
+            place.late += values.late;
+            place.active = place.active.max(values.active);
+        }
     }
 
     /// Adds a row of a file that ended in `second`.

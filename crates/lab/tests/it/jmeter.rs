@@ -54,7 +54,7 @@ fn every_public_plan_is_classified() {
     assert_eq!(
         refused,
         [
-            // Scripts that start a server of JMeter's, XPath and CSS extractors, plugin extractors.
+            // Scripts that start a server of JMeter's, and an extractor of a plugin that reads YAML.
             "apache__jmeter__TEST_HTTP.jmx",
             "apache__jmeter__TestCookieManager.jmx",
             "grafana__jmeter-to-k6__full.jmx",

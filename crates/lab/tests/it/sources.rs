@@ -77,6 +77,35 @@ fn twenty_runs_are_compared_without_their_extremes() {
 }
 
 #[test]
+fn the_extremes_of_both_sides_are_those_of_the_source() {
+    let extremes = |rows: &[[f64; 3]; 20], place: usize| {
+        let values = column(rows, place);
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        [least, most]
+    };
+    // Without and with the composite store, and the difference in percent as printed there.
+    let source = [
+        (0, [(155.0, 167.0, 7.8), (739.0, 718.0, -2.8)]),
+        (1, [(197.6, 240.1, 21.5), (303.9, 304.8, 0.3)]),
+        (2, [(20762.37, 24882.28, 19.8), (31933.47, 31594.93, -1.1)]),
+    ];
+    for (place, pairs) in source {
+        let sides = [extremes(&PRODUCTION, place), extremes(&STAGING, place)];
+        for (at, (without, with, percent)) in pairs.into_iter().enumerate() {
+            assert_eq!((sides[0][at], sides[1][at]), (without, with));
+            let one = compare("x", &[without], &[with], 0, Better::Less);
+            assert!(
+                one.delta().contains(if with > without { '+' } else { '-' }),
+                "{}",
+                one.delta()
+            );
+            assert!(((with / without - 1.0) * 100.0 - percent).abs() < 0.07, "{with} {without}");
+        }
+    }
+}
+
+#[test]
 fn a_difference_inside_the_noise_is_called_noise() {
     let rate =
         compare("requests/s", &column(&PRODUCTION, 1), &column(&STAGING, 1), 1, Better::More);

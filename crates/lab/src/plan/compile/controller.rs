@@ -6,7 +6,8 @@ use super::super::element::{Element, entries};
 use super::super::expression;
 use super::super::judge::Judge;
 use super::super::model::{
-    Action, After, Counter, Event, Flow, JavaTest, Kind, Meter, Parameters, RandomVariable, Sampler,
+    Action, After, Counter, Event, Flow, JavaTest, Kind, Meter, Node, Parameters, RandomVariable,
+    Sampler,
 };
 use super::super::template::Template;
 use super::script::Moment;
@@ -61,10 +62,72 @@ impl<'a> Compiler<'a> {
         if let Some(action) = self.action(element, levels) {
             return Some(self.sampler(element, action, levels));
         }
+        if element.class == "IncludeController" {
+            return self.include(element, levels);
+        }
+        self.group_of(element, levels)
+    }
+
+    /// Compiles a controller with everything below it.
+    fn group_of(&mut self, element: &'a Element<'a>, levels: &Levels<'_, 'a>) -> Option<usize> {
         let kind = self.controller(element)?;
         let node = self.node(kind, element);
+        let section = (element.class == "CriticalSectionController")
+            .then(|| self.property(element, "CriticalSectionController.lockName"));
         self.close(element);
+        if let Some(name) = section.clone() {
+            self.gate(node, Flow::Enter(name));
+        }
         self.children(node, &element.children, Some(levels));
+        if section.is_some() {
+            self.gate(node, Flow::Leave);
+        }
+        Some(node)
+    }
+
+    /// Adds what enters or leaves a critical section.
+    fn gate(&mut self, section: usize, flow: Flow) {
+        let sampler = Sampler::of(Action::Flow(flow));
+        let kind = Kind::Sampler(Box::new(sampler));
+        let gate =
+            Node { kind, name: Template::default(), children: Vec::new(), events: Vec::new() };
+        self.model.nodes.push(gate);
+        let place = self.model.nodes.len() - 1;
+        if let Some(node) = self.model.nodes.get_mut(section) {
+            node.children.push(place);
+        }
+    }
+
+    /// Compiles the test fragment of another file in the place of an include controller.
+    fn include(&mut self, element: &'a Element<'a>, levels: &Levels<'_, 'a>) -> Option<usize> {
+        let name = element.text("IncludeController.includepath").trim();
+        self.close(element);
+        let node = self.node(Kind::Simple, element);
+        if name.is_empty() {
+            // As in JMeter, a controller that names nothing includes nothing.
+            return Some(node);
+        }
+        let Some((_, file, roots)) = self.included.iter().find(|(known, ..)| *known == name) else {
+            let why = format!("the name of the file `{name}` is known only while the plan runs");
+            self.refuse(element, &why);
+            return None;
+        };
+        let mut fragments = Vec::new();
+        find_fragments(roots, &mut fragments);
+        let [fragment] = fragments.as_slice() else {
+            let why = format!(
+                "`{name}` has {} test fragments; one is included, no more and no less",
+                fragments.len()
+            );
+            self.refuse(element, &why);
+            return None;
+        };
+        let outer = std::mem::replace(&mut self.file, (*file).to_owned());
+        let outer_roots = std::mem::replace(&mut self.roots, roots.as_slice());
+        self.gather_variables(&fragment.children);
+        self.children(node, &fragment.children, Some(levels));
+        self.file = outer;
+        self.roots = outer_roots;
         Some(node)
     }
 
@@ -89,11 +152,9 @@ impl<'a> Compiler<'a> {
 
     fn controller(&mut self, element: &'a Element<'a>) -> Option<Kind> {
         Some(match element.class {
-            "GenericController" | "RecordingController" | "CriticalSectionController" => {
-                if element.class == "CriticalSectionController" {
-                    self.refuse(element, "element not supported by tympan lab");
-                    return None;
-                }
+            // What enters and leaves it are samplers of its own, around those that it holds.
+            "CriticalSectionController" => Kind::Simple,
+            "GenericController" | "RecordingController" => {
                 element.ignore(&["RecordingController.sampleTransactionName"]);
                 Kind::Simple
             }
@@ -191,7 +252,7 @@ impl<'a> Compiler<'a> {
         let kind = if super::group::is_group(target) || target.class == "TestFragmentController" {
             Kind::Simple
         } else {
-            self.controller(target)?
+            return self.group_of(target, levels);
         };
         let node = self.node(kind, target);
         self.children(node, &target.children, Some(levels));
@@ -276,14 +337,7 @@ impl<'a> Compiler<'a> {
     ) -> usize {
         let own =
             Levels { own: &element.children, outer: Some(levels), controller: levels.controller };
-        let mut sampler = Sampler {
-            action,
-            timers: Vec::new(),
-            before: Vec::new(),
-            scripts: Vec::new(),
-            after: Vec::new(),
-            judges: Vec::new(),
-        };
+        let mut sampler = Sampler::of(action);
         // JMeter runs what is nearest to the plan first, and what stands beside it in the order of the file.
         for part in own.outermost_first() {
             if let Some(moment) = super::script::moment(part.class) {
@@ -434,6 +488,17 @@ fn float_value<'a>(element: &Element<'a>, property: &str) -> Option<&'a str> {
         .filter(roxmltree::Node::is_element)
         .find(|node| of(*node, "name") == Some(property))
         .and_then(|node| of(node, "value"))
+}
+
+/// Finds the enabled test fragments of a file.
+fn find_fragments<'e, 'a>(elements: &'e [Element<'a>], found: &mut Vec<&'e Element<'a>>) {
+    for element in elements.iter().filter(|element| element.is_enabled) {
+        if element.class == "TestFragmentController" {
+            found.push(element);
+        } else {
+            find_fragments(&element.children, found);
+        }
+    }
 }
 
 fn find_module<'e, 'a>(elements: &'e [Element<'a>], path: &[&str]) -> Option<&'e Element<'a>> {

@@ -15,9 +15,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use roxmltree::NodeId as XmlId;
-
-use super::element::Element;
+use super::element::{Element, ElementId};
 use super::model::{Event, Model, NodeId};
 use super::script::Script;
 use super::template::Template;
@@ -76,19 +74,26 @@ pub(super) struct Compiler<'a> {
     pub(super) findings: Vec<Finding>,
     pub(super) inventory: Inventory,
     roots: &'a [Element<'a>],
+    /// The files that include controllers name: the name, the path, the elements.
+    included: &'a [(&'a str, &'a str, Vec<Element<'a>>)],
     /// Elements that are shared wherever they are in scope, with their place in the model.
-    known: HashMap<XmlId, usize>,
+    known: HashMap<ElementId, usize>,
     /// Scripts that are shared likewise; nothing for one that is refused.
-    scripts: HashMap<XmlId, Option<Arc<Script>>>,
+    scripts: HashMap<ElementId, Option<Arc<Script>>>,
     templates: RefCell<Vec<Finding>>,
     /// Elements that have been counted, because several scopes hold them.
-    counted: std::collections::HashSet<XmlId>,
+    counted: std::collections::HashSet<ElementId>,
     depth: usize,
 }
 
 impl<'a> Compiler<'a> {
-    pub(super) fn new(file: &str, roots: &'a [Element<'a>]) -> Self {
+    pub(super) fn new(
+        file: &str,
+        roots: &'a [Element<'a>],
+        included: &'a [(&'a str, &'a str, Vec<Element<'a>>)],
+    ) -> Self {
         Self {
+            included,
             file: file.to_owned(),
             model: Model::default(),
             findings: Vec::new(),
@@ -224,7 +229,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Gathers user-defined variables of the whole plan: all are drawn at the start, wherever they stand.
-    fn gather_variables(&mut self, elements: &'a [Element<'a>]) {
+    pub(super) fn gather_variables(&mut self, elements: &'a [Element<'a>]) {
         for element in elements.iter().filter(|element| element.is_enabled) {
             if element.class == "Arguments" {
                 self.add_variables(element, "Arguments.arguments");

@@ -2,8 +2,9 @@
 
 use super::super::data::{DataSet, Share};
 use super::super::element::{Element, entries};
-use super::super::extract::{Extractor, Field};
+use super::super::extract::{Extractor, Field, PathWay};
 use super::super::judge::{Judge, Order, Subject, Way};
+use super::super::markup::{Selector, XPath};
 use super::super::model::{OnError, Pace, Timer};
 use super::super::pattern;
 use super::super::template::Template;
@@ -21,6 +22,11 @@ pub(super) fn is_known(class: &str) -> bool {
             | "SyncTimer"
             | "RegexExtractor"
             | "JSONPostProcessor"
+            | "JSONPathExtractor"
+            | "XPathExtractor"
+            | "XPath2Extractor"
+            | "HtmlExtractor"
+            | "XPathAssertion"
             | "BoundaryExtractor"
             | "ResultAction"
             | "ResponseAssertion"
@@ -110,6 +116,10 @@ impl<'a> Compiler<'a> {
                 clears: element.flag("BoundaryExtractor.default_empty_value", false),
                 field: self.field(element, "BoundaryExtractor.useHeaders"),
             },
+            "XPathExtractor" => self.path_extractor(element),
+            "XPath2Extractor" => self.second_path_extractor(element),
+            "HtmlExtractor" => self.html_extractor(element),
+            "JSONPathExtractor" => self.plugin_json_extractor(element),
             "JSONPostProcessor" => {
                 let paths = self.property(element, "JSONPostProcessor.jsonPathExprs");
                 if let Some(text) = paths.as_literal() {
@@ -133,6 +143,106 @@ impl<'a> Compiler<'a> {
         };
         self.close(element);
         Some(extractor)
+    }
+
+    fn path_extractor(&mut self, element: &Element<'a>) -> Extractor {
+        self.no_validation(element, "XPathExtractor.validate");
+        element.ignore(&[
+            "XPathExtractor.quiet",
+            "XPathExtractor.report_errors",
+            "XPathExtractor.show_warnings",
+            "XPathExtractor.namespace",
+            "XPathExtractor.whitespace",
+        ]);
+        let way = PathWay {
+            is_html: element.flag("XPathExtractor.tolerant", false),
+            as_markup: element.flag("XPathExtractor.fragment", false),
+            is_second: false,
+        };
+        Extractor::Path {
+            name: self.property(element, "XPathExtractor.refname"),
+            path: self.path(element, "XPathExtractor.xpathQuery", way.is_second),
+            number: self.property(element, "XPathExtractor.matchNumber"),
+            default: self.property(element, "XPathExtractor.default"),
+            way,
+            variable: self.variable_scope(element),
+        }
+    }
+
+    fn second_path_extractor(&mut self, element: &Element<'a>) -> Extractor {
+        let as_markup = element.flag("XPathExtractor2.fragment", false);
+        let way = PathWay { is_html: false, as_markup, is_second: true };
+        let number = self.property(element, "XPathExtractor2.matchNumber");
+        Extractor::Path {
+            name: self.property(element, "XPathExtractor2.refname"),
+            path: self.path(element, "XPathExtractor2.xpathQuery", way.is_second),
+            number: if number.is_empty() { Template::literal("0") } else { number },
+            default: self.property(element, "XPathExtractor2.default"),
+            way,
+            variable: self.variable_scope(element),
+        }
+    }
+
+    fn html_extractor(&mut self, element: &Element<'a>) -> Extractor {
+        let kind = element.text("HtmlExtractor.extractor_impl");
+        if !matches!(kind, "" | "JSOUP") {
+            let why = format!("selectors of `{kind}` are not supported, only those of JSOUP");
+            self.refuse(element, &why);
+        }
+        let selector = self.property(element, "HtmlExtractor.expr");
+        if let Some(text) = selector.as_literal()
+            && let Err(fault) = Selector::parse(text)
+        {
+            self.refuse(element, &fault);
+        }
+        Extractor::Select {
+            name: self.property(element, "HtmlExtractor.refname"),
+            selector,
+            attribute: self.property(element, "HtmlExtractor.attribute"),
+            number: self.property(element, "HtmlExtractor.match_number"),
+            default: self.property(element, "HtmlExtractor.default"),
+            clears: element.flag("HtmlExtractor.default_empty_value", false),
+            variable: self.variable_scope(element),
+        }
+    }
+
+    /// Compiles the extractor of the JSON plugins, which takes the first value.
+    fn plugin_json_extractor(&mut self, element: &Element<'a>) -> Extractor {
+        if element.text("INPUT_FORMAT") == "YAML" {
+            self.refuse(element, "answers in YAML are not supported, only JSON");
+        }
+        let paths = self.property(element, "JSONPATH");
+        if let Some(text) = paths.as_literal()
+            && let Err(fault) = pattern::check_json_path(text)
+        {
+            self.refuse(element, &fault);
+        }
+        let variable = self.property(element, "VARIABLE");
+        Extractor::Json {
+            names: self.property(element, "VAR"),
+            paths,
+            numbers: Template::literal("1"),
+            defaults: self.property(element, "DEFAULT"),
+            joins: false,
+            variable: (element.text("SUBJECT") == "VAR").then_some(variable),
+        }
+    }
+
+    fn no_validation(&mut self, element: &Element<'a>, name: &'a str) {
+        if element.flag(name, false) {
+            self.refuse(element, "validation against a document type is not supported");
+        }
+    }
+
+    /// Compiles a property that holds an XPath and checks it; an empty one finds nothing, as in JMeter.
+    fn path(&mut self, element: &Element<'a>, name: &'a str, is_second: bool) -> Template {
+        let template = self.property(element, name);
+        if let Some(text) = template.as_literal().filter(|text| !text.is_empty())
+            && let Err(fault) = XPath::parse(text, is_second)
+        {
+            self.refuse(element, &fault);
+        }
+        template
     }
 
     /// Compiles a property that holds a regular expression and checks it.
@@ -182,7 +292,27 @@ impl<'a> Compiler<'a> {
                 Judge::Duration(self.property(element, "DurationAssertion.duration"))
             }
             "SizeAssertion" => self.size_assertion(element),
+            "XPathAssertion" => {
+                self.no_validation(element, "XPath.validate");
+                element.ignore(&[
+                    "XPath.quiet",
+                    "XPath.report_errors",
+                    "XPath.show_warnings",
+                    "XPath.namespace",
+                    "XPath.whitespace",
+                ]);
+                Judge::Path {
+                    path: self.path(element, "XPath.xpath", false),
+                    inverts: element.flag("XPath.negate", false),
+                    is_html: element.flag("XPath.tolerant", false),
+                    variable: self.variable_scope(element),
+                }
+            }
             "JSONPathAssertion" => {
+                // The plugin's older form of the element says what the answer is written in.
+                if element.text("INPUT_FORMAT") == "YAML" {
+                    self.refuse(element, "answers in YAML are not supported, only JSON");
+                }
                 let path = self.property(element, "JSON_PATH");
                 if let Some(text) = path.as_literal()
                     && let Err(fault) = pattern::check_json_path(text)
@@ -200,7 +330,7 @@ impl<'a> Compiler<'a> {
             }
             _ => return None,
         };
-        if element.class != "ResponseAssertion" {
+        if !matches!(element.class, "ResponseAssertion" | "XPathAssertion") {
             self.variable_scope(element);
         }
         self.close(element);

@@ -186,7 +186,7 @@ fn staged(stages: &[(u64, Duration, Duration)]) -> Vec<Span> {
 }
 
 /// Returns the order in which weighted scenarios take turns, evenly spread; `None` if it is too long.
-pub(in crate::plan) fn mix(weights: &[u64]) -> Option<Vec<usize>> {
+pub(crate) fn mix(weights: &[u64]) -> Option<Vec<usize>> {
     let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
     let weights: Vec<i64> =
         weights.iter().map(|weight| i64::try_from(weight / divisor).unwrap_or(i64::MAX)).collect();

@@ -13,7 +13,8 @@ mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) use load::mix;
+pub(crate) use load::mix;
+pub(crate) use table::nearest;
 pub use table::parse_rate;
 use table::{Source, Table, Text};
 

@@ -353,7 +353,7 @@ fn kind(value: &DeValue<'_>) -> String {
 }
 
 /// Returns the word that `word` is most likely a slip of.
-pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+pub(crate) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let most = (word.chars().count() / 3).max(1);
     let near = known.iter().map(|one| (distance(word, one), *one));
     near.filter(|(distance, _)| *distance <= most).min().map(|(_, one)| one)

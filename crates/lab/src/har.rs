@@ -1,0 +1,267 @@
+//! Reads HAR files, in which browsers save what they asked for, as if it had gone through the recording proxy.
+//!
+//! In: the text of a file. Out: a [`Har`]: exchanges with the site that the file begins with, and what was left out.
+//!
+//! Not here: what becomes of the exchanges ([`crate::recording`]).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use crate::proxy::Exchange;
+use crate::{Error, Result};
+
+/// What a file holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Har {
+    /// The site, such as `https://www.example.com`.
+    pub target: String,
+    /// What was asked of it, in the order of time.
+    pub exchanges: Vec<Exchange>,
+    /// Requests to other sites, per site.
+    pub elsewhere: BTreeMap<String, usize>,
+    /// Requests that were never answered, or that are no HTTP.
+    pub unanswered: usize,
+    /// Requests with files, which a HAR file does not hold.
+    pub with_files: usize,
+}
+
+/// Reads a file called `name`; takes the requests to `site`, or to the site of the first request.
+///
+/// # Errors
+/// [`Error::Input`] that names the entry which cannot be read.
+pub fn read(text: &str, name: &str, site: Option<&str>) -> Result<Har> {
+    let fault = |what: String| Error::Input(format!("{name}: {what}"));
+    let document: Value =
+        serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
+            Error::Input(format!("{name}:{}:{}: no JSON: {error}", error.line(), error.column()))
+        })?;
+    let entries = document
+        .get("log")
+        .and_then(|log| log.get("entries"))
+        .and_then(Value::as_array)
+        .ok_or_else(|| fault("no HAR file: it has no `log.entries`".to_owned()))?;
+    let mut har = Har {
+        target: site.map(|site| site.trim_end_matches('/').to_owned()).unwrap_or_default(),
+        exchanges: Vec::new(),
+        elsewhere: BTreeMap::new(),
+        unanswered: 0,
+        with_files: 0,
+    };
+    let mut read = Vec::new();
+    for (number, entry) in entries.iter().enumerate() {
+        let entry =
+            Entry::read(entry).map_err(|what| fault(format!("entry {}: {what}", number + 1)))?;
+        read.push(entry);
+    }
+    read.sort_by_key(|entry| entry.started_ms);
+    let first = read.first().map_or(0, |entry| entry.started_ms);
+    for entry in read {
+        har.take(entry, first);
+    }
+    if har.exchanges.is_empty() {
+        return Err(fault(format!("it holds no answered request to `{}`", har.target)));
+    }
+    Ok(har)
+}
+
+struct Entry {
+    started_ms: i64,
+    site: String,
+    has_files: bool,
+    exchange: Exchange,
+}
+
+impl Har {
+    fn take(&mut self, entry: Entry, first: i64) {
+        let is_http = entry.site.starts_with("http://") || entry.site.starts_with("https://");
+        if !is_http || entry.exchange.status == 0 {
+            self.unanswered += 1;
+            return;
+        }
+        if self.target.is_empty() {
+            self.target.clone_from(&entry.site);
+        }
+        if entry.site != self.target {
+            *self.elsewhere.entry(entry.site).or_default() += 1;
+            return;
+        }
+        self.with_files += usize::from(entry.has_files);
+        let since = u64::try_from(entry.started_ms - first).unwrap_or(0);
+        self.exchanges.push(Exchange { at: Duration::from_millis(since), ..entry.exchange });
+    }
+
+    /// Returns what was left out, in words.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        for (site, count) in &self.elsewhere {
+            remarks.push(format!("Left out: {count} requests to {site}."));
+        }
+        if self.unanswered > 0 {
+            remarks.push(format!(
+                "Left out: {} requests that were never answered, or that are no HTTP.",
+                self.unanswered
+            ));
+        }
+        if self.with_files > 0 {
+            remarks.push(format!(
+                "{} requests sent files, which a HAR file does not hold: write `files` by hand.",
+                self.with_files
+            ));
+        }
+        remarks
+    }
+}
+
+impl Entry {
+    fn read(entry: &Value) -> Result<Self, String> {
+        let request = entry.get("request").ok_or("it has no `request`")?;
+        let text =
+            |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+        let started = text(entry, "startedDateTime").ok_or("it has no `startedDateTime`")?;
+        let started_ms = started
+            .parse::<jiff::Timestamp>()
+            .map_err(|_| format!("`{started}` is no time"))?
+            .as_millisecond();
+        let method = text(request, "method").ok_or("its request has no `method`")?;
+        let url = text(request, "url").ok_or("its request has no `url`")?;
+        let (site, target) = split(&url).ok_or_else(|| format!("`{url}` is no URL"))?;
+        let elapsed = entry.get("time").and_then(Value::as_f64).unwrap_or(0.0).max(0.0);
+        let response = entry.get("response").unwrap_or(&Value::Null);
+        let status = response.get("status").and_then(Value::as_u64).unwrap_or(0);
+        let (body, has_files) = request.get("postData").map(body).unwrap_or_default();
+        let exchange = Exchange {
+            at: Duration::ZERO,
+            elapsed: Duration::try_from_secs_f64(elapsed / 1000.0).unwrap_or_default(),
+            method,
+            url,
+            target,
+            headers: headers(request),
+            body,
+            status: u16::try_from(status).unwrap_or(0),
+            answer_headers: answer_headers(response),
+            answer: Vec::new(),
+            failure: None,
+        };
+        Ok(Self { started_ms, site, has_files, exchange })
+    }
+}
+
+/// Splits an address into its site and its path with the query, in which what no URL may hold is written with `%`.
+fn split(url: &str) -> Option<(String, String)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let host = rest.get(..end)?.rsplit('@').next()?.to_ascii_lowercase();
+    let path = rest.get(end..)?.split('#').next()?;
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let mut target = slash.to_owned();
+    for letter in path.chars() {
+        let is_fine = letter.is_ascii_graphic() && !"\"<>\\^`{|}".contains(letter);
+        if is_fine {
+            target.push(letter);
+        } else {
+            target.extend(utf8_percent_encode(&letter.to_string(), NON_ALPHANUMERIC));
+        }
+    }
+    Some((format!("{}://{host}", scheme.to_ascii_lowercase()), target))
+}
+
+fn headers(of: &Value) -> Vec<(String, String)> {
+    let list = of.get("headers").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    list.iter()
+        .filter_map(|header| {
+            let name = header.get("name")?.as_str()?;
+            // What HTTP/2 puts in front stands in the request line here.
+            let is_own = !name.is_empty() && !name.starts_with(':');
+            is_own.then(|| {
+                (
+                    name.to_owned(),
+                    header.get("value").and_then(Value::as_str).unwrap_or("").to_owned(),
+                )
+            })
+        })
+        .collect()
+}
+
+fn answer_headers(response: &Value) -> Vec<(String, String)> {
+    let mut all = headers(response);
+    let kind =
+        response.get("content").and_then(|content| content.get("mimeType")).and_then(Value::as_str);
+    if let Some(kind) = kind
+        && !all.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"))
+    {
+        all.push(("Content-Type".to_owned(), kind.to_owned()));
+    }
+    all
+}
+
+/// Returns the body of a request, and whether it held files.
+fn body(data: &Value) -> (Vec<u8>, bool) {
+    let fields = data.get("params").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let has_files = fields.iter().any(|field| field.get("fileName").is_some());
+    if let Some(text) = data.get("text").and_then(Value::as_str).filter(|text| !text.is_empty()) {
+        return (text.as_bytes().to_vec(), has_files);
+    }
+    // Browsers tell the fields of a form instead of its text; some encode them, some do not.
+    let encode = |text: &str| {
+        let plain = percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+        utf8_percent_encode(&plain, NON_ALPHANUMERIC).to_string()
+    };
+    let pairs: Vec<String> = fields
+        .iter()
+        .filter(|field| field.get("fileName").is_none())
+        .filter_map(|field| {
+            let value = field.get("value").and_then(Value::as_str).unwrap_or("");
+            Some(format!("{}={}", encode(field.get("name")?.as_str()?), encode(value)))
+        })
+        .collect();
+    (pairs.join("&").into_bytes(), has_files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_split_and_made_fit_for_a_plan() {
+        let check = |url: &str, site: &str, target: &str| {
+            assert_eq!(split(url), Some((site.to_owned(), target.to_owned())), "{url}");
+        };
+        check("https://A.example:8443/x?q={a|b}#c", "https://a.example:8443", "/x?q=%7Ba%7Cb%7D");
+        check("http://me:secret@h", "http://h", "/");
+        check("http://h?x", "http://h", "/?x");
+        check("http://h/ä", "http://h", "/%C3%A4");
+        assert_eq!(split("about:blank"), None);
+    }
+
+    #[test]
+    fn what_is_no_har_is_told_with_its_place() {
+        let check = |text: &str, expected: &str| {
+            let fault = read(text, "x.har", None).unwrap_err().to_string();
+            assert!(fault.contains(expected), "{fault}");
+        };
+        check("{", "x.har:1:1: no JSON");
+        check("{}", "`log.entries`");
+        check(r#"{"log":{"entries":[{}]}}"#, "entry 1: it has no `request`");
+        check(
+            r#"{"log":{"entries":[{"request":{"method":"GET","url":"http://h/"},"startedDateTime":"x"}]}}"#,
+            "entry 1: `x` is no time",
+        );
+        check(r#"{"log":{"entries":[]}}"#, "no answered request");
+    }
+
+    #[test]
+    fn forms_are_taken_from_their_fields() {
+        let data = serde_json::json!({ "params": [
+            { "name": "a b", "value": "1%202" }, { "name": "f", "fileName": "x.png" }, { "name": "c" },
+        ]});
+        let (text, has_files) = body(&data);
+        assert_eq!(
+            (String::from_utf8(text).unwrap().as_str(), has_files),
+            ("a%20b=1%202&c=", true)
+        );
+    }
+}

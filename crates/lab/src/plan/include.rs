@@ -1,0 +1,110 @@
+//! The files of a plan: the plan itself, and those that its include controllers name.
+//!
+//! All are read before anything is compiled. A file that several controllers name is read once; files that include each
+//! other are told when their controllers are compiled.
+
+use roxmltree::Document;
+
+use super::files::Files;
+use crate::Finding;
+
+/// Most files of one plan.
+const MOST: usize = 200;
+
+/// One file.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// As controllers name it; empty for the plan itself.
+    pub(super) name: String,
+    /// As findings name it.
+    pub(super) file: String,
+    text: String,
+}
+
+/// Reads a plan and all files that it includes.
+///
+/// # Errors
+/// What cannot be read, with the controller that names it.
+pub(super) fn read(bytes: &[u8], file: &str, files: &Files) -> Result<Vec<Source>, Vec<Finding>> {
+    let mut sources =
+        vec![Source { name: String::new(), file: file.to_owned(), text: text_of(bytes) }];
+    let mut findings = Vec::new();
+    let mut at = 0;
+    while let Some(source) = sources.get(at) {
+        let wanted = match parse(source) {
+            Ok(document) => wishes(&document),
+            Err(finding) => return Err(vec![finding]),
+        };
+        let here = source.file.clone();
+        for (name, line, column) in wanted {
+            if sources.iter().any(|known| known.name == name) {
+                continue;
+            }
+            let found = if sources.len() >= MOST {
+                Err(format!("more than {MOST} files are included"))
+            } else {
+                source_of(name, files)
+            };
+            match found {
+                Ok(source) => sources.push(source),
+                Err(message) => {
+                    let message = format!("IncludeController: {message}");
+                    findings.push(Finding { file: here.clone(), line, column, message });
+                }
+            }
+        }
+        at += 1;
+    }
+    if findings.is_empty() { Ok(sources) } else { Err(findings) }
+}
+
+/// Reads the file that a controller calls `name`.
+fn source_of(name: String, files: &Files) -> Result<Source, String> {
+    let path = files.locate(&name)?;
+    let bytes = std::fs::read(&path)
+        .map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+    Ok(Source { name, file: path.display().to_string(), text: text_of(&bytes) })
+}
+
+/// Returns the text of a plan's file.
+fn text_of(bytes: &[u8]) -> String {
+    // Plans in the wild say UTF-8 and hold single bytes of Latin-1 in names.
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim_start_matches('\u{feff}');
+    // JMeter writes version 1.1 where it must escape control characters.
+    text.replacen("<?xml version=\"1.1\"", "<?xml version=\"1.0\"", 1)
+}
+
+/// Reads the XML of a file.
+///
+/// # Errors
+/// Where it is none.
+pub(super) fn parse(source: &Source) -> Result<Document<'_>, Finding> {
+    let options = roxmltree::ParsingOptions { nodes_limit: 4_000_000, ..Default::default() };
+    Document::parse_with_options(&source.text, options).map_err(|error| {
+        let at = error.pos();
+        Finding {
+            file: source.file.clone(),
+            line: at.row,
+            column: at.col,
+            message: format!("not well-formed XML: {error}"),
+        }
+    })
+}
+
+/// Returns the files that enabled include controllers name, with the controllers' places.
+fn wishes(document: &Document<'_>) -> Vec<(String, u32, u32)> {
+    let controllers = document.descendants().filter(|node| {
+        let class = node.attribute("testclass").unwrap_or_else(|| node.tag_name().name());
+        class.ends_with("IncludeController") && node.attribute("enabled") != Some("false")
+    });
+    controllers
+        .filter_map(|node| {
+            let path = super::element::inner(node, "IncludeController.includepath")?.trim();
+            let at = document.text_pos_at(node.range().start);
+            // What is known only while the plan runs, or names nothing, is told by the compiler.
+            let is_name = !path.is_empty() && !path.contains("${");
+            is_name.then(|| (path.to_owned(), at.row, at.col))
+        })
+        .collect()
+}

@@ -1,0 +1,270 @@
+//! Answers as trees of elements: XML as it stands, HTML as browsers build it; and the two languages that plans look
+//! into them with, XPath 1.0 and jsoup's selectors.
+//!
+//! In: a body. Out: a [`Tree`], whose places are numbers in the order of the document.
+//!
+//! Invariants
+//! * The root is place 0. A node comes before its descendants and after its earlier siblings.
+//! * Names of HTML are in lower case. Names of XML have the prefix that the document gives them.
+
+mod css;
+mod evaluate;
+mod html;
+mod path;
+mod walk;
+
+pub(super) use css::Selector;
+pub(super) use evaluate::Found;
+pub(super) use path::XPath;
+
+/// A node's place in its tree.
+pub(super) type Place = usize;
+
+/// What a node is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Kind {
+    Root,
+    Element { name: String, attributes: Vec<(String, String)> },
+    Text(String),
+    Comment(String),
+    Instruction { target: String, data: String },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    pub(super) parent: Option<Place>,
+    pub(super) children: Vec<Place>,
+}
+
+/// A document.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Tree {
+    nodes: Vec<Node>,
+    /// The namespaces that the document declares at its root, as attributes: a part that is written alone has them too.
+    declared: String,
+}
+
+/// Most nodes of an answer that is looked into.
+const MOST_NODES: u32 = 2_000_000;
+
+impl Tree {
+    fn new() -> Self {
+        let root = Node { kind: Kind::Root, parent: None, children: Vec::new() };
+        Self { nodes: vec![root], declared: String::new() }
+    }
+
+    fn add(&mut self, parent: Place, kind: Kind) -> Place {
+        let place = self.nodes.len();
+        self.nodes.push(Node { kind, parent: Some(parent), children: Vec::new() });
+        if let Some(node) = self.nodes.get_mut(parent) {
+            node.children.push(place);
+        }
+        place
+    }
+
+    /// Reads XML.
+    ///
+    /// # Errors
+    /// Why it is none, in words.
+    pub(super) fn of_xml(text: &str) -> Result<Self, String> {
+        let options = roxmltree::ParsingOptions {
+            allow_dtd: true,
+            nodes_limit: MOST_NODES,
+            ..Default::default()
+        };
+        let document =
+            roxmltree::Document::parse_with_options(text.trim_start_matches('\u{feff}'), options)
+                .map_err(|error| error.to_string())?;
+        let mut tree = Self::new();
+        for namespace in document.root_element().namespaces() {
+            if let Some(prefix) = namespace.name().filter(|prefix| *prefix != "xml") {
+                let uri = escape(namespace.uri()).replace('"', "&quot;");
+                tree.declared.push_str(&format!(" xmlns:{prefix}=\"{uri}\""));
+            }
+        }
+        let mut open: Vec<(roxmltree::Node<'_, '_>, Place)> = vec![(document.root(), 0)];
+        // Depth first, so that places are in the order of the document.
+        while let Some((node, parent)) = open.pop() {
+            let place = match kind_of(&node) {
+                Some(Kind::Root) => 0,
+                Some(kind) => tree.add(parent, kind),
+                None => continue,
+            };
+            let children: Vec<_> = node.children().collect();
+            open.extend(children.into_iter().rev().map(|child| (child, place)));
+        }
+        Ok(tree)
+    }
+
+    /// Reads HTML; anything is HTML.
+    pub(super) fn of_html(text: &str) -> Self {
+        html::read(text)
+    }
+
+    pub(super) fn kind(&self, place: Place) -> &Kind {
+        self.nodes.get(place).map_or(&Kind::Root, |node| &node.kind)
+    }
+
+    pub(super) fn parent(&self, place: Place) -> Option<Place> {
+        self.nodes.get(place)?.parent
+    }
+
+    pub(super) fn children(&self, place: Place) -> &[Place] {
+        self.nodes.get(place).map_or(&[], |node| &node.children)
+    }
+
+    /// Returns an element's name; empty for what is none.
+    pub(super) fn name(&self, place: Place) -> &str {
+        match self.kind(place) {
+            Kind::Element { name, .. } => name,
+            _ => "",
+        }
+    }
+
+    pub(super) fn is_element(&self, place: Place) -> bool {
+        matches!(self.kind(place), Kind::Element { .. })
+    }
+
+    pub(super) fn attributes(&self, place: Place) -> &[(String, String)] {
+        match self.kind(place) {
+            Kind::Element { attributes, .. } => attributes,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn attribute(&self, place: Place, name: &str) -> Option<&str> {
+        let found = self.attributes(place).iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the text of a node and of everything below it, as it stands.
+    pub(super) fn text(&self, place: Place) -> String {
+        match self.kind(place) {
+            Kind::Text(text) | Kind::Comment(text) => text.clone(),
+            Kind::Instruction { data, .. } => data.clone(),
+            Kind::Root | Kind::Element { .. } => {
+                let mut out = String::new();
+                for below in self.below(place) {
+                    if let Kind::Text(text) = self.kind(below) {
+                        out.push_str(text);
+                    }
+                }
+                out
+            }
+        }
+    }
+
+    /// Returns the own value of a node in the document model: elements have none.
+    pub(super) fn own_value(&self, place: Place) -> Option<&str> {
+        match self.kind(place) {
+            Kind::Text(text) | Kind::Comment(text) => Some(text),
+            Kind::Instruction { data, .. } => Some(data),
+            Kind::Root | Kind::Element { .. } => None,
+        }
+    }
+
+    /// Returns a node as markup.
+    pub(super) fn markup(&self, place: Place) -> String {
+        let mut out = String::new();
+        self.write(place, &mut out);
+        out
+    }
+
+    fn write(&self, from: Place, out: &mut String) {
+        // An explicit stack: documents may be nested deeper than a thread's stack.
+        let mut open = vec![(from, false)];
+        while let Some((place, is_end)) = open.pop() {
+            match self.kind(place) {
+                Kind::Element { name, .. } if is_end => out.push_str(&format!("</{name}>")),
+                Kind::Element { name, attributes } => {
+                    out.push_str(&format!("<{name}"));
+                    if place == from {
+                        out.push_str(&self.declared);
+                    }
+                    for (name, value) in attributes {
+                        out.push_str(&format!(
+                            " {name}=\"{}\"",
+                            escape(value).replace('"', "&quot;")
+                        ));
+                    }
+                    if self.children(place).is_empty() {
+                        out.push_str("/>");
+                        continue;
+                    }
+                    out.push('>');
+                    open.push((place, true));
+                }
+                Kind::Text(text) => out.push_str(&escape(text)),
+                Kind::Comment(text) => out.push_str(&format!("<!--{text}-->")),
+                Kind::Instruction { target, data } => out.push_str(&format!("<?{target} {data}?>")),
+                Kind::Root => {}
+            }
+            if !is_end {
+                open.extend(self.children(place).iter().rev().map(|&child| (child, false)));
+            }
+        }
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn kind_of(node: &roxmltree::Node<'_, '_>) -> Option<Kind> {
+    use roxmltree::NodeType;
+    let named = |uri: Option<&str>, name: &str| match uri.and_then(|uri| node.lookup_prefix(uri)) {
+        Some(prefix) if !prefix.is_empty() => format!("{prefix}:{name}"),
+        _ => name.to_owned(),
+    };
+    Some(match node.node_type() {
+        NodeType::Root => Kind::Root,
+        NodeType::Element => {
+            let tag = node.tag_name();
+            let attributes = node
+                .attributes()
+                .map(|one| (named(one.namespace(), one.name()), one.value().to_owned()))
+                .collect();
+            Kind::Element { name: named(tag.namespace(), tag.name()), attributes }
+        }
+        NodeType::Text => Kind::Text(node.text()?.to_owned()),
+        NodeType::Comment => Kind::Comment(node.text()?.to_owned()),
+        NodeType::PI => {
+            let found = node.pi()?;
+            let (target, data) =
+                (found.target.to_owned(), found.value.unwrap_or_default().to_owned());
+            Kind::Instruction { target, data }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xml_is_read_in_the_order_of_the_document() {
+        let tree = Tree::of_xml("<a x='1'><b>t</b><!--c--><d:e xmlns:d='u'/><?p q?></a>").unwrap();
+        assert_eq!(tree.markup(0), "<a x=\"1\"><b>t</b><!--c--><d:e/><?p q?></a>");
+        let names: Vec<&str> = tree.below(0).map(|place| tree.name(place)).collect();
+        assert_eq!(names, ["a", "b", "", "", "d:e", ""]);
+        assert!(Tree::of_xml("<a>").is_err());
+    }
+
+    #[test]
+    fn html_is_read_as_browsers_do() {
+        let tree = Tree::of_html("<p>one<p>two<table><tr><td>x</table>");
+        assert_eq!(
+            tree.markup(0),
+            "<html><head/><body><p>one</p><p>two<table><tbody><tr><td>x</td></tr></tbody></table></p></body></html>"
+        );
+    }
+
+    #[test]
+    fn deep_documents_are_no_danger() {
+        let deep = "<div>".repeat(3_000);
+        let tree = Tree::of_html(&deep);
+        assert!(tree.markup(0).len() > 100);
+        assert_eq!(tree.text(0), "");
+    }
+}

@@ -1,0 +1,235 @@
+//! Tough Day's tests against a scripted author: what they send, in which shares, and what they clean up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tympan_lab::live::{Form, Live};
+use tympan_lab::program::{Metric, Program};
+use tympan_lab::report::sheet::Sheet;
+use tympan_lab::tough::impact::Impact;
+use tympan_lab::tough::{Config, Mode, Ramp, Tough, of_suites, of_yaml};
+use tympan_testkit::origin::{Answer, Origin, Seen};
+
+/// An author that remembers which nodes there are, and answers as Sling's POST protocol does.
+fn author() -> (Origin, Arc<Mutex<BTreeSet<String>>>) {
+    let nodes: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+    let known = Arc::clone(&nodes);
+    let origin = Origin::start(move |seen| {
+        let mut nodes = known.lock().unwrap();
+        let path = seen.target.split('?').next().unwrap_or_default().replace("%3A", ":");
+        if seen.method == "GET" {
+            return match path.as_str() {
+                "/" => Answer::status(302).header("Location", "/sites.html"),
+                _ if path.ends_with("/jcr:content.json") => {
+                    Answer::html("{\"dam:assetState\":\"processed\"}")
+                }
+                _ => Answer::html("ok"),
+            };
+        }
+        let body = String::from_utf8_lossy(&seen.body).replace("%3A", ":").replace("%2F", "/");
+        if body.contains(":operation=delete") {
+            let below = format!("{path}/");
+            let is_there = nodes.iter().any(|node| *node == path || node.starts_with(&below));
+            nodes.retain(|node| *node != path && !node.starts_with(&below));
+            return if is_there { Answer::html("deleted") } else { Answer::status(404) };
+        }
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned();
+        let is_root = ["/content", "/content/dam", "/content/cq:tags"].contains(&parent.as_str());
+        if !is_root && !nodes.contains(&parent) {
+            return Answer::status(409);
+        }
+        if let Some(name) = body.split("filename=\"").nth(1).and_then(|rest| rest.split('"').next())
+        {
+            if !nodes.contains(&path) {
+                return Answer::status(404);
+            }
+            nodes.insert(format!("{path}/{name}"));
+        } else {
+            nodes.insert(path);
+        }
+        Answer::html("done")
+    });
+    (origin, nodes)
+}
+
+fn tough(origin: &Origin, config: Config) -> Tough<'static> {
+    Tough {
+        config,
+        author: format!("http://{}", origin.addr()),
+        publish: Some(format!("http://{}", origin.addr())),
+        login: "admin:admin".to_owned(),
+        name: "run-1".to_owned(),
+        keeps_content: false,
+        picture: Some(b"\x89PNG picture".to_vec()),
+        seed: 1,
+        goals: &[],
+    }
+}
+
+fn quiet() -> Live {
+    Live::new(Box::new(std::io::sink()), Form::Lines, "x", None)
+}
+
+/// Returns passed, failed and skipped per test.
+fn metrics(sheet: &Sheet, phase: usize) -> BTreeMap<String, [u64; 3]> {
+    let tests = sheet.json["phases"][phase]["tests"].as_array().unwrap();
+    tests
+        .iter()
+        .map(|test| {
+            let number = |key: &str| test[key].as_u64().unwrap();
+            let name = test["test"].as_str().unwrap().to_owned();
+            (name, [number("passed"), number("failed"), number("skipped")])
+        })
+        .collect()
+}
+
+fn targets(origin: &Origin, fits: impl Fn(&Seen) -> bool) -> usize {
+    origin.seen().iter().filter(|seen| fits(seen)).count()
+}
+
+#[test]
+fn tests_take_turns_by_their_weights_and_leave_nothing() {
+    let (origin, nodes) = author();
+    let mut config = of_suites("toughday").unwrap();
+    config.phases[0].lasts = Duration::from_secs(4);
+    config.phases[0].mode = Mode::ConstantLoad { rate: Ramp::steady(100.0) };
+    let sheet = tough(&origin, config).run(&mut quiet()).unwrap();
+    let found = metrics(&sheet, 0);
+    let [passed, failed, _] = found["GetHomepage"];
+    // 400 executions take turns in exactly the shares of 5, 5, 5, 10 and 75.
+    assert!(failed == 0 && passed.abs_diff(300) <= 3, "{found:?}");
+    assert!(found["QueryBuilder"][0].abs_diff(40) <= 2, "{found:?}");
+    assert!(
+        found["CreatePageTree"][0].abs_diff(20) <= 2 && found["CreatePageTree"][1] == 0,
+        "{found:?}"
+    );
+    assert!(found["CreateAssetTree"][0].abs_diff(20) <= 2, "{found:?}");
+    // What waits for renditions at the end is no sample.
+    let renditions = found["CreateAssetTree: renditions"];
+    assert!(renditions[1] == 0 && renditions[0] + 4 >= found["CreateAssetTree"][0], "{found:?}");
+    let deletes = found["DeleteImage"];
+    assert!(deletes[0] > 0 && deletes[1] == 0 && deletes[0] + deletes[2] <= 22, "{found:?}");
+    assert!(
+        targets(&origin, |seen| seen.target == "/sites.html") >= 297,
+        "redirects are followed once"
+    );
+    assert_eq!(*nodes.lock().unwrap(), BTreeSet::new(), "everything is deleted at the end");
+    assert!(sheet.plain().contains("real throughput"), "{}", sheet.plain());
+}
+
+#[test]
+fn what_one_test_makes_another_uses() {
+    let (origin, nodes) = author();
+    let text = "globals:\n  duration: 3\nrunmode:\n  concurrency: 4\n  waittime: 5\ntests:\n\
+        \x20 - add: CreatePageTest\n  - add: DeletePageTest\n  - add: CreateTagTreeTest\n    properties:\n      count: 7\n\
+        \x20 - add: CreateTaggedPagesTreeTest\n    properties:\n      base: 2\n      count: 9\n  - add: AddTagToResourceTest\n\
+        \x20 - add: PublishPageTest\n  - add: UploadPDFTest\n    properties:\n      count: 3\n  - add: CreateFolderTreeTest\n\
+        \x20 - add: AuthoringTest\n  - add: AuthoringTreeTest\n    properties:\n      count: 2\n  - add: ActivatePagesTreeTest\n    properties:\n      count: 3\n";
+    let config = of_yaml(text, "x.yaml").unwrap();
+    let mut run = tough(&origin, config);
+    run.keeps_content = true;
+    let sheet = run.run(&mut quiet()).unwrap();
+    let found = metrics(&sheet, 0);
+    assert!(found.values().all(|[_, failed, _]| *failed == 0), "{found:?}");
+    assert_eq!(found["CreateTagTree"][0], 7, "{found:?}");
+    assert_eq!(found["CreateTaggedPagesTree"][0], 9, "{found:?}");
+    assert_eq!(found["UploadPDF"][0], 3, "{found:?}");
+    for name in [
+        "DeletePage",
+        "AddTagToResource",
+        "PublishPage",
+        "PublishPage: visible",
+        "CreateFolderTree",
+    ] {
+        assert!(found[name][0] > 0, "{name}: {found:?}");
+    }
+    for part in
+        ["create page", "upload asset", "upload asset: renditions", "delete page", "delete asset"]
+    {
+        assert!(found[&format!("Authoring: {part}")][0] > 0, "{part}: {found:?}");
+    }
+    let nodes = nodes.lock().unwrap();
+    assert!(
+        nodes.iter().any(|node| node.starts_with("/content/cq:tags/run-1/t3-1/t3-4")),
+        "{nodes:?}"
+    );
+    assert!(nodes.contains("/content/run-1/tree/p2-1/p2-3"), "a tree of two per node");
+    let activated = targets(&origin, |seen| {
+        String::from_utf8_lossy(&seen.body).contains("%3Aoperation=activate")
+    });
+    assert!(activated as u64 >= found["PublishPage"][0] + 3);
+}
+
+#[test]
+fn phases_follow_each_other_and_only_some_count() {
+    let (origin, _) = author();
+    let text = "runmode:\n  type: constantload\n  load: 20\ntests:\n  - add: GetHomepageTest\nphases:\n  - name: warm\n    duration: 1\n    \
+                measurable: false\n  - name: load\n    useconfig: warm\n    duration: 1\n    measurable: true\n";
+    let mut config = of_yaml(text, "x.yaml").unwrap();
+    config.phases[1].is_measured = true;
+    let sheet = tough(&origin, config).run(&mut quiet()).unwrap();
+    assert_eq!(metrics(&sheet, 0)["GetHomepage"][0], 20);
+    assert_eq!(metrics(&sheet, 1)["GetHomepage"][0], 20);
+    let text = sheet.plain();
+    assert!(text.contains("20 requests in") && text.contains("warm (not measured)"), "{text}");
+}
+
+#[test]
+fn a_dry_run_tells_what_would_be_made() {
+    let (origin, _) = author();
+    let mut config = of_suites("toughday").unwrap();
+    config.phases[0].lasts = Duration::from_secs(100);
+    config.phases[0].mode = Mode::ConstantLoad { rate: Ramp::steady(10.0) };
+    let plan = tough(&origin, config).plan();
+    assert!(plan.contains("constantload: 10 executions/s"), "{plan}");
+    assert!(plan.contains("75.0 %  GetHomepage"), "{plan}");
+    assert!(plan.contains("5.0 %  CreatePageTree, at most 80000 times"), "{plan}");
+    // 1,000 executions: 50 pages of 2 nodes and 50 assets of 5.
+    assert!(plan.contains("about 350 nodes at most"), "{plan}");
+    assert_eq!(origin.seen().len(), 0);
+}
+
+#[test]
+fn a_backup_s_price_is_what_came_less_meanwhile() {
+    let (origin, nodes) = author();
+    let impact = Impact {
+        mix: [75, 24, 1],
+        threads: 4,
+        share: 0.5,
+        span: Duration::from_secs(2),
+        delays: vec!["0".to_owned(), "7".to_owned()],
+        runs: 1,
+        program: Program {
+            words: ["sh", "-c", "sleep 1; echo \"delay {delay}\"; echo '\"data_added\":2500000'"]
+                .map(str::to_owned)
+                .to_vec(),
+            metric: Some(Metric::parse("\"data_added\":([0-9]+)").unwrap()),
+        },
+        before: None,
+        traversals: vec!["/content.2.json".to_owned()],
+    };
+    impact.check().unwrap();
+    let run = tough(&origin, of_suites("toughday").unwrap());
+    let sheet = impact.run(&run, &mut |_| ()).unwrap();
+    let backups = sheet.json["backups"].as_array().unwrap();
+    let states: Vec<(&str, bool)> = backups
+        .iter()
+        .map(|row| (row["delay"].as_str().unwrap(), row["under_load"].as_bool().unwrap()))
+        .collect();
+    assert_eq!(states, [("0", false), ("0", true), ("7", false), ("7", true)]);
+    for row in backups {
+        assert_eq!(row["megabytes"].as_f64(), Some(2.5));
+        let is_loaded = row["under_load"].as_bool().unwrap();
+        assert_eq!(row["lost_share"].is_number(), is_loaded, "{row}");
+    }
+    let all = origin.seen();
+    let count = |fits: &dyn Fn(&Seen) -> bool| all.iter().filter(|seen| fits(seen)).count() as f64;
+    let traversals = count(&|seen| seen.target == "/content.2.json");
+    let queries = count(&|seen| seen.target.starts_with("/bin/querybuilder.json"));
+    assert!((traversals / queries / (75.0 / 24.0) - 1.0).abs() < 0.05, "{traversals} {queries}");
+    assert_eq!(*nodes.lock().unwrap(), BTreeSet::new());
+    let several =
+        Impact { program: Program { words: vec!["true".to_owned()], metric: None }, ..impact };
+    assert!(several.check().unwrap_err().to_string().contains("{delay}"));
+}
