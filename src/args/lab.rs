@@ -99,7 +99,19 @@ pub(crate) enum Lab {
         after_help = "Example: tympan lab upload http://127.0.0.1:4502/content/dam/lab --assets 500/day --size 12 --renditions 4 --for 5m"
     )]
     Upload(super::lab_phases::Upload),
-    /// Any other word: told to be missing.
+    /// Loads an author with the tests, weights and modes of Tough Day.
+    #[command(
+        after_help = "Example: tympan lab tough toughday --author http://127.0.0.1:4502 --publish http://127.0.0.1:4503 --concurrency 20 --duration 10m\n         \
+                      tympan lab tough toughday.yaml --author http://127.0.0.1:4502 --dry-run"
+    )]
+    Tough(super::lab_author::Tough),
+    /// Tells what backups cost the work on an author, and the work the backups: transactions lost, megabytes per second.
+    #[command(
+        name = "backup-impact",
+        after_help = "Example: tympan lab backup-impact --author http://127.0.0.1:4502 --delay 0,1,10 --bytes '\"data_added\":([0-9]+)' -- tympan backup save repo:author -r vault --delay-ms {delay} --json"
+    )]
+    BackupImpact(super::lab_author::BackupImpact),
+    /// Any other word.
     #[command(external_subcommand)]
     Other(Vec<String>),
 }
@@ -212,9 +224,22 @@ pub(crate) struct Get {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) trace: usize,
     #[command(flatten)]
+    pub(crate) kept: KeptRun,
+    #[command(flatten)]
     pub(crate) agents: Agents,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// What is kept of a run.
+#[derive(Debug, Args)]
+pub(crate) struct KeptRun {
+    /// Keeps arguments, plan, histograms, seconds, summary and report in a new folder `run-...` below this one.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    /// A process of this machine to watch beside the load, for the seconds that --keep writes.
+    #[arg(long, requires = "keep")]
+    pub(crate) pid: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -360,6 +385,8 @@ pub(crate) struct Run {
     /// Keeps N exchanges of each label whole, and N that failed, and shows them in the report.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) trace: usize,
+    #[command(flatten)]
+    pub(crate) kept: KeptRun,
     #[command(flatten)]
     pub(crate) agents: Agents,
     #[command(flatten)]

@@ -58,9 +58,16 @@ pub(crate) enum Proof {
     Replay(Replay),
     /// Stands between a browser and a site, and writes a plan of what goes through.
     #[command(
-        after_help = "Example: tympan lab record --target http://127.0.0.1:4503 --listen 127.0.0.1:8888 -o plan.toml"
+        after_help = "Example: tympan lab record --target http://127.0.0.1:4503 --listen 127.0.0.1:8888 -o plan.toml\n         \
+                      tympan lab record --from-har visit.har -o plan.toml"
     )]
     Record(Record),
+    /// Writes a plan of JMeter (.jmx) in TOML; what TOML has no words for is named, and nothing is written.
+    #[command(after_help = "Example: tympan lab convert plan.jmx -o plan.toml")]
+    Convert(Convert),
+    /// Writes a plan in TOML for another engine.
+    #[command(after_help = "Example: tympan lab export --jmx plan.toml -o plan.jmx")]
+    Export(Export),
     /// Fills an author with pages, images and tags to measure with: the same for the same seed, in increments.
     #[command(
         after_help = "Example: tympan lab content --author http://127.0.0.1:4502 --password-file author/initial-password --pages 1000 --images 400\n         \
@@ -308,8 +315,40 @@ pub(crate) struct Replay {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Convert {
+    /// The plan, .jmx.
+    pub(crate) plan: PathBuf,
+    /// The plan in TOML; beside the other one, with its name, unless given.
+    #[arg(short = 'o', long = "out", value_name = "FILE.toml")]
+    pub(crate) out: Option<PathBuf>,
+    /// A property, `name=value`, for numbers of threads and times; may be repeated.
+    #[arg(short = 'J', long = "property")]
+    pub(crate) properties: Vec<String>,
+    /// Replaces a file that is there.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// For JMeter; the plan in TOML.
+    #[arg(long, value_name = "PLAN.toml")]
+    pub(crate) jmx: PathBuf,
+    /// The plan for JMeter; beside the other one, with its name, unless given.
+    #[arg(short = 'o', long = "out", value_name = "FILE.jmx")]
+    pub(crate) out: Option<PathBuf>,
+    /// Replaces a file that is there.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Record {
-    /// The site that requests go to, where they do not name one as a proxy's do.
+    /// Takes what a browser saved in a HAR file, instead of listening.
+    #[arg(long, value_name = "FILE.har", conflicts_with_all = ["listen", "lasts", "requests"])]
+    pub(crate) from_har: Option<PathBuf>,
+    /// The site that requests go to, where they do not name one as a proxy's do; of a HAR file, the site whose requests
+    /// are taken instead of the first one's.
     #[arg(long, value_name = "URL")]
     pub(crate) target: Option<String>,
     /// Where to listen.

@@ -5,6 +5,7 @@ pub(crate) mod backup;
 mod blobs;
 mod jobs;
 pub(crate) mod lab;
+pub(crate) mod lab_author;
 pub(crate) mod lab_fleet;
 pub(crate) mod lab_pages;
 pub(crate) mod lab_phases;

@@ -77,9 +77,7 @@ fn tests_of_phases_end_with_their_codes_and_keep_their_runs() {
         std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(runs.len(), 1);
     let read = |name: &str| std::fs::read_to_string(runs[0].join(name)).unwrap();
-    assert!(
-        read("run.toml").contains("-Jpassword=(hidden)") && !read("run.toml").contains("secret")
-    );
+    assert!(read("run.toml").contains("-Jpassword=***") && !read("run.toml").contains("secret"));
     assert!(read("run.toml").parse::<toml::Table>().is_ok());
     assert!(read("plan.toml").contains("/page.html") && read("report.html").contains("<svg"));
     assert!(

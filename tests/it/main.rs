@@ -34,6 +34,7 @@ mod floors;
 mod history;
 mod interface;
 mod lab_agents;
+mod lab_author;
 mod lab_phases;
 mod lab_portal;
 mod lab_proof;

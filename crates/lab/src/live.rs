@@ -202,7 +202,7 @@ impl Live {
                 self.write(&text);
                 self.recent = Window::default();
             }
-            Form::Lines if self.seconds % PAUSE == 0 => {
+            Form::Lines if self.seconds.is_multiple_of(PAUSE) => {
                 let line = self.line();
                 self.write(&format!("{line}\n"));
                 self.told = self.seconds;

@@ -9,6 +9,7 @@ use tympan_lab::fleet::{Carrier, Fleet, Manifest, Place, Token, manifest, serve}
 use tympan_lab::get::Get;
 use tympan_lab::plan::{Plan, Run as PlanRun};
 
+use super::keep::Keeper;
 use super::{Telling, conclude, duration, fault, goals, read_text};
 use crate::args::lab::{Output, Run};
 use crate::args::lab_fleet::{Agent, Agents, Data};
@@ -135,7 +136,13 @@ pub(super) fn run(fleet: Fleet, path: &Path, run: &PlanRun, output: &Output) -> 
         tracing::error!(reason = %problem, "a thread of the plan ended early");
     }
     let title = path.file_stem().unwrap_or_default().to_string_lossy();
-    let telling = Telling { title: &title, goals: &goals, output, is_own: true };
+    let telling = Telling {
+        title: &title,
+        goals: &goals,
+        output,
+        is_own: true,
+        keeper: Keeper::nothing().end(),
+    };
     let code = conclude(&outcome.results, &telling)?;
     Ok(if outcome.faults.is_empty() { code } else { ExitCode::from(3) })
 }
@@ -150,7 +157,10 @@ pub(super) fn get(fleet: Fleet, get: &Get, title: &str, output: &Output) -> Outc
         }
     };
     let outcome = fleet.run_get(get, &mut tell).map_err(|error| fault(&error))?;
-    conclude(&outcome.results, &Telling { title, goals: &goals, output, is_own: true })
+    conclude(
+        &outcome.results,
+        &Telling { title, goals: &goals, output, is_own: true, keeper: Keeper::nothing().end() },
+    )
 }
 
 /// Prints a manifest that runs a plan.

@@ -2,8 +2,10 @@
 //! 2 refused, 3 could not measure.
 
 mod compare;
+mod convert;
 mod fleet;
 mod journal;
+mod keep;
 mod pages;
 mod phases;
 mod project;
@@ -11,17 +13,19 @@ mod proof;
 mod read;
 mod send;
 mod site;
+mod tough;
 mod tune;
 mod upload;
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use tympan_lab::calculate::parse_duration;
 use tympan_lab::goal::{self, Goal, Judged};
+use tympan_lab::live::{Form, Live};
 use tympan_lab::record::Results;
 use tympan_lab::report::{self, Report};
 
@@ -29,9 +33,6 @@ use crate::args::lab::{Lab, Output};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::home::chain;
 use crate::say;
-
-/// The commands that the design names and that do not exist.
-const MISSING: &[&str] = &["tough", "convert", "backup-impact", "export"];
 
 /// Runs the command.
 pub(crate) fn run(lab: Lab) -> Outcome {
@@ -57,15 +58,13 @@ pub(crate) fn run(lab: Lab) -> Outcome {
         Lab::Page(arguments) => pages::page(&arguments),
         Lab::Components(arguments) => pages::components(&arguments),
         Lab::Upload(arguments) => upload::upload(&arguments),
+        Lab::Tough(arguments) => tough::tough(&arguments),
+        Lab::BackupImpact(arguments) => tough::backup_impact(&arguments),
         Lab::Other(words) => {
             let word = words.first().map_or("", String::as_str);
-            Err(Fault::usage(if MISSING.contains(&word) {
-                format!(
-                    "`tympan lab {word}` does not exist yet; `tympan lab --help` lists what does"
-                )
-            } else {
-                format!("`tympan lab` knows no `{word}`; `tympan lab --help` lists what it knows")
-            }))
+            Err(Fault::usage(format!(
+                "`tympan lab` knows no `{word}`; `tympan lab --help` lists what it knows"
+            )))
         }
     }
 }
@@ -107,6 +106,14 @@ fn goals(path: Option<&Path>) -> Result<Vec<Goal>, Fault> {
     }
 }
 
+/// Shows a run at standard error while it goes on: a board on a terminal, a line now and then elsewhere.
+fn live(title: &str, lasts: Option<Duration>) -> Live {
+    let is_terminal = std::io::stderr().is_terminal()
+        && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb");
+    let form = if is_terminal { Form::Board } else { Form::Lines };
+    Live::new(Box::new(std::io::stderr()), form, title, lasts)
+}
+
 /// What a run is told with.
 struct Telling<'a> {
     title: &'a str,
@@ -114,12 +121,15 @@ struct Telling<'a> {
     output: &'a Output,
     /// The lab made the load itself.
     is_own: bool,
+    /// What is kept of the run.
+    keeper: keep::Ended<'a>,
 }
 
 /// Writes the reports, prints the summary, and decides the exit code.
 fn conclude(results: &Results, telling: &Telling<'_>) -> Outcome {
     let judged: Vec<Judged> = goal::judge(telling.goals, results);
     let report = Report { title: telling.title, results, goals: &judged, is_own: telling.is_own };
+    telling.keeper.write(results, &report)?;
     if let Some(path) = &telling.output.report {
         write(path, &report::html(&report))?;
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tympan_lab::goal::{self, Goal};
 use tympan_lab::phase::{self};
@@ -10,6 +10,7 @@ use tympan_lab::phase::{breakpoint, component, endure, errors, golive};
 use tympan_lab::plan::{Amount, Offer, Plan, Run, parse_rate};
 use tympan_lab::report::sheet::Sheet;
 
+use super::keep::new_folder;
 use super::{duration, fault, goals, open, write};
 use crate::args::lab::Output;
 use crate::args::lab_phases::{Breakpoint, Component, Endure, Errors, Golive, Load, Subject};
@@ -310,82 +311,14 @@ pub(super) fn finish(
 
 /// Keeps a run: what was asked, the plan, and what came out.
 fn keep_run(sheet: &Sheet, folder: &Path, plan: Option<&Path>) -> Result<(), Fault> {
-    let lost = |path: &Path, error: std::io::Error| {
-        Fault::cannot_run(format!("cannot write `{}`: {error}", path.display()))
-    };
-    std::fs::create_dir_all(folder).map_err(|error| lost(folder, error))?;
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let mut number = since.as_secs();
-    // Runs of the same second are told apart.
-    let run = loop {
-        let run = folder.join(format!("run-{number}"));
-        match std::fs::create_dir(&run) {
-            Ok(()) => break run,
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
-            Err(error) => return Err(lost(&run, error)),
-        }
-    };
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let words: Vec<String> = hide(std::env::args()).iter().map(|word| quoted(word)).collect();
-    let asked = format!(
-        "started = {}\ncommand = [{}]\nversion = {}\nprocessors = {}\n",
-        number,
-        words.join(", "),
-        quoted(env!("CARGO_PKG_VERSION")),
-        std::thread::available_parallelism().map_or(1, usize::from),
-    );
-    write(&run.join("run.toml"), &asked)?;
+    let run = new_folder(folder, plan)?;
     write(&run.join("summary.json"), &format!("{}\n", sheet.to_json()))?;
-    write(&run.join("report.html"), &sheet.html())?;
-    if let Some(plan) = plan {
-        let extension = plan.extension().map_or_else(Default::default, |one| one.to_string_lossy());
-        let copy = run.join(format!("plan.{extension}"));
-        std::fs::copy(plan, &copy).map_err(|error| lost(&copy, error))?;
-    }
-    Ok(())
-}
-
-/// Returns the words of a command without values that may be secrets: of properties, headers and logins.
-fn hide(words: impl Iterator<Item = String>) -> Vec<String> {
-    const SECRET: [&str; 7] = ["-J", "--property", "-H", "--header", "--login", "-A", "-P"];
-    let mut is_secret = false;
-    words
-        .map(|word| {
-            let was_secret = std::mem::replace(&mut is_secret, SECRET.contains(&word.as_str()));
-            let long = word.split_once('=').filter(|(name, _)| {
-                SECRET.contains(name) || (name.starts_with("-J") && name.len() > 2)
-            });
-            match long {
-                _ if was_secret => "(hidden)".to_owned(),
-                Some((name, _)) => format!("{name}=(hidden)"),
-                None => word,
-            }
-        })
-        .collect()
+    write(&run.join("report.html"), &sheet.html())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_that_may_be_secret_are_not_kept() {
-        let words =
-            ["lab", "-Jpassword=x", "-H", "Authorization: y", "--property=z=1", "--rate", "5/s"];
-        let kept = hide(words.iter().map(|word| (*word).to_owned()));
-        assert_eq!(
-            kept,
-            [
-                "lab",
-                "-Jpassword=(hidden)",
-                "-H",
-                "(hidden)",
-                "--property=(hidden)",
-                "--rate",
-                "5/s"
-            ]
-        );
-    }
 
     #[test]
     fn targets_become_properties() {

@@ -9,7 +9,7 @@ use tympan_lab::verify::{Difference, Rules, Verdict, Verify, parse_list, verify_
 use tympan_lab::watch_log::Watch;
 
 use super::send::{headers, properties};
-use super::{compare, duration, fault, journal, project, read_text, site, tune};
+use super::{compare, convert, duration, fault, journal, project, read_text, site, tune};
 use crate::args::lab_proof::{self as args, Proof};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::say;
@@ -25,6 +25,8 @@ pub(super) fn run(command: &Proof) -> Outcome {
         Proof::Profile(arguments) => site::profile(arguments),
         Proof::Replay(arguments) => site::replay(arguments),
         Proof::Record(arguments) => site::record(arguments),
+        Proof::Convert(arguments) => convert::convert(arguments),
+        Proof::Export(arguments) => convert::export(arguments),
         Proof::Content(arguments) => project::content(arguments),
         Proof::Experiment(arguments) => project::experiment(arguments),
         Proof::Map(arguments) => project::map(arguments),

@@ -9,6 +9,7 @@ use tympan_lab::calculate::{self, peak_factor};
 use tympan_lab::requests::{self, CacheReport, Limits};
 use tympan_lab::{goal, plan, report as reports};
 
+use super::keep::Keeper;
 use super::{Telling, conclude, duration, fault, goals, open, write};
 use crate::args::lab::{CacheRatio, Check, Log, ReportArguments, UploadGoal, Users};
 use crate::command::{Fault, Outcome};
@@ -65,7 +66,13 @@ pub(super) fn report(arguments: &ReportArguments) -> Outcome {
     }
     conclude(
         &results,
-        &Telling { title: &name, goals: &goals, output: &arguments.output, is_own: false },
+        &Telling {
+            title: &name,
+            goals: &goals,
+            output: &arguments.output,
+            is_own: false,
+            keeper: Keeper::nothing().end(),
+        },
     )
 }
 

@@ -1,6 +1,7 @@
 //! The commands that send.
 
 use std::collections::HashMap;
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -9,8 +10,9 @@ use tympan_lab::get;
 use tympan_lab::plan::{Plan, Run as PlanRun};
 use tympan_lab::{goal, honesty};
 
+use super::keep::Keeper;
 use super::{Telling, conclude, duration, fault, goals, write};
-use crate::args::lab::{Ab, Arrivals, Get, Jmeter, Output, ReportArguments, Run};
+use crate::args::lab::{Ab, Arrivals, Get, Jmeter, KeptRun, Output, ReportArguments, Run};
 use crate::command::{Fault, Outcome};
 use crate::say;
 
@@ -62,10 +64,27 @@ pub(super) fn get(arguments: &Get) -> Outcome {
     };
     let title = arguments.urls.first().map_or("get", String::as_str);
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
+        only_here(&arguments.kept)?;
         return super::fleet::get(fleet, &load, title, &arguments.output);
     }
-    let results = load.run().map_err(|error| fault(&error))?;
-    conclude(&results, &Telling { title, goals: &goals, output: &arguments.output, is_own: true })
+    let keeper = Keeper::begin(&arguments.kept, None);
+    let mut live = super::live(title, load.duration);
+    let results = load.run_shown(&mut live).map_err(|error| fault(&error))?;
+    drop(live);
+    let output = &arguments.output;
+    conclude(
+        &results,
+        &Telling { title, goals: &goals, output, is_own: true, keeper: keeper.end() },
+    )
+}
+
+fn only_here(kept: &KeptRun) -> Result<(), Fault> {
+    if kept.keep.is_none() {
+        return Ok(());
+    }
+    Err(Fault::usage(
+        "`--keep` keeps what this process measures itself; with agents use --report and --json",
+    ))
 }
 
 pub(super) fn ab(arguments: &Ab) -> Outcome {
@@ -191,12 +210,18 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         return super::fleet::emit(arguments, &run);
     }
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
+        only_here(&arguments.kept)?;
         return super::fleet::run(fleet, &arguments.plan, &run, &arguments.output);
     }
-    play(&arguments.plan, &run, &arguments.output)
+    play(
+        &arguments.plan,
+        &run,
+        &arguments.output,
+        Keeper::begin(&arguments.kept, Some(arguments.plan.as_path())),
+    )
 }
 
-fn play(path: &Path, run: &PlanRun, output: &Output) -> Outcome {
+fn play(path: &Path, run: &PlanRun, output: &Output, keeper: Keeper<'_>) -> Outcome {
     let mut goals = goals(output.goals.as_deref())?;
     let plan = Plan::load(path).map_err(|error| fault(&error))?;
     goals.extend(plan.goals.iter().cloned());
@@ -209,12 +234,21 @@ fn play(path: &Path, run: &PlanRun, output: &Output) -> Outcome {
     if plan.inventory.ignored > 0 {
         tell(&format!("{} listeners of the plan have nothing to do here", plan.inventory.ignored));
     }
-    let outcome = plan.run(run, &mut tell).map_err(|error| fault(&error))?;
+    let title = if plan.name().is_empty() { "plan" } else { plan.name() };
+    // Where there is no terminal, JMeter's summary lines tell how the run goes on.
+    let outcome = if std::io::stderr().is_terminal() {
+        let mut live = super::live(title, run.offer.as_ref().map(|offer| offer.lasts));
+        plan.run_shown(run, &mut tell, &mut live)
+    } else {
+        plan.run(run, &mut tell)
+    }
+    .map_err(|error| fault(&error))?;
+    let keeper = keeper.end();
     for problem in &outcome.faults {
         tracing::error!(reason = %problem, "a thread of the plan ended early");
     }
-    let title = if plan.name().is_empty() { "plan" } else { plan.name() };
-    let code = conclude(&outcome.results, &Telling { title, goals: &goals, output, is_own: true })?;
+    let telling = Telling { title, goals: &goals, output, is_own: true, keeper };
+    let code = conclude(&outcome.results, &telling)?;
     Ok(if outcome.faults.is_empty() { code } else { ExitCode::from(3) })
 }
 
@@ -235,7 +269,7 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
         rows: arguments.rows.clone(),
         ..PlanRun::default()
     };
-    play(plan, &run, &output)
+    play(plan, &run, &output, Keeper::nothing())
 }
 
 /// JMeter makes a folder with an index; here the report is one file, in that folder if it is one.

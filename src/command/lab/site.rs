@@ -1,18 +1,22 @@
 //! The commands that look at a site and its visitors: `cacheability`, `profile`, `replay`, `record`.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tympan_lab::cacheability::{self, Crawl, Survey};
+use tympan_lab::har;
+use tympan_lab::plan::Plan;
 use tympan_lab::profile::{self, Profile, Visit};
 use tympan_lab::proxy::{Exchange, Proxy};
 use tympan_lab::recording::{self, Options};
 use tympan_lab::replay::Replay;
 
+use super::keep::Keeper;
 use super::send::headers;
-use super::{Telling, conclude, duration, fault, goals, open, write};
+use super::{Telling, conclude, duration, fault, goals, open, read_text, write};
 use crate::args::lab_proof as args;
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::say;
@@ -175,14 +179,44 @@ pub(super) fn replay(arguments: &args::Replay) -> Outcome {
     let title = arguments.log.display().to_string();
     conclude(
         &replayed.results,
-        &Telling { title: &title, goals: &goals, output: &arguments.output, is_own: true },
+        &Telling {
+            title: &title,
+            goals: &goals,
+            output: &arguments.output,
+            is_own: true,
+            keeper: Keeper::nothing().end(),
+        },
     )
 }
 
 /// How many exchanges were recorded, for the one who waits.
 type Count = Arc<(Mutex<Vec<Exchange>>, Condvar)>;
 
+/// Makes a plan of what a browser saved; a plan that cannot be run is not written.
+fn record_har(file: &Path, arguments: &args::Record) -> Outcome {
+    let name = file.display().to_string();
+    let har = har::read(&read_text(file)?, &name, arguments.target.as_deref());
+    let har = har.map_err(|error| fault(&error))?;
+    let options = Options { with_parts: arguments.with_parts };
+    let mut draft = recording::plan(&har.target, &har.exchanges, options);
+    draft.remarks.extend(har.remarks());
+    let text = draft.to_toml();
+    let folder = arguments.out.parent().map(Path::to_owned).unwrap_or_default();
+    Plan::parse(text.as_bytes(), &arguments.out.display().to_string(), folder)
+        .map_err(|error| fault(&error))?;
+    write(&arguments.out, &text)?;
+    let steps: usize = draft.scenarios.iter().map(|scenario| scenario.steps.len()).sum();
+    for remark in &draft.remarks {
+        say!("{remark}");
+    }
+    say!("{steps} steps at {} written to {}", har.target, arguments.out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
 pub(super) fn record(arguments: &args::Record) -> Outcome {
+    if let Some(file) = &arguments.from_har {
+        return record_har(file, arguments);
+    }
     let lasts = arguments.lasts.as_deref().map(duration).transpose()?;
     let options = Options { with_parts: arguments.with_parts };
     let count: Count = Arc::default();

@@ -68,6 +68,9 @@ pub struct Tough<'a> {
     pub goals: &'a [Goal],
 }
 
+/// Executions and skips of each test of a phase.
+type Counts = Vec<(u64, u64)>;
+
 impl Tough<'_> {
     /// Tells what would be done: phases, tests with their shares, and the nodes that would stay.
     #[must_use]
@@ -188,7 +191,7 @@ impl Tough<'_> {
         })
     }
 
-    fn tell(&self, told: Vec<(&Phase, Results, Vec<(u64, u64)>)>) -> Sheet {
+    fn tell(&self, told: Vec<(&Phase, Results, Counts)>) -> Sheet {
         let mut sheet = Sheet::new("Tough Day");
         let mut whole: Option<Results> = None;
         let mut phases = Vec::new();

@@ -216,6 +216,33 @@ fn unequal_portions_of_users_use_each_row_once() {
 }
 
 #[test]
+fn files_that_a_plan_includes_go_with_it_to_the_agents() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let folder = tempfile::tempdir().unwrap();
+    let include = |file: &str| {
+        element("IncludeController", "i", &[("IncludeController.includepath", file)], "")
+    };
+    let fragment = |inside: &str| {
+        format!(
+            "<jmeterTestPlan version=\"1.2\"><hashTree><TestPlan testclass=\"TestPlan\" testname=\"f\"/><hashTree>{}\
+             </hashTree></hashTree></jmeterTestPlan>",
+            element("TestFragmentController", "f", &[], inside)
+        )
+    };
+    written(folder.path(), "users.csv", "a,1\nb,2\nc,3\n");
+    std::fs::create_dir(folder.path().join("parts")).unwrap();
+    let outer = format!("{}{}", sampler("/outer/${user}", ""), include("parts/inner.jmx"));
+    written(folder.path(), "parts/outer.jmx", &fragment(&outer));
+    written(folder.path(), "parts/inner.jmx", &fragment(&sampler("/inner/${user}", "")));
+    let inside =
+        format!("{}{}{}", defaults(&origin), rows("users.csv"), include("parts/outer.jmx"));
+    let path = written(folder.path(), "plan.jmx", &plan("-1", "2", &inside));
+    play(2, &path, &Run::default(), false).unwrap();
+    let wanted = ["/inner/a", "/inner/b", "/inner/c", "/outer/a", "/outer/b", "/outer/c"];
+    assert_eq!(seen(&origin), wanted);
+}
+
+#[test]
 fn set_up_ends_on_all_agents_before_the_load_begins() {
     let origin = Origin::start(|_| Answer::html("hello"));
     let folder = tempfile::tempdir().unwrap();

@@ -358,7 +358,6 @@ fn fits(tree: &Tree, item: Item, step: &Step) -> bool {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "a flat list of functions")]
 fn call(function: Function, arguments: &[Expression], context: &Context<'_>) -> Value {
     let tree = context.tree;
     let values: Vec<Value> = arguments.iter().map(|argument| evaluate(argument, context)).collect();

@@ -1,0 +1,93 @@
+//! Folders that keep a run: what was asked, the plan, and what came out.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use tympan_lab::phase::watch::{Facts, Watch};
+use tympan_lab::record::{Results, hlog, metrics};
+use tympan_lab::redact;
+use tympan_lab::report::{self, Report};
+
+use super::write;
+use crate::args::lab::KeptRun;
+use crate::command::Fault;
+
+/// A run that may be kept, and the process that is watched meanwhile.
+pub(super) struct Keeper<'a> {
+    folder: Option<&'a Path>,
+    plan: Option<&'a Path>,
+    watch: Option<Watch>,
+}
+
+impl<'a> Keeper<'a> {
+    /// Begins to watch the process that is named.
+    pub(super) fn begin(kept: &'a KeptRun, plan: Option<&'a Path>) -> Self {
+        Self { folder: kept.keep.as_deref(), plan, watch: kept.pid.map(Watch::start) }
+    }
+
+    /// Keeps nothing.
+    pub(super) fn nothing() -> Self {
+        Self { folder: None, plan: None, watch: None }
+    }
+
+    /// Ends watching; returns what is to be written of a run.
+    pub(super) fn end(self) -> Ended<'a> {
+        let watched = self.watch.map(Watch::stop).unwrap_or_default();
+        Ended { folder: self.folder, plan: self.plan, watched }
+    }
+}
+
+/// A run that is over.
+pub(super) struct Ended<'a> {
+    folder: Option<&'a Path>,
+    plan: Option<&'a Path>,
+    watched: Vec<Facts>,
+}
+
+impl Ended<'_> {
+    /// Writes the folder, if one is wanted.
+    pub(super) fn write(&self, results: &Results, report: &Report<'_>) -> Result<(), Fault> {
+        let Some(folder) = self.folder else { return Ok(()) };
+        let run = new_folder(folder, self.plan)?;
+        write(&run.join("summary.json"), &format!("{}\n", report::json(report)))?;
+        write(&run.join("report.html"), &report::html(report))?;
+        write(&run.join("hist.hlog"), &hlog::text(results))?;
+        write(&run.join("metrics.csv"), &metrics::text(results, &self.watched))
+    }
+}
+
+/// Makes a new folder `run-...` with what was asked and a copy of the plan.
+pub(super) fn new_folder(folder: &Path, plan: Option<&Path>) -> Result<PathBuf, Fault> {
+    let lost = |path: &Path, error: std::io::Error| {
+        Fault::cannot_run(format!("cannot write `{}`: {error}", path.display()))
+    };
+    std::fs::create_dir_all(folder).map_err(|error| lost(folder, error))?;
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut number = since.as_secs();
+    // Runs of the same second are told apart.
+    let run = loop {
+        let run = folder.join(format!("run-{number}"));
+        match std::fs::create_dir(&run) {
+            Ok(()) => break run,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(lost(&run, error)),
+        }
+    };
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let given: Vec<String> = std::env::args().collect();
+    let words: Vec<String> = redact::words(&given).iter().map(|word| quoted(word)).collect();
+    let asked = format!(
+        "started = {}\ncommand = [{}]\nversion = {}\nprocessors = {}\n",
+        number,
+        words.join(", "),
+        quoted(env!("CARGO_PKG_VERSION")),
+        std::thread::available_parallelism().map_or(1, usize::from),
+    );
+    write(&run.join("run.toml"), &asked)?;
+    if let Some(plan) = plan {
+        let extension = plan.extension().map_or_else(Default::default, |one| one.to_string_lossy());
+        let copy = run.join(format!("plan.{extension}"));
+        std::fs::copy(plan, &copy).map_err(|error| lost(&copy, error))?;
+    }
+    Ok(run)
+}

@@ -1,0 +1,212 @@
+//! The commands of `tympan lab` that load an author, against a real one; and the other forms of plans, by their exit codes.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+use tympan_testkit::origin::{Answer, Origin};
+
+use crate::program::{Demo, tympan};
+
+struct Told {
+    code: Option<i32>,
+    text: String,
+    errors: String,
+}
+
+fn lab(folder: &Path, login: &str, words: &[&str]) -> Told {
+    let mut command = tympan();
+    command.current_dir(folder).env("TYMPAN_LAB_LOGIN", login).arg("lab").args(words);
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    Told {
+        code: status.code(),
+        text: String::from_utf8(stdout).unwrap(),
+        errors: String::from_utf8(stderr).unwrap(),
+    }
+}
+
+/// Returns passed and failed per test.
+fn metrics(json: &Value) -> Vec<(String, u64, u64)> {
+    let tests = json["phases"][0]["tests"].as_array().unwrap();
+    let number = |test: &Value, key: &str| test[key].as_u64().unwrap();
+    tests
+        .iter()
+        .map(|test| {
+            (
+                test["test"].as_str().unwrap().to_owned(),
+                number(test, "passed"),
+                number(test, "failed"),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn tough_day_runs_on_an_author_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let demo = Demo::start(&folder.path().join("demo"));
+    let login = format!("admin:{}", demo.password());
+    let author = format!("http://{}", demo.author);
+    let publish = format!("http://{}", demo.publish);
+    let file = "tests:\n  - add: CreatePageTest\n  - add: CreatePageTreeTest\n  - add: CreateFolderTreeTest\n  - add: CreateTagTreeTest\n  \
+                - add: CreateTaggedPagesTreeTest\n  - add: AddTagToResourceTest\n  - add: UploadImageTest\n  - add: UploadPDFTest\n  \
+                - add: DeleteImageTest\n  - add: PublishPageTest\n  - add: DeletePageTest\n  - add: QueryBuilderTest\n  \
+                - add: GetHomepageTest\n  - add: AuthoringTest\n";
+    std::fs::write(folder.path().join("all.yaml"), file).unwrap();
+    let words = [
+        "tough",
+        "all.yaml",
+        "--author",
+        &author,
+        "--publish",
+        &publish,
+        "--concurrency",
+        "2",
+        "--wait",
+        "0s",
+        "--duration",
+        "15s",
+        "--name",
+        "lab-run",
+        "--json",
+        "--keep",
+        "runs",
+    ];
+    let told = lab(folder.path(), &login, &words);
+    // A slow machine may saturate the generator; the tests count in any case.
+    assert!(matches!(told.code, Some(0 | 3)), "{} {}", told.text, told.errors);
+    let json: Value = serde_json::from_str(&told.text).unwrap();
+    let found = metrics(&json);
+    for (name, passed, failed) in &found {
+        assert_eq!(*failed, 0, "{name}: {found:?}");
+        let may_be_skipped = matches!(
+            name.as_str(),
+            "DeleteImage" | "DeletePage" | "PublishPage" | "AddTagToResource"
+        );
+        assert!(*passed > 0 || may_be_skipped, "{name}: {found:?}");
+    }
+    for name in ["UploadImage: renditions", "UploadPDF: renditions", "Authoring: delete page"] {
+        assert!(found.iter().any(|(known, ..)| known == name), "{name}: {found:?}");
+    }
+    for path in ["/content/lab-run", "/content/dam/lab-run", "/content/cq:tags/lab-run"] {
+        assert_eq!(demo.get_as_admin(&format!("{path}.json")).status, 404, "{path} is left over");
+    }
+    let runs: Vec<_> = std::fs::read_dir(folder.path().join("runs")).unwrap().collect();
+    assert_eq!(runs.len(), 1);
+    let run = runs[0].as_ref().unwrap().path();
+    assert!(run.join("report.html").exists() && run.join("plan.yaml").exists());
+    let command = std::fs::read_to_string(run.join("run.toml")).unwrap();
+    assert!(!command.contains(demo.password()), "{command}");
+
+    let backups = [
+        "backup-impact",
+        "--author",
+        &author,
+        "--threads",
+        "2",
+        "--span",
+        "3s",
+        "--bytes",
+        "\"data_added\":([0-9]+)",
+        "--delay",
+        "0,1",
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        "echo '\"data_added\":5'; sleep 1; : {delay}",
+    ];
+    let told = lab(folder.path(), &login, &backups);
+    let json: Value = serde_json::from_str(&told.text)
+        .unwrap_or_else(|_| panic!("{} {}", told.text, told.errors));
+    assert_eq!(json["backups"].as_array().unwrap().len(), 4, "{json}");
+    assert!(json["peak_per_second"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn what_cannot_be_loaded_is_refused_before_anything_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let told = lab(path, "a:b", &["tough", "--dry-run", "--rate", "10/s", "--duration", "100s"]);
+    assert_eq!(told.code, Some(0), "{}", told.errors);
+    assert!(
+        told.text.contains("75.0 %  GetHomepage") && told.text.contains("about 350 nodes"),
+        "{}",
+        told.text
+    );
+    std::fs::write(path.join("bad.yaml"), "tests:\n  - add: CreateLiveCopyTest\n").unwrap();
+    let told = lab(path, "a:b", &["tough", "bad.yaml", "--author", "http://127.0.0.1:1"]);
+    assert_eq!(told.code, Some(2));
+    assert!(
+        told.errors.contains("bad.yaml:2:") && told.errors.contains("live copies"),
+        "{}",
+        told.errors
+    );
+    assert_eq!(lab(path, "a:b", &["tough", "nothing"]).code, Some(2));
+    assert_eq!(lab(path, "a:b", &["tough"]).code, Some(2), "no author is named");
+    assert_eq!(
+        lab(path, "a:b", &["tough", "--author", "http://127.0.0.1:1", "--rate", "x"]).code,
+        Some(2)
+    );
+    assert_eq!(lab(path, "a:b", &["backup-impact", "--mix", "1/2", "--", "true"]).code, Some(2));
+    assert_eq!(lab(path, "a:b", &["backup-impact", "--load", "120%", "--", "true"]).code, Some(2));
+    assert_eq!(lab(path, "a:b", &["backup-impact", "--delay", "0,1", "--", "true"]).code, Some(2));
+}
+
+#[test]
+fn plans_change_their_form_and_runs_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let origin = Origin::always(Answer::html("x"));
+    let plan = format!(
+        "name = \"p\"\ntarget = \"http://{}\"\n[load]\nusers = 2\nvisits = 3\n[[scenario]]\nname = \"s\"\n[[scenario.step]]\npath = \"/a\"\n",
+        origin.addr()
+    );
+    std::fs::write(path.join("plan.toml"), plan).unwrap();
+    let told = lab(path, "a:b", &["export", "--jmx", "plan.toml"]);
+    assert_eq!(told.code, Some(0), "{}", told.errors);
+    assert_eq!(
+        lab(path, "a:b", &["export", "--jmx", "plan.toml"]).code,
+        Some(2),
+        "nothing is replaced unasked"
+    );
+    assert_eq!(lab(path, "a:b", &["jmeter", "-n", "-t", "plan.jmx"]).code, Some(0));
+    assert_eq!(origin.requests(), 6);
+    let told = lab(path, "a:b", &["convert", "plan.jmx", "-o", "again.toml"]);
+    assert_eq!(told.code, Some(0), "{}{}", told.text, told.errors);
+    let told = lab(
+        path,
+        "a:b",
+        &["run", "again.toml", "--keep", "runs", "--pid", &std::process::id().to_string()],
+    );
+    assert_eq!(told.code, Some(0), "{}{}", told.text, told.errors);
+    assert_eq!(origin.requests(), 12);
+    let run = std::fs::read_dir(path.join("runs")).unwrap().next().unwrap().unwrap().path();
+    let hist = std::fs::read_to_string(run.join("hist.hlog")).unwrap();
+    assert!(hist.contains("\nTag=GET_/a,0.000,1.000,") || hist.contains("Tag="), "{hist}");
+    let metrics = std::fs::read_to_string(run.join("metrics.csv")).unwrap();
+    assert!(
+        metrics.starts_with("second,requests,errors,")
+            && metrics.lines().nth(1).unwrap().starts_with("0,6,0,"),
+        "{metrics}"
+    );
+    for name in ["run.toml", "plan.toml", "summary.json", "report.html"] {
+        assert!(run.join(name).exists(), "{name}");
+    }
+    let har = r#"{"log":{"entries":[{"startedDateTime":"2026-01-01T00:00:00Z","time":1,"request":{"method":"GET",
+        "url":"http://h.example/x","headers":[]},"response":{"status":200,"content":{"mimeType":"text/html"}}}]}}"#;
+    std::fs::write(path.join("visit.har"), har).unwrap();
+    let told = lab(path, "a:b", &["record", "--from-har", "visit.har", "-o", "visit.toml"]);
+    assert_eq!(told.code, Some(0), "{}", told.errors);
+    assert_eq!(lab(path, "a:b", &["check", "visit.toml"]).code, Some(0));
+    std::fs::write(path.join("broken.har"), "{").unwrap();
+    assert_eq!(
+        lab(path, "a:b", &["record", "--from-har", "broken.har", "-o", "x.toml"]).code,
+        Some(2)
+    );
+    assert_eq!(
+        lab(path, "a:b", &["get", "http://127.0.0.1:1/", "--keep", "runs", "--agents", "local:2"])
+            .code,
+        Some(2)
+    );
+}
