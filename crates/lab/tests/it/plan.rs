@@ -427,7 +427,10 @@ fn what_is_not_supported_is_named_with_its_line_and_nothing_is_sent() {
         &sampler("/a", &element("BeanShellTimer", "b", &[], "")),
         "BeanShellTimer \"b\": element not supported",
     );
-    refuse(&sampler("/a", &element("XPathExtractor", "x", &[], "")), "XPathExtractor \"x\"");
+    refuse(
+        &sampler("/a", &element("JDBCPostProcessor", "x", &[], "")),
+        "JDBCPostProcessor \"x\": element not supported",
+    );
     refuse(
         &element(
             "ConstantTimer",
