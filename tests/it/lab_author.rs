@@ -48,11 +48,26 @@ fn tough_day_runs_on_an_author_and_leaves_nothing() {
     let login = format!("admin:{}", demo.password());
     let author = format!("http://{}", demo.author);
     let publish = format!("http://{}", demo.publish);
-    let file = "tests:\n  - add: CreatePageTest\n  - add: CreatePageTreeTest\n  - add: CreateFolderTreeTest\n  - add: CreateTagTreeTest\n  \
-                - add: CreateTaggedPagesTreeTest\n  - add: AddTagToResourceTest\n  - add: UploadImageTest\n  - add: UploadPDFTest\n  \
-                - add: DeleteImageTest\n  - add: PublishPageTest\n  - add: DeletePageTest\n  - add: QueryBuilderTest\n  \
-                - add: GetHomepageTest\n  - add: AuthoringTest\n";
-    std::fs::write(folder.path().join("all.yaml"), file).unwrap();
+    let tests = [
+        "CreatePage",
+        "CreatePageTree",
+        "CreateFolderTree",
+        "CreateTagTree",
+        "CreateTaggedPagesTree",
+        "AddTagToResource",
+        "UploadImage",
+        "UploadPDF",
+        "DeleteImage",
+        "QueryBuilder",
+        "GetHomepage",
+        "Authoring",
+    ];
+    // Users leave when all counts are reached, however slow the machine.
+    let file: String = tests
+        .iter()
+        .map(|test| format!("  - add: {test}Test\n    properties:\n      count: 2\n"))
+        .collect();
+    std::fs::write(folder.path().join("all.yaml"), format!("tests:\n{file}")).unwrap();
     let words = [
         "tough",
         "all.yaml",
@@ -65,7 +80,7 @@ fn tough_day_runs_on_an_author_and_leaves_nothing() {
         "--wait",
         "0s",
         "--duration",
-        "15s",
+        "5m",
         "--name",
         "lab-run",
         "--json",
@@ -79,11 +94,7 @@ fn tough_day_runs_on_an_author_and_leaves_nothing() {
     let found = metrics(&json);
     for (name, passed, failed) in &found {
         assert_eq!(*failed, 0, "{name}: {found:?}");
-        let may_be_skipped = matches!(
-            name.as_str(),
-            "DeleteImage" | "DeletePage" | "PublishPage" | "AddTagToResource"
-        );
-        assert!(*passed > 0 || may_be_skipped, "{name}: {found:?}");
+        assert!(*passed > 0, "{name}: {found:?}");
     }
     for name in ["UploadImage: renditions", "UploadPDF: renditions", "Authoring: delete page"] {
         assert!(found.iter().any(|(known, ..)| known == name), "{name}: {found:?}");
