@@ -245,6 +245,20 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// Collects all but the newest state of a home. What a follower saw last is kept, too: it looks further at the next start.
+fn collect_all(home: &Path) {
+    let begun = Instant::now();
+    loop {
+        let done = run(&["repo", "gc", "--json", "--home", text(home)]);
+        let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        if said["revisionsKept"] == 1 {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{said}");
+        assert!(Author::start(home).running.stop());
+    }
+}
+
 #[test]
 fn a_home_that_reads_over_http_says_what_it_needs() {
     let dir = tempfile::tempdir().unwrap();
@@ -282,7 +296,7 @@ fn a_home_that_reads_over_http_says_what_it_needs() {
     }
     assert_eq!(staging.blob_fault(), None);
     assert!(staging.running.stop());
-    run_ok(&["repo", "gc", "--home", text(&guest)]);
+    collect_all(&guest);
     let gc = |home: &Path, more: &[&str]| {
         let done = run(&[&["blobs", "gc", "--json", "--home", text(home)], more].concat());
         let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
@@ -294,7 +308,7 @@ fn a_home_that_reads_over_http_says_what_it_needs() {
     // The owner needs neither any more.
     assert_eq!(author.send("DELETE", "/api/v1/nodes?path=/content/f", b"").status, 204);
     assert!(author.running.stop());
-    run_ok(&["repo", "gc", "--home", text(&owner)]);
+    collect_all(&owner);
     let now = ["--grace", "0s"];
     let (_, swept) = gc(&owner, &now);
     let place = &swept["places"][0];

@@ -62,7 +62,7 @@ impl Publish {
 }
 
 fn node(kind: &str, properties: Value, children: Value) -> Value {
-    json!({ "type": kind, "properties": properties, "children": children })
+    Value::from_iter([("type", kind.into()), ("properties", properties), ("children", children)])
 }
 
 fn page(component: &str, title: &str) -> Value {

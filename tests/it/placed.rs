@@ -12,7 +12,7 @@ const ROOT: &str = "/content/shop/jcr:content/root";
 const BOX: &str = "/content/shop/jcr:content/root/box";
 
 fn node(kind: &str, properties: Value, children: Value) -> Value {
-    json!({ "type": kind, "properties": properties, "children": children })
+    Value::from_iter([("type", kind.into()), ("properties", properties), ("children", children)])
 }
 
 fn component(kind: &str) -> Value {

@@ -78,11 +78,12 @@ impl Instance {
         headers: &HeaderMap,
     ) -> Option<(Response, ReadyBody)> {
         let mut body = ReadyBody::Empty;
-        let response = self.answer_by((method, path, headers), None, |blob, headers, is_head| {
-            let (response, found) = send_plainly(&self.repository, blob, headers, is_head)?;
-            body = found;
-            Some(response)
-        })?;
+        let response =
+            self.answer_by((method, path, headers), None, |blob, headers, is_head| {
+                let (response, found) = send_plainly(&self.repository, blob, headers, is_head)?;
+                body = found;
+                Some(response)
+            })?;
         crate::metrics::count(&self.metrics.answered_by_shortcut);
         Some((response, body))
     }

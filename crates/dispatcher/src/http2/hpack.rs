@@ -78,11 +78,14 @@ impl Fields {
     }
 }
 
+/// A name and its value.
+type Entry = (Box<[u8]>, Box<[u8]>);
+
 /// The reading side of one direction of a connection.
 #[derive(Debug)]
 pub(super) struct Decoder {
     /// The newest first.
-    table: VecDeque<(Box<[u8]>, Box<[u8]>)>,
+    table: VecDeque<Entry>,
     /// What the table counts, and may count.
     size: usize,
     max_size: usize,

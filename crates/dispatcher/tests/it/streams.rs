@@ -288,18 +288,17 @@ fn what_is_malformed_is_judged_by_the_service() {
             field
         };
         let mut frames = Vec::new();
-        let mut count = 0;
-        for (name, value) in [
+        let hostile = [
             (&b"Accept"[..], &b"*"[..]),
             (b"connection", b"keep-alive"),
             (b"te", b"gzip"),
             (b"accept", b"a\rb"),
             (b":path", b"/small.html"),
             (b"transfer-encoding", b"chunked"),
-        ] {
+        ];
+        for (stream, (name, value)) in (1..).step_by(2).zip(hostile) {
             let block = [fields("GET", "/small.html"), literal(name, value)].concat();
-            frames.extend(frame(1, 5, count * 2 + 1, &block));
-            count += 1;
+            frames.extend(frame(1, 5, stream, &block));
         }
         // The end of a connection that the client breaks off.
         frames.extend(frame(4, 0, 1, &[]));
@@ -333,7 +332,7 @@ fn floods_are_cut_off_and_others_are_served() {
             ("windows", [post(1), repeated(frame(8, 0, 1, &[0, 0, 0, 1]))].concat()),
             (
                 "a block without end",
-                [frame(1, 1, 1, &fields("GET", "/a")), repeated(frame(9, 0, 1, &[0x20 | 0; 3]))]
+                [frame(1, 1, 1, &fields("GET", "/a")), repeated(frame(9, 0, 1, &[0x20; 3]))]
                     .concat(),
             ),
             ("requests that are taken back", resets("/slow.html?1")),

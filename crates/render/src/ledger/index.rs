@@ -348,9 +348,13 @@ impl Index {
         let Some(at) = self.by_url.get(url).copied() else { return false };
         let is_astray = self.is_astray(root);
         let Some(entry) = self.entry_mut(at) else { return false };
-        let is_known = entry.digest == Some(digest)
-            && entry.look.as_deref() == look
-            && entry.is_fault == is_fault;
+        let looks_alike = match (entry.look.as_deref(), look) {
+            // The first copy after a flush begins anew.
+            (known, look) if entry.is_flushed => known == look,
+            (Some(known), Some(look)) => known.covers(look),
+            (known, _) => known.is_none(),
+        };
+        let is_known = entry.digest == Some(digest) && looks_alike && entry.is_fault == is_fault;
         if !is_known || (is_astray && !self.strays.note_again(at, root, clock)) {
             return false;
         }

@@ -74,6 +74,11 @@ impl Look {
         self.digest == other.digest && self.asked == other.asked
     }
 
+    /// Tells whether the other one is how a part of these copies look, or all of them.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        self.is_like(other) && self.askers & other.askers == other.askers
+    }
+
     /// Returns the look of the copies of both; nothing if they differ.
     pub(super) fn joined(&self, other: &Self) -> Option<Self> {
         let askers = self.askers | other.askers;

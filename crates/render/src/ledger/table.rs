@@ -209,7 +209,8 @@ impl Table {
                 .await?;
         }
         let rows = batch.rows.iter().map(|row| {
-            let mut read = vec![u8::from(row.is_fault) * FAULT | u8::from(row.is_stray) * STRAY];
+            let mut read =
+                vec![(u8::from(row.is_fault) * FAULT) | (u8::from(row.is_stray) * STRAY)];
             read.extend(row.read.to_bytes());
             (Kind::Url, &*row.url, read, row.look.as_ref().map(|look| look.to_bytes()))
         });

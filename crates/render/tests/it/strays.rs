@@ -458,7 +458,6 @@ fn interleave(seed: u64) -> (usize, usize) {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the share is what the test is read for")]
 fn no_copy_stays_old_however_drawings_edits_and_answers_interleave() {
     let runs = std::env::var("TYMPAN_INTERLEAVINGS").ok().and_then(|text| text.parse().ok());
     let (mut named, mut in_vain) = (0, 0);

@@ -17,9 +17,12 @@ fn read(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<(String, String)>, Ma
     Ok(fields.iter().map(|(name, value)| (text(name), text(value))).collect())
 }
 
-/// Reads the blocks of one connection; after each, the table counts so much.
+/// A block in hexadecimal, the fields it holds, and what the table counts after it.
+type Block<'a> = (&'a str, &'a [(&'a str, &'a str)], usize);
+
+/// Reads the blocks of one connection.
 #[track_caller]
-fn check(blocks: &[(&str, &[(&str, &str)], usize)]) {
+fn check(blocks: &[Block<'_>]) {
     let mut decoder = Decoder::default();
     for (block, expected, size) in blocks {
         let fields = read(&mut decoder, &hex(block)).unwrap();
