@@ -50,7 +50,12 @@ pub(crate) async fn open(home: &Home, state: &State) -> Result<Ledger, Fault> {
 /// # Errors
 /// If it cannot be read or made.
 pub(crate) fn short_name(home: &Home) -> Result<String, Fault> {
-    Ok(name(&home.dir.join("ledger").join("publisher"))?.chars().take(12).collect())
+    Ok(short(&name(&home.dir.join("ledger").join("publisher"))?))
+}
+
+/// Shortens the name of a ledger to that under which its publisher flushes.
+pub(crate) fn short(name: &str) -> String {
+    name.chars().take(12).collect()
 }
 
 /// Reads which header names the keys of answers.
@@ -126,6 +131,14 @@ impl Affected for Reached {
 
     fn stored(&self, root: ChunkId) {
         self.ledger.stored(root);
+    }
+
+    fn is_owing(&self) -> bool {
+        self.ledger.is_owing()
+    }
+
+    fn gone(&self) -> Vec<String> {
+        self.ledger.take_gone().iter().map(|name| short(name)).collect()
     }
 }
 

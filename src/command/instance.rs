@@ -191,6 +191,9 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     if let Some(ledger) = &ledger {
         replicator.ask(Arc::new(Reached::new(ledger.clone(), &instance)));
         replicator.set_publisher(&crate::ledger::short_name(plan.home)?);
+        let all = ledger.publishers().await.map_err(|error| failed(&error))?;
+        let all: Vec<String> = all.iter().map(|name| crate::ledger::short(name)).collect();
+        replicator.divide_place(&all).await.map_err(|error| failed(&error))?;
     }
     draw_pictures(plan, &instance, configurator.worker())?;
     watch_pools(&instance, (&state, plan.home.database.as_ref()), &front);
@@ -232,6 +235,13 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         });
     }
     work_off((configurator, mounts), plan, &replicator, (&mut tasks, &stopped));
+    if role == Role::Publish {
+        let following = replicator.clone().keep_following(stopped.clone());
+        tasks.spawn(async move {
+            following.await;
+            Ok(())
+        });
+    }
     tasks.spawn({
         let stopped = stopped.clone();
         async move {

@@ -54,6 +54,7 @@ mod plans;
 mod portal;
 mod program;
 mod publish_crowd;
+mod publishers;
 mod publishing;
 mod query;
 mod readback;

@@ -292,6 +292,44 @@ impl Queues {
         rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(database(action))
     }
 
+    /// Gives the place of one follower to several that follow in its stead, and forgets it, all or none. Those that have a
+    /// place keep it. Tells whether there was one to give.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn divide(&self, follower: &str, into: &[String]) -> Result<bool> {
+        let action = "divide a follower's place";
+        let mut transaction = self.begin(action).await?;
+        let row = sqlx::query("DELETE FROM follower WHERE name = $1 RETURNING root")
+            .bind(follower)
+            .fetch_optional(&mut *transaction)
+            .await
+            .map_err(database(action))?;
+        let Some(row) = row else { return Ok(false) };
+        let root: String = row.try_get(0).map_err(database(action))?;
+        for name in into {
+            sqlx::query(
+                "INSERT INTO follower (root, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
+            )
+            .bind(&root)
+            .bind(name)
+            .execute(&mut *transaction)
+            .await
+            .map_err(database(action))?;
+        }
+        transaction.commit().await.map_err(database(action))?;
+        Ok(true)
+    }
+
+    /// Forgets the place of a follower that is gone: the state where it stood need not be kept for it any more.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn forget_follower(&self, follower: &str) -> Result<()> {
+        let query = sqlx::query("DELETE FROM follower WHERE name = $1").bind(follower);
+        self.execute("forget a follower", query).await.map(drop)
+    }
+
     /// Moves a follower from one root to the next and stores the jobs that follow from the difference, all or none.
     /// Tells whether it was still at the first root; otherwise nothing is stored.
     ///

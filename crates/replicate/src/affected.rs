@@ -25,6 +25,18 @@ pub trait Affected: Debug + Send + Sync {
     /// Takes note that all flushes for what led to a state are stored: those of the last answer, if that was about a step
     /// that ends there. Where no cache is to be told, nobody was asked. It is told on a thread that may block.
     fn stored(&self, _root: ChunkId) {}
+
+    /// Tells whether something waits to be named although no change concerns it: it is then asked soon, also where nothing
+    /// differs. It answers without waiting.
+    fn is_owing(&self) -> bool {
+        false
+    }
+
+    /// Returns the publishers on the same database that are gone for good since the last call, and whose URLs are named
+    /// here from now on: their places among the states of content are forgotten. It answers without waiting.
+    fn gone(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What a change reaches.

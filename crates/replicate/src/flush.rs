@@ -26,7 +26,7 @@ use tympan_jobs::{Job, NewJob, Queues};
 use tympan_web::client::Client;
 use tympan_web::flush_message::{Action, FlushMessage, Scope};
 
-use crate::affected::{Affected, OwnPages, Reach};
+use crate::affected::{Affected, Reach};
 use crate::agent::{AgentKind, agents};
 use crate::message::parse_chunk_id;
 use crate::numbers::Numbers;
@@ -34,8 +34,8 @@ use crate::replicator::topic_of;
 use crate::send::{answer_of, blocking};
 use crate::{Agent, Error, Result};
 
-/// The follower that turns what changed on a publisher into flushes.
-const FOLLOWER: &str = "flush";
+/// The follower that turns what changed on a publisher into flushes, before each publisher had one of its own.
+pub(crate) const SHARED_FOLLOWER: &str = "flush";
 /// The most URLs that are listed at once; a change that reaches more becomes several flushes. A dispatcher takes a body of
 /// 1 MiB.
 const MAX_URLS: usize = 5_000;
@@ -45,41 +45,56 @@ pub const ALL_KEY: &str = "all";
 /// More keys become several requests: caches and proxies refuse long headers.
 const MAX_KEY_BYTES: usize = 4 * 1024;
 
-/// Stores a flush for each document that changed since the last call and for each enabled dispatcher of this publisher;
-/// returns how many. The root that was followed so far is stored with the flushes, so that none is lost or doubled,
-/// whenever the process ends. The first call only notes where to begin.
-///
-/// # Errors
-/// If content or the queues fail.
-pub async fn follow(repository: &Repository, queues: &Queues, now: SystemTime) -> Result<usize> {
-    let nobody: Arc<dyn Affected> = Arc::new(OwnPages);
-    follow_with(repository, queues, &nobody, now).await
+/// Returns the name under which a publisher's place among the states of content is kept.
+pub(crate) fn follower_of(publisher: &str) -> String {
+    format!("{SHARED_FOLLOWER}/{publisher}")
 }
 
-/// Does the same as [`follow`] with somebody who knows which URLs show what.
+/// Who follows, and what it asks.
+pub(crate) struct Following<'a> {
+    pub(crate) repository: &'a Repository,
+    pub(crate) queues: &'a Queues,
+    pub(crate) publisher: &'a str,
+    pub(crate) affected: &'a Arc<dyn Affected>,
+}
+
+/// Stores a flush for each document that changed since this publisher's last call and for each enabled dispatcher; returns
+/// how many. Up to where the publisher followed is stored with the flushes, so that none is lost or doubled, whenever the
+/// process ends. The first call of all only notes where to begin.
+///
+/// `last` is where this process stood: others may take a publisher that was silent for long for gone, and forget its place.
 ///
 /// # Errors
 /// If content or the queues fail, or the URLs cannot be found out.
-pub async fn follow_with(
-    repository: &Repository,
-    queues: &Queues,
-    affected: &Arc<dyn Affected>,
+pub(crate) async fn follow(
+    following: Following<'_>,
+    last: &mut Option<ChunkId>,
     now: SystemTime,
 ) -> Result<usize> {
+    let Following { repository, queues, publisher, affected } = following;
+    let follower = follower_of(publisher);
     loop {
-        let from = queues.digested(FOLLOWER).await?;
+        let place = queues.digested(&follower).await?;
+        let from = place.clone().or(last.map(|root| root.to_string()));
         let (reading, begin, asked) = (repository.clone(), from.clone(), Arc::clone(affected));
         let read = move || flushes_since(&reading, begin.as_deref(), &*asked);
         let (root, flushes) = blocking(read).await??;
         let (to, count) = (root.to_string(), flushes.len());
-        let is_there = from.as_deref() == Some(&*to) && flushes.is_empty();
+        let is_there = place.as_deref() == Some(&*to) && flushes.is_empty();
         let jobs = flushes
             .into_iter()
             .map(|(topic, payload)| NewJob::new(topic, payload).user("replication"));
-        let places = (from.as_deref(), &*to);
-        if is_there || queues.digest(FOLLOWER, places, jobs.collect(), now).await? {
+        let places = (place.as_deref(), &*to);
+        if is_there || queues.digest(&follower, places, jobs.collect(), now).await? {
+            *last = Some(root);
             let told = Arc::clone(affected);
-            blocking(move || told.stored(root)).await?;
+            let gone = blocking(move || {
+                told.stored(root);
+                told.gone()
+            });
+            for publisher in gone.await? {
+                queues.forget_follower(&follower_of(&publisher)).await?;
+            }
             return Ok(count);
         }
     }
@@ -112,41 +127,111 @@ fn flushes_since(
     }
     let mut flushes = Vec::new();
     for agent in &agents {
-        let taken = taken_by(agent, &changed, (repository, &before, &now))?;
         let topic = topic_of("publish", &agent.name);
-        let is_concerned = is_unchanged || !taken.is_empty();
-        if let (Reach::Below { folders, .. }, true) = (&reach, is_concerned) {
-            let folder = |path| json!({ "action": "Delete", "path": path, "part": "folder" });
-            flushes.extend(folders.iter().map(|path| (topic.clone(), folder(path))));
-        }
-        if is_unchanged && taken.is_empty() {
-            flushes.extend(unowned(&reach).map(|payload| (topic.clone(), payload)));
-            continue;
-        }
-        // Listed for each agent by itself: a path that one does not take must not hold a URL that it has to hear of.
-        let lists = lists_of(&taken, reach.clone());
-        for (at, path) in taken.iter().enumerate() {
-            let node = now.node(path)?;
-            let action = if node.is_some() { "Activate" } else { "Delete" };
-            let is_page = node.is_some_and(|node| node.is_page());
-            let payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
-            let Some(list) = lists.as_ref().and_then(|lists| lists.get(at)) else {
-                flushes.push((topic.clone(), payload));
-                continue;
-            };
-            for (part, urls) in parts_of(list).into_iter().enumerate() {
-                let mut payload = payload.clone();
-                if let Some(members) = payload.as_object_mut() {
-                    members.insert("urls".to_owned(), urls.into());
-                    if part > 0 {
-                        members.insert("part".to_owned(), "more".into());
-                    }
-                }
-                flushes.push((topic.clone(), payload));
-            }
-        }
+        let states = (repository, &before, &now);
+        let taken = taken_by(agent, &changed, states)?;
+        let told = match (taken.is_empty(), is_unchanged) {
+            (true, false) => unowned(&own_part(agent, &reach, states)?).collect(),
+            (true, true) => unowned(&reach).collect(),
+            (false, _) => flushes_of(&taken, &reach, &now)?,
+        };
+        flushes.extend(told.into_iter().map(|payload| (topic.clone(), payload)));
     }
     Ok((to, flushes))
+}
+
+/// Returns the flushes of paths that changed, with the URLs that show the change.
+fn flushes_of(taken: &[NodePath], reach: &Reach, now: &Snapshot) -> Result<Vec<Json>> {
+    let mut flushes: Vec<Json> = folders_of(reach).collect();
+    // Listed for each agent by itself: a path that one does not take must not hold a URL that it has to hear of.
+    let lists = lists_of(taken, reach.clone());
+    for (at, path) in taken.iter().enumerate() {
+        let node = now.node(path)?;
+        let action = if node.is_some() { "Activate" } else { "Delete" };
+        let is_page = node.is_some_and(|node| node.is_page());
+        let payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
+        let Some(list) = lists.as_ref().and_then(|lists| lists.get(at)) else {
+            flushes.push(payload);
+            continue;
+        };
+        for (part, urls) in parts_of(list).into_iter().enumerate() {
+            let mut payload = payload.clone();
+            if let Some(members) = payload.as_object_mut() {
+                members.insert("urls".to_owned(), urls.into());
+                if part > 0 {
+                    members.insert("part".to_owned(), "more".into());
+                }
+            }
+            flushes.push(payload);
+        }
+    }
+    Ok(flushes)
+}
+
+/// Returns what of a reach lies at or below the paths of an agent that takes nothing of what changed: its cache may show
+/// the change, or a copy that was drawn meanwhile, all the same.
+fn own_part(
+    agent: &Agent,
+    reach: &Reach,
+    (repository, before, now): (&Repository, &Snapshot, &Snapshot),
+) -> Result<Reach> {
+    let (all, below): (_, &[String]) = match reach {
+        Reach::Urls(urls) => (urls, &[]),
+        Reach::Below { urls, folders } => (urls, folders),
+        Reach::Unknown => return Ok(Reach::Unknown),
+    };
+    let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
+    let mut urls = Vec::new();
+    for url in all {
+        let mut paths = owners(url).filter_map(|path| NodePath::new(path).ok());
+        let is_own = match &viewer {
+            None => paths.any(|path| agent.takes(&path)),
+            Some(viewer) => {
+                let own: Vec<NodePath> = paths.filter(|path| agent.takes(path)).collect();
+                is_shown(&own, viewer, [before, now])?
+            }
+        };
+        if is_own {
+            urls.push(url.clone());
+        }
+    }
+    let mut folders = BTreeSet::new();
+    for folder in below {
+        let Ok(path) = NodePath::new(folder) else { continue };
+        if agent.takes(&path) {
+            folders.insert(folder.clone());
+        } else {
+            let tops = agent.paths.iter().filter(|top| top.is_within(&path));
+            folders.extend(tops.map(ToString::to_string));
+        }
+    }
+    Ok(Reach::Below { urls, folders: folders.into_iter().collect() })
+}
+
+/// Tells whether a viewer sees what a URL may be of. What is nowhere any more is hidden from nobody.
+fn is_shown(paths: &[NodePath], viewer: &Viewer, states: [&Snapshot; 2]) -> Result<bool> {
+    for path in paths {
+        let mut is_there = false;
+        for state in states {
+            if is_seen(state, viewer, path)? {
+                return Ok(true);
+            }
+            is_there |= state.node(path)?.is_some();
+        }
+        if is_there {
+            return Ok(false);
+        }
+    }
+    Ok(!paths.is_empty())
+}
+
+/// Returns the flushes of folders below which nobody knows what shows a change.
+fn folders_of(reach: &Reach) -> impl Iterator<Item = Json> {
+    let folders: &[String] = match reach {
+        Reach::Below { folders, .. } => folders,
+        Reach::Urls(_) | Reach::Unknown => &[],
+    };
+    folders.iter().map(|path| json!({ "action": "Delete", "path": path, "part": "folder" }))
 }
 
 /// Returns the documents that URLs are of, where no document changed.
@@ -164,16 +249,17 @@ fn owners_of(reach: &Reach, now: &Snapshot) -> Result<Vec<NodePath>> {
     Ok(found.into_iter().collect())
 }
 
-/// Returns what flushes tell of URLs that are of no document which an agent takes.
+/// Returns what flushes tell of folders, and of URLs that are of no document which an agent takes.
 fn unowned(reach: &Reach) -> impl Iterator<Item = Json> {
     let urls: &[String] = match reach {
         Reach::Urls(urls) | Reach::Below { urls, .. } => urls,
         Reach::Unknown => &[],
     };
     let parts = parts_of(urls).into_iter().filter(|part| !part.is_empty());
-    parts.map(
+    let parts = parts.map(
         |urls| json!({ "action": "Activate", "path": urls.first(), "part": "more", "urls": urls }),
-    )
+    );
+    folders_of(reach).chain(parts)
 }
 
 /// Returns the changed paths that an agent takes and its user sees.

@@ -39,7 +39,7 @@ pub use agent::{Agent, AgentKind, agents};
 pub use bundle::put_blobs;
 pub use companion::{Companion, CompanionKind, companions};
 pub use error::{Error, Result};
-pub use flush::{ALL_KEY, follow, follow_with};
+pub use flush::ALL_KEY;
 pub use guest::{
     MAX_NOTE, RemoteNotes, store_note, store_notes, store_remove_note, store_write_note,
 };

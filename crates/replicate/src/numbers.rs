@@ -46,6 +46,11 @@ impl Numbers {
         self.state.lock().publisher = word(name);
     }
 
+    /// Returns who sends.
+    pub(crate) fn publisher(&self) -> String {
+        self.state.lock().publisher.clone()
+    }
+
     /// Returns the number of a job of an agent: the next one, or the same as before if it is sent again.
     pub(crate) fn of(&self, agent: &str, job: JobId) -> Numbering {
         let mut state = self.state.lock();

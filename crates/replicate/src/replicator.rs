@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 use tympan_content::{ChunkId, Repository};
-use tympan_jobs::{Claim, Job, JobFilter, JobState, QueueSet, Queues, Worker, chain, topic_part};
+use tympan_jobs::{
+    Claim, Job, JobFilter, JobState, QueueSet, Queues, Rounds, Worker, chain, topic_part,
+};
 use tympan_web::client::{Client, Options};
 
 use crate::activation::{Keeping, Need, Wish, hold, mark_keeping};
 use crate::affected::{Affected, OwnPages};
 use crate::agent::{AgentKind, agents};
-use crate::flush::{follow_with, send_flush, test_flush};
+use crate::flush::{Following, SHARED_FOLLOWER, follow, follower_of, send_flush, test_flush};
 use crate::numbers::Numbers;
 use crate::send::{Sender, blocking};
 use crate::{Agent, Error, Result};
@@ -26,6 +28,9 @@ const LEASE: Duration = Duration::from_secs(60);
 const MAX_DELIVERY: Duration = Duration::from_secs(3600);
 /// How often agents are read anew and queues looked at, if nobody calls.
 const IDLE: Duration = Duration::from_secs(5);
+/// How often the newest state is looked at; where a look costs a round trip, less often.
+const LOOK: Duration = Duration::from_millis(100);
+const COSTLY_LOOK: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
@@ -56,8 +61,9 @@ struct Inner {
     worker: Mutex<Option<Worker>>,
     /// Who knows which URLs a change reaches.
     affected: Mutex<Arc<dyn Affected>>,
-    /// Held by whoever follows content: the flushes that are stored are those of the last answer.
-    following: tokio::sync::Mutex<()>,
+    /// Held by whoever follows content: the flushes that are stored are those of the last answer. Up to where this process
+    /// followed.
+    following: tokio::sync::Mutex<Option<ChunkId>>,
 }
 
 /// Returns the topic of an agent's jobs, which an ordered queue of its own takes.
@@ -128,9 +134,22 @@ impl Replicator {
         Ok(root)
     }
 
-    /// Says under which name this publisher's flushes go, the same over restarts; dispatchers count them by it.
+    /// Says under which name this publisher's flushes go, the same over restarts; dispatchers count them by it, and the
+    /// state of content up to which they are stored is kept under it.
     pub fn set_publisher(&self, name: &str) {
         self.inner.numbers.set_publisher(name);
+    }
+
+    /// Has each publisher on the database go on where all stood under one name, if they did.
+    ///
+    /// # Errors
+    /// If the queues fail.
+    pub async fn divide_place(&self, publishers: &[String]) -> Result<()> {
+        let names: Vec<String> = publishers.iter().map(|name| follower_of(name)).collect();
+        if self.inner.queues.divide(SHARED_FOLLOWER, &names).await? {
+            info!(publishers = publishers.len(), "each publisher keeps its own place from now on");
+        }
+        Ok(())
     }
 
     /// Returns the repository that is sent from.
@@ -395,16 +414,57 @@ impl Replicator {
         *self.inner.affected.lock() = affected;
     }
 
-    /// Stores the flushes of what changed on this publisher: see [`crate::follow`].
+    /// Stores the flushes of what changed since this publisher's last call, for each enabled agent towards a cache; returns
+    /// how many. None is lost or doubled, whenever the process ends. The first call of all only notes where to begin.
     ///
     /// # Errors
-    /// As [`crate::follow_with`].
+    /// If content or the queues fail, or the URLs cannot be found out.
     pub async fn follow(&self, now: SystemTime) -> Result<usize> {
         let affected = Arc::clone(&self.inner.affected.lock());
-        let _turn = self.inner.following.lock().await;
-        let count = follow_with(self.repository(), &self.inner.queues, &affected, now).await?;
+        let publisher = self.inner.numbers.publisher();
+        let mut last = self.inner.following.lock().await;
+        let following = Following {
+            repository: self.repository(),
+            queues: &self.inner.queues,
+            publisher: &publisher,
+            affected: &affected,
+        };
+        let count = follow(following, &mut last, now).await?;
+        drop(last);
         self.ring();
         Ok(count)
+    }
+
+    /// Follows content until `stop` turns true: what other processes and other ways than replication change is flushed, too.
+    pub async fn keep_following(self, stop: watch::Receiver<bool>) {
+        let is_costly = self.repository().chunks().has_costly_round_trips();
+        let look = if is_costly { COSTLY_LOOK } else { LOOK };
+        let mut rounds = Rounds::new("flushes", stop, IDLE);
+        let mut asked: Option<Instant> = None;
+        while !rounds.is_over() {
+            // What is owed stays so while there is no agent to tell.
+            let is_asked = asked.is_some_and(|asked| asked.elapsed() < IDLE);
+            let is_owing = !is_asked && self.inner.affected.lock().is_owing();
+            if is_owing {
+                asked = Some(Instant::now());
+            }
+            let round = self.catch_up(is_owing).await.map(|()| look);
+            rounds.end(round.map_err(|error| chain(&error))).await;
+        }
+    }
+
+    /// Follows if something changed or is owed.
+    async fn catch_up(&self, is_owing: bool) -> Result<()> {
+        let repository = self.repository().clone();
+        let head = match repository.chunks().has_costly_round_trips() {
+            true => blocking(move || repository.head()).await??,
+            false => repository.head()?,
+        };
+        let is_new = *self.inner.following.lock().await != Some(head);
+        if is_new || is_owing {
+            self.follow(SystemTime::now()).await?;
+        }
+        Ok(())
     }
 
     async fn agents(&self) -> Vec<Agent> {

@@ -261,6 +261,29 @@ async fn a_follower_and_its_jobs_move_together_and_once() {
 }
 
 #[tokio::test]
+async fn a_place_is_divided_once_and_forgotten() {
+    for place in both() {
+        let queues = place.open().await;
+        let names = ["f/one", "f/two", "f/three"].map(str::to_owned);
+        assert!(!queues.divide("f", &names).await.unwrap(), "there is nothing to divide");
+        assert_eq!(queues.digested("f/one").await.unwrap(), None);
+        assert!(queues.digest("f", (None, "a"), Vec::new(), at(0)).await.unwrap());
+        assert!(queues.digest("f/three", (None, "c"), Vec::new(), at(0)).await.unwrap());
+        // Whoever begins first does it for all.
+        let (one, two) = tokio::join!(queues.divide("f", &names), queues.divide("f", &names));
+        assert_eq!([one.unwrap(), two.unwrap()].iter().filter(|done| **done).count(), 1);
+        for (name, root) in [("f", None), ("f/one", Some("a")), ("f/two", Some("a"))] {
+            assert_eq!(queues.digested(name).await.unwrap().as_deref(), root, "{name}");
+        }
+        assert_eq!(queues.digested("f/three").await.unwrap().as_deref(), Some("c"));
+        queues.forget_follower("f/two").await.unwrap();
+        let mut left = queues.all_digested().await.unwrap();
+        left.sort();
+        assert_eq!(left, ["a", "c"]);
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_job_is_refused() {
     let place = Place::sqlite();
     let queues = place.open().await;

@@ -6,14 +6,16 @@
 //! * A copy that is no stray looks as one of the state in which the latest step ended would, unless its URL is owed.
 //! * URLs that show faults take no room from others: there are at most a tenth as many, and of one more no copy may be kept.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use tympan_content::ChunkId;
 
+use super::drawing::{Candidate, Concerned, Drawn, Kept, Settled, Sketch, Spared, Step};
 use super::journal::Journal;
 use super::look::Look;
+use super::scopes::{Scopes, folder_of};
 use super::strays::Strays;
 use super::table::{Batch, Kind, Row, Unstored};
 use crate::dependency::{Aspects, Dependencies};
@@ -24,50 +26,8 @@ use crate::touched::Touched;
 const MAX_STEPS: usize = 256;
 /// Longer URLs are known by their folder only: indexes of databases have limits.
 const MAX_URL_BYTES: usize = 1024;
-/// More folders than this are replaced by those above them.
-const MAX_SCOPES: usize = 64;
 /// Links that may be left over from earlier sets before all are made anew.
 const SPARE_LINKS: usize = 100_000;
-
-/// What became of a drawing.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kept {
-    /// All that it read was known of its URL.
-    Known,
-    /// It has to be stored.
-    Grown { given_up: u64 },
-    /// A change overtook it.
-    Outdated,
-    /// It cannot be noted.
-    Lost,
-    /// It shows a fault, and there are too many such URLs.
-    Crowded,
-}
-
-/// A drawing of a URL.
-#[derive(Debug, Clone)]
-pub(super) struct Drawn<'a> {
-    pub(super) url: &'a str,
-    /// The state that it is of, if it follows from one alone.
-    pub(super) root: Option<ChunkId>,
-    pub(super) read: &'a Dependencies,
-    /// A digest of what was read, with the keys of the index.
-    pub(super) digest: Option<u64>,
-    /// How it looks, if it can be drawn again.
-    pub(super) look: Option<Look>,
-    /// Whether there is nothing at the URL that can be shown.
-    pub(super) is_fault: bool,
-}
-
-/// A drawing of a URL of which no more than a digest of what it read was made.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sketch<'a> {
-    pub(super) url: &'a str,
-    pub(super) root: Option<ChunkId>,
-    pub(super) digest: u64,
-    pub(super) look: Option<&'a Look>,
-    pub(super) is_fault: bool,
-}
 
 /// A URL that was drawn.
 #[derive(Debug)]
@@ -103,62 +63,6 @@ impl Entry {
 fn joined(one: Option<&Arc<Look>>, other: Option<&Arc<Look>>) -> Option<Arc<Look>> {
     let (one, other) = (one?, other?);
     if one == other { Some(Arc::clone(one)) } else { one.joined(other).map(Arc::new) }
-}
-
-/// A step of the follower.
-#[derive(Debug, Clone)]
-pub(super) struct Step {
-    /// The state in which it begins, and the one in which it ends.
-    pub(super) ends: [ChunkId; 2],
-    pub(super) touched: Arc<Touched>,
-}
-
-/// What a step concerns.
-#[derive(Debug)]
-pub(super) struct Concerned {
-    pub(super) candidates: Vec<Candidate>,
-    /// When it was found out, as a count of drawings and answers.
-    pub(super) seen: u64,
-    /// How many of the candidates are there for their strays alone.
-    pub(super) strays: usize,
-}
-
-/// An answer whose flushes are stored.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Settled<'a> {
-    /// Its number.
-    pub(super) number: u64,
-    /// When it was found out what the step concerns, and the state in which it ended; nothing of an answer to no step.
-    pub(super) end: Option<(u64, ChunkId)>,
-    pub(super) urls: &'a [String],
-    pub(super) scopes: &'a [String],
-}
-
-/// A URL whose drawing read something that a change touches.
-#[derive(Debug)]
-pub(super) struct Candidate {
-    pub(super) url: Arc<str>,
-    /// What of it the change touches; nothing where that cannot be told.
-    pub(super) shared: Aspects,
-    /// How the copies of it look, if they can be compared.
-    pub(super) look: Option<Arc<Look>>,
-}
-
-impl Candidate {
-    /// Tells whether the change may well not show in it.
-    pub(super) fn is_doubtful(&self) -> bool {
-        !self.shared.overlaps(Aspects::SHOWN)
-    }
-}
-
-/// A URL that looks the same after a change that touched what it was drawn from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Spared {
-    url: Arc<str>,
-    /// What it was drawn from before or after the change.
-    joined: Arc<Dependencies>,
-    /// What it is drawn from after it.
-    read: Arc<Dependencies>,
 }
 
 /// Hashes what is a hash already.
@@ -210,10 +114,8 @@ pub(super) struct Index {
     clock: u64,
     dirty: Vec<u32>,
     gone: Vec<Arc<str>>,
-    /// Folders that have to be flushed as a whole, and since when.
-    scopes: BTreeMap<String, u64>,
-    /// Folders whose rows have to be stored or deleted.
-    scope_changes: BTreeSet<String>,
+    /// Folders that have to be flushed as a whole.
+    scopes: Scopes,
     /// URLs to be named by the next answer, whatever it is about.
     owed: BTreeSet<Arc<str>>,
 }
@@ -240,8 +142,7 @@ impl Index {
             clock: 0,
             dirty: Vec::new(),
             gone: Vec::new(),
-            scopes: BTreeMap::new(),
-            scope_changes: BTreeSet::new(),
+            scopes: Scopes::default(),
             owed: BTreeSet::new(),
         }
     }
@@ -282,7 +183,7 @@ impl Index {
                     self.strays.add(at, None, self.clock);
                 }
             }
-            Kind::Scope => drop(self.scopes.insert(row.url, self.clock)),
+            Kind::Scope => self.scopes.load(row.url, row.is_stray, self.clock),
         }
     }
 
@@ -301,7 +202,7 @@ impl Index {
     /// Takes up a row of a publisher that is gone.
     pub(super) fn take_over(&mut self, row: Row) {
         if row.kind == Kind::Scope {
-            return self.add_scope(&row.url);
+            return self.add_due(&row.url);
         }
         let read =
             self.known(&row.url).map_or_else(|| row.read.clone(), |known| known.union(&row.read));
@@ -551,7 +452,7 @@ impl Index {
     pub(super) fn mark_all(&mut self) {
         let all: Vec<u32> = self.by_url.values().copied().collect();
         all.into_iter().for_each(|at| self.mark(at));
-        self.scope_changes.extend(self.scopes.keys().cloned());
+        self.scopes.mark_all();
     }
 
     /// Gives up a tenth of the URLs, those not drawn for longest, if there are too many; returns how many.
@@ -590,28 +491,18 @@ impl Index {
     /// Notes that anything below a path may depend on anything.
     pub(super) fn add_scope(&mut self, scope: &str) {
         self.clock += 1;
-        let is_within = |outer: &String| outer == "/" || is_below(scope, outer);
-        if let Some((outer, _)) = self.scopes.iter().find(|(outer, _)| is_within(outer)) {
-            let outer = outer.clone();
-            self.scopes.insert(outer, self.clock);
-            return;
-        }
-        self.scopes.insert(scope.to_owned(), self.clock);
-        self.scope_changes.insert(scope.to_owned());
-        while self.scopes.len() > MAX_SCOPES {
-            let longest =
-                self.scopes.keys().max_by_key(|scope| scope.matches('/').count()).cloned();
-            let Some(longest) = longest else { return };
-            let outer = folder_of(&longest).to_owned();
-            let within: Vec<String> =
-                self.scopes.keys().filter(|one| is_below(one, &outer)).cloned().collect();
-            for one in within {
-                self.scopes.remove(&one);
-                self.scope_changes.insert(one);
-            }
-            self.scopes.insert(outer.clone(), self.clock);
-            self.scope_changes.insert(outer);
-        }
+        self.scopes.add(scope, self.clock);
+    }
+
+    /// Notes that anything below a path may have depended on what changed already.
+    pub(super) fn add_due(&mut self, scope: &str) {
+        self.clock += 1;
+        self.scopes.add_due(scope, self.clock);
+    }
+
+    /// Returns those of some folders that are flushed although nothing changed.
+    pub(super) fn due(&self, scopes: Vec<String>) -> Vec<String> {
+        self.scopes.due(scopes)
     }
 
     /// Returns the lists of URLs whose answers a change may have changed.
@@ -737,7 +628,7 @@ impl Index {
 
     /// Tells whether anything is owed without a change.
     pub(super) fn is_owing(&self) -> bool {
-        !self.owed.is_empty() || self.scopes.contains_key("/")
+        !self.owed.is_empty() || self.scopes.is_owing()
     }
 
     /// Returns the URLs that have to be flushed and the folders to be flushed as a whole, those not settled included.
@@ -745,7 +636,7 @@ impl Index {
         self.clock += 1;
         self.owed.extend(urls.iter().cloned());
         let urls = self.owed.iter().map(|url| url.to_string()).collect();
-        (self.clock, urls, self.scopes.keys().cloned().collect())
+        (self.clock, urls, self.scopes.all())
     }
 
     /// Notes that flushes for an answer are stored.
@@ -779,12 +670,7 @@ impl Index {
                 entry.drawn = drawn;
             }
         }
-        for scope in scopes {
-            if self.scopes.get(scope).is_some_and(|since| *since <= answered) {
-                self.scopes.remove(scope);
-                self.scope_changes.insert(scope.clone());
-            }
-        }
+        self.scopes.settle(scopes, answered);
     }
 
     /// Notes that the follower stands at a state although no step that ends there was answered: nobody was to be told.
@@ -814,7 +700,7 @@ impl Index {
 
     /// Takes what has to be stored.
     pub(super) fn take_batch(&mut self) -> Option<Batch> {
-        if self.dirty.is_empty() && self.gone.is_empty() && self.scope_changes.is_empty() {
+        if self.dirty.is_empty() && self.gone.is_empty() && !self.scopes.is_changed() {
             return None;
         }
         let mut rows = Vec::with_capacity(self.dirty.len());
@@ -827,10 +713,8 @@ impl Index {
                 rows.push(Unstored { url, read, look, is_fault, is_stray: self.strays.has(at) });
             }
         }
-        let scopes = std::mem::take(&mut self.scope_changes);
-        let (kept, dropped) = scopes.into_iter().partition(|scope| self.scopes.contains_key(scope));
-        let (gone, file) = (std::mem::take(&mut self.gone), self.journal.turn());
-        Some(Batch { rows, gone, scopes: kept, dropped_scopes: dropped, file })
+        let (scopes, gone) = (self.scopes.take_rows(), std::mem::take(&mut self.gone));
+        Some(Batch { rows, gone, scopes, file: self.journal.turn() })
     }
 
     /// Empties the journal of what was stored, or takes back what was not.
@@ -844,20 +728,6 @@ impl Index {
             }
         }
         self.gone.extend(batch.gone.iter().cloned());
-        self.scope_changes.extend(batch.scopes.iter().chain(&batch.dropped_scopes).cloned());
+        self.scopes.put_back(&batch.scopes);
     }
-}
-
-/// Returns the folder of a URL or of a folder.
-fn folder_of(url: &str) -> &str {
-    match url.trim_end_matches('/').rfind('/') {
-        None | Some(0) => "/",
-        Some(at) => url.get(..at).unwrap_or("/"),
-    }
-}
-
-/// Tells whether a path is at or below another one.
-fn is_below(path: &str, outer: &str) -> bool {
-    outer == "/"
-        || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

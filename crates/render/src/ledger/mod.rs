@@ -34,9 +34,11 @@
 //!
 //! Not here: sending flushes (`replicate`), and what of a change matters ([`crate::Touched`]).
 
+mod drawing;
 mod index;
 mod journal;
 mod look;
+mod scopes;
 mod strays;
 mod table;
 
@@ -53,7 +55,8 @@ use sqlx::AnyPool;
 use tokio::sync::Notify;
 use tympan_content::{ChunkId, Snapshot};
 
-use self::index::{Candidate, Concerned, Drawn, Index, Kept, Settled, Sketch, Spared, Step};
+use self::drawing::{Candidate, Concerned, Drawn, Kept, Settled, Sketch, Spared, Step};
+use self::index::Index;
 use self::journal::Journal;
 use self::table::{Opened, Table};
 use crate::dependency::Dependencies;
@@ -247,6 +250,8 @@ struct Inner {
     /// The newest answer to a follower whose flushes are not stored yet.
     answered: Mutex<Option<Affected>>,
     answers: Mutex<Answers>,
+    /// Publishers whose rows were taken over, and nobody asked for yet.
+    gone: Mutex<Vec<String>>,
     /// What digests of reads begin with, so that nobody who decides about reads can aim at one.
     keys: [u64; 2],
 }
@@ -267,6 +272,7 @@ impl Ledger {
         let (journal, unstored) = Journal::open(&options.folder)?;
         let table = Table::new(options.pool, options.publisher, options.boot);
         let Opened { rows, is_whole } = table.open(now).await?;
+        let [_, gone] = table.publishers().await?;
         let mut index = Index::new(journal, options.max_urls);
         for row in rows {
             index.load(row);
@@ -283,7 +289,18 @@ impl Ledger {
         let (answered, answers) = (Mutex::default(), Mutex::default());
         let keys = [1, 2].map(|number: u64| RandomState::new().hash_one(number));
         let steps = AtomicU64::new(0);
-        let inner = Inner { index, steps, table, counters, bell, writing, answered, answers, keys };
+        let inner = Inner {
+            index,
+            steps,
+            table,
+            counters,
+            bell,
+            writing,
+            answered,
+            answers,
+            gone: Mutex::new(gone),
+            keys,
+        };
         let ledger = Self(Arc::new(inner));
         ledger.store().await?;
         ledger.0.index.lock().empty_journal();
@@ -441,8 +458,8 @@ impl Ledger {
         let (named, same) = self.compare(candidates, after, draw);
         let (number, urls, mut scopes) = self.0.index.lock().answer(&named);
         if is_idle {
-            // Nothing changed for these.
-            scopes.clear();
+            // Nothing changed for the others.
+            scopes = self.0.index.lock().due(scopes);
         }
         counters.named.fetch_add(urls.len() as u64, Ordering::Relaxed);
         let spared = same.len();
@@ -586,11 +603,11 @@ impl Ledger {
         self.0.bell.notify_one();
     }
 
-    /// Tells whether URLs wait to be named by the next answer although no change concerns them: those of a publisher
-    /// that is gone, and those that a crash made uncertain.
+    /// Tells whether something waits to be named by the next answer although no change concerns it: URLs of a publisher that
+    /// is gone, of which nobody told what changed since, what was named and not flushed, and that a publisher is gone.
     #[must_use]
     pub fn is_owing(&self) -> bool {
-        self.0.index.lock().is_owing()
+        self.0.index.lock().is_owing() || !self.0.gone.lock().is_empty()
     }
 
     /// Returns what is owed, as an answer to no change.
@@ -598,6 +615,23 @@ impl Ledger {
     pub fn owed(&self) -> Affected {
         let (number, urls, scopes) = self.0.index.lock().owed();
         Affected { urls, scopes, number, ..Affected::default() }
+    }
+
+    /// Returns the names of all publishers that have a ledger in the database, this one among them, but for those whose
+    /// URLs were taken over.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn publishers(&self) -> Result<Vec<String>> {
+        let [here, _] = self.0.table.publishers().await?;
+        Ok(here)
+    }
+
+    /// Returns the publishers whose URLs were taken over since the last call; the first call of a process also names those
+    /// of earlier ones.
+    #[must_use]
+    pub fn take_gone(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.gone.lock())
     }
 
     /// Returns the counters.
@@ -689,6 +723,7 @@ impl Ledger {
             self.adopt(rows, is_whole);
             self.store().await?;
             self.0.table.forget(&gone).await?;
+            self.0.gone.lock().push(gone.name().to_owned());
         }
         Ok(())
     }
@@ -698,7 +733,7 @@ impl Ledger {
         let mut index = self.0.index.lock();
         rows.into_iter().for_each(|row| index.take_over(row));
         if !is_whole {
-            index.add_scope("/");
+            index.add_due("/");
         }
     }
 
@@ -736,6 +771,7 @@ mod tests {
             writing: tokio::sync::Mutex::default(),
             answered: Mutex::default(),
             answers: Mutex::default(),
+            gone: Mutex::default(),
             keys: [1, 2],
         }))
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Row as _};
 
 use super::look::Look;
+use super::scopes::ScopeRows;
 use super::{Error, Result};
 use crate::dependency::{Dependencies, FORMAT};
 
@@ -73,7 +74,7 @@ pub(super) struct Row {
     pub(super) look: Option<Look>,
     /// Whether only faults were drawn.
     pub(super) is_fault: bool,
-    /// Whether copies may be of a state at which no follower stood.
+    /// Whether copies may be of a state at which no follower stood; of a folder, whether what changed already may show there.
     pub(super) is_stray: bool,
 }
 
@@ -119,8 +120,7 @@ pub(super) struct Unstored {
 pub(super) struct Batch {
     pub(super) rows: Vec<Unstored>,
     pub(super) gone: Vec<Arc<str>>,
-    pub(super) scopes: Vec<String>,
-    pub(super) dropped_scopes: Vec<String>,
+    pub(super) scopes: ScopeRows,
     /// The file of the journal to empty then.
     pub(super) file: usize,
 }
@@ -199,7 +199,7 @@ impl Table {
     async fn try_write(&self, batch: &Batch) -> sqlx::Result<()> {
         let mut transaction = self.pool.begin_with(self.begin).await?;
         let gone = batch.gone.iter().map(|url| (Kind::Url, &**url));
-        let gone = gone.chain(batch.dropped_scopes.iter().map(|url| (Kind::Scope, &**url)));
+        let gone = gone.chain(batch.scopes.dropped.iter().map(|url| (Kind::Scope, &**url)));
         for (kind, url) in gone {
             sqlx::query("DELETE FROM ledger_url WHERE publisher = $1 AND kind = $2 AND url = $3")
                 .bind(&self.publisher)
@@ -214,7 +214,9 @@ impl Table {
             read.extend(row.read.to_bytes());
             (Kind::Url, &*row.url, read, row.look.as_ref().map(|look| look.to_bytes()))
         });
-        let scopes = batch.scopes.iter().map(|url| (Kind::Scope, url.as_str(), Vec::new(), None));
+        let scopes = batch.scopes.kept.iter().map(|(is_due, url)| {
+            (Kind::Scope, url.as_str(), vec![u8::from(*is_due) * STRAY], None)
+        });
         let rows: Vec<Written<'_>> = rows.chain(scopes).collect();
         for rows in rows.chunks(ROWS) {
             self.insert(&mut transaction, rows).await?;
@@ -304,6 +306,20 @@ impl Table {
         // The journal of one that did not end by itself lies on its own machine.
         let is_whole = gone.state == state::CLOSED && gone.format == FORMAT;
         Ok(Some(Opened { rows, is_whole }))
+    }
+
+    /// Returns the publishers that have rows here, whether they run or not, and those whose rows were taken over.
+    pub(super) async fn publishers(&self) -> Result<[Vec<String>; 2]> {
+        let failed = |source| Error::Database { action: "read", source };
+        let query = sqlx::query("SELECT publisher, state FROM ledger_publisher ORDER BY publisher");
+        let rows = query.fetch_all(&self.pool).await.map_err(failed)?;
+        let (mut here, mut gone) = (Vec::new(), Vec::new());
+        for row in rows {
+            let left: i64 = row.try_get(1).map_err(failed)?;
+            let list = if left == state::TAKEN_OVER { &mut gone } else { &mut here };
+            list.push(row.try_get(0).map_err(failed)?);
+        }
+        Ok([here, gone])
     }
 
     /// Deletes the rows of a publisher, as they are kept elsewhere.

@@ -98,6 +98,7 @@ async fn names_the_pages_that_show_a_change_and_no_others() {
         let path = NodePath::new("/content/site/en/zebra/jcr:content").unwrap();
         session.set_property(&path, "sling:resourceType", "test/nav".into()).unwrap();
     });
+    publisher.ledger.stored(publisher.snapshot().root_id());
     for url in
         ["/content/site/en.html", "/content/site/en/apple.html", "/content/site/en/zebra.html"]
     {
@@ -359,7 +360,19 @@ async fn the_urls_of_a_dead_publisher_are_taken_over() {
         (owed.urls, owed.scopes),
         (vec!["/drawn-by-the-dead.html".to_owned()], vec!["/".to_owned()])
     );
+    // What changed since it was killed was told without it: nothing waits for a further change, also not after a kill.
+    assert!(publisher.ledger.is_owing());
+    assert_eq!(publisher.ledger.take_gone(), ["dead"]);
+    assert_eq!(publisher.ledger.publishers().await.unwrap(), ["one"]);
+    let now = publisher.snapshot();
+    assert_eq!(publisher.ledger.step(&now, &now, &|_, _| None).unwrap().scopes, ["/"]);
+    let again = Ledger::open(options(&state, publisher.folder.path(), "one"), NOW).await.unwrap();
+    assert!(again.is_owing());
+    assert_eq!(again.take_gone(), ["dead"], "whoever took over may have had no time to say so");
+    assert_eq!(again.step(&now, &now, &|_, _| None).unwrap().scopes, ["/"]);
+    drop(again);
     publisher.ledger.settle(&publisher.ledger.owed());
+    assert!(!publisher.ledger.is_owing());
     let affected = publisher.edit("/content/site/en/jcr:content", "jcr:title", "Newer");
     assert_eq!(affected.urls, ["/drawn-by-the-dead.html"]);
     // It was not dead: it stores everything again.

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tympan_content::{
     ChunkId, Depth, NodePath, Property, Repository, Snapshot, Subtree, Value, ValueType,
 };
-use tympan_jobs::{JobState, MIGRATIONS, QueueConfig, Queues, Worker, WorkerOptions};
+use tympan_jobs::{JobFilter, JobState, MIGRATIONS, QueueConfig, Queues, Worker, WorkerOptions};
 use tympan_replicate::{
     Action, Affected, Keeping, Need, Reach, Replicator, Wish, agents, hold, topic_of,
 };
@@ -638,4 +638,173 @@ fn what_is_written_wrongly_is_said() {
     check("b", &[("serializationType", Property::text("durbo"))], None);
     check("c", &[("paths", texts(&["content"]))], Some("`content` of `paths`"));
     check("d", &[("protocolHTTPHeaders", texts(&["x"]))], Some("no `Name: value`"));
+}
+
+/// A ledger that knows what a page elsewhere shows, and what it lost.
+#[derive(Debug)]
+struct Beside {
+    urls: &'static [&'static str],
+    folders: &'static [&'static str],
+}
+
+impl Affected for Beside {
+    fn affected(
+        &self,
+        _: &Snapshot,
+        _: &Snapshot,
+        _: &[NodePath],
+    ) -> tympan_replicate::Result<Reach> {
+        let [urls, folders] =
+            [self.urls, self.folders].map(|all| all.iter().map(|one| (*one).to_owned()).collect());
+        Ok(Reach::Below { urls, folders })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_for_some_paths_hears_what_lies_below_them_whatever_changed() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    for (name, path) in [("below", "/content/z"), ("elsewhere", "/content/y")] {
+        let properties = [
+            ("transportUri", Property::text("http://127.0.0.1:1/")),
+            ("serializationType", Property::text("precise")),
+            ("paths", texts(&[path])),
+        ];
+        put_agent(&repository, "publish", name, &properties);
+    }
+    put(&repository, "/content/a", page("a", "x"));
+    let queues = queues(&dir).await;
+    let sender = replicator("publish", &repository, &queues);
+    sender.follow(SystemTime::now()).await.unwrap();
+    let told = async |round: &str, ledger: Beside| {
+        sender.ask(Arc::new(ledger));
+        put(&repository, "/content/a", page("a", round));
+        sender.follow(SystemTime::now()).await.unwrap();
+        let mut told = Vec::new();
+        for name in ["below", "elsewhere"] {
+            let topic = topic_of("publish", name);
+            let filter = JobFilter { topics: vec![topic.clone()], ..JobFilter::default() };
+            let jobs = queues.list(&filter, 100).await.unwrap();
+            let mut texts: Vec<String> = jobs
+                .iter()
+                .map(|job| match job.properties["part"].as_str() {
+                    Some("folder") => format!("drop {}", job.properties["path"].as_str().unwrap()),
+                    _ => job.properties["urls"].to_string(),
+                })
+                .collect();
+            texts.sort();
+            told.push(texts.join(" "));
+            queues.clear(&topic).await.unwrap();
+        }
+        told
+    };
+    let (none, below) = (&[][..], &["/content/a.html", "/content/z/x.html", "/content/z.html"]);
+    assert_eq!(
+        told("1", Beside { urls: below, folders: none }).await,
+        [r#"["/content/z/x.html","/content/z.html"]"#, ""]
+    );
+    // Of what nobody knows below a folder, only the agent's own part goes.
+    for (folders, dropped) in [
+        (&["/content/z/deep"][..], ["drop /content/z/deep", ""]),
+        (&["/"][..], ["drop /content/z", "drop /content/y"]),
+        (&["/content/a"][..], ["", ""]),
+    ] {
+        let round = format!("{folders:?}");
+        assert_eq!(told(&round, Beside { urls: none, folders }).await, dropped, "{folders:?}");
+    }
+}
+
+/// A publisher's ledger that notes the steps it is asked about.
+#[derive(Debug, Default)]
+struct Steps {
+    asked: Mutex<Vec<(ChunkId, ChunkId)>>,
+    gone: Mutex<Vec<String>>,
+}
+
+impl Affected for Steps {
+    fn affected(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        _: &[NodePath],
+    ) -> tympan_replicate::Result<Reach> {
+        self.asked.lock().push((before.root_id(), after.root_id()));
+        Ok(Reach::Urls(vec!["/content/a.html".to_owned()]))
+    }
+
+    fn gone(&self) -> Vec<String> {
+        std::mem::take(&mut self.gone.lock())
+    }
+}
+
+#[tokio::test]
+async fn publishers_that_share_a_database_miss_no_step_of_each_other() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let target = Property::text("http://127.0.0.1:1/");
+    put_agent(&repository, "publish", "one", &[("transportUri", target)]);
+    let agent = path("/etc/replication/agents.publish/one/jcr:content");
+    let mut session = repository.session("ann").unwrap();
+    session.set_property(&agent, "serializationType", Property::text("precise")).unwrap();
+    session.commit("precise", SystemTime::now()).unwrap();
+    let queues = queues(&dir).await;
+    let root = || repository.snapshot().unwrap().root_id();
+    let edit = |title: &str| {
+        put(&repository, "/content/a", page("a", title));
+        root()
+    };
+    // All stood under one name, and something changed since.
+    let first = edit("first");
+    let none = Vec::new();
+    assert!(
+        queues.digest("flush", (None, &first.to_string()), none, SystemTime::now()).await.unwrap()
+    );
+    let second = edit("second");
+    let names = ["a", "b"].map(str::to_owned);
+    let publishers = names.clone().map(|name| {
+        let (sender, steps) =
+            (replicator("publish", &repository, &queues), Arc::new(Steps::default()));
+        sender.set_publisher(&name);
+        sender.ask(steps.clone());
+        (sender, steps)
+    });
+    for (sender, steps) in &publishers {
+        sender.divide_place(&names).await.unwrap();
+        assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), 1);
+        assert_eq!(std::mem::take(&mut *steps.asked.lock()), [(first, second)]);
+    }
+    assert_eq!(queues.digested("flush").await.unwrap(), None);
+    let [(one, of_one), (two, of_two)] = &publishers;
+    let third = edit("third");
+    assert_eq!(one.follow(SystemTime::now()).await.unwrap(), 1);
+    // The second was silent for so long that the first took it for gone.
+    of_one.gone.lock().push("b".to_owned());
+    let fourth = edit("fourth");
+    assert_eq!(one.follow(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(queues.digested("flush/b").await.unwrap(), None);
+    assert_eq!(*of_one.asked.lock(), [(second, third), (third, fourth)]);
+    // It was not, and goes on where it stood.
+    assert_eq!(two.follow(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(*of_two.asked.lock(), [(second, fourth)]);
+    assert_eq!(queues.digested("flush/b").await.unwrap(), Some(fourth.to_string()));
+    assert_eq!(queues.count(&topic_of("publish", "one")).await.unwrap(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_nobody_sent_is_flushed_too() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let cache = Cache::start();
+    put_agent(&repository, "publish", "one", &[("transportUri", Property::text(&*cache.target))]);
+    let agent = path("/etc/replication/agents.publish/one/jcr:content");
+    let mut session = repository.session("ann").unwrap();
+    session.set_property(&agent, "serializationType", Property::text("flush")).unwrap();
+    session.commit("flush", SystemTime::now()).unwrap();
+    let sender = replicator("publish", &repository, &queues(&dir).await);
+    sender.follow(SystemTime::now()).await.unwrap();
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(sender.clone().run(stopped.clone()));
+    let following = tokio::spawn(sender.clone().keep_following(stopped));
+    put(&repository, "/content/a", page("a", "x"));
+    let seen = cache.wait_for(1).await;
+    assert!(seen.iter().any(|one| one.contains("cq-handle: /content")), "{seen:?}");
+    stop.send_replace(true);
+    following.await.unwrap();
 }
