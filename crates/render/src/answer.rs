@@ -301,6 +301,7 @@ impl Answer<'_> {
     fn hand_over(&self, url: &Url, handover: Handover) -> Drawn {
         match handover {
             Handover::Redirect { location, kind } => Drawn::redirect(location, kind),
+            Handover::Missing => self.draw_missing(url),
             Handover::Picture(picture) => match picture.draw() {
                 Ok(bytes) => Drawn::new(Outcome::Ok, "image/png", bytes),
                 Err(reason) => {

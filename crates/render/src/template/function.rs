@@ -58,6 +58,7 @@ pub(super) fn add_all(environment: &mut Environment<'_>) {
     environment.add_function("date", write_date);
     environment.add_function("breakpoints", breakpoints);
     environment.add_function("send_file", send_file);
+    environment.add_function("not_found", not_found);
     environment.add_function("redirect", redirect);
     environment.add_function("sleep_ms", sleep_ms);
     environment.add_function("burn_cpu_ms", burn_cpu_ms);
@@ -427,6 +428,12 @@ fn send_file(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
     let path =
         frame.path_of(path).ok_or_else(|| wrong_call(format!("`{path}` is no path of a file")))?;
     frame.hand_over(Handover::File(path));
+    Ok(Value::from(""))
+}
+
+/// `not_found()`
+fn not_found(state: &mut State<'_, '_>) -> Result<Value, Error> {
+    Frame::of(state)?.hand_over(Handover::Missing);
     Ok(Value::from(""))
 }
 

@@ -101,6 +101,8 @@ pub(crate) enum Handover {
     Picture(TextPicture),
     /// Answer with a redirect.
     Redirect { location: String, kind: Redirect },
+    /// Answer that nothing is there.
+    Missing,
 }
 
 /// What changes while components run.

@@ -1,8 +1,9 @@
 //! Pages from URL to answer: scripts, selectors, redirects, error pages.
 
 use tympan_content::{NodePath, Property, Subtree, Value};
-use tympan_render::{Body, Mode, Outcome, Redirect, RenderRequest};
+use tympan_render::{Body, Mode, Options, Outcome, Redirect, RenderRequest, Renderer};
 
+use crate::corpus;
 use crate::site::{Site, body_text, component, file, page};
 
 #[test]
@@ -263,4 +264,36 @@ fn faults_found_by_the_caller_get_the_sites_page_too() {
     let snapshot = site.repository.snapshot().unwrap();
     let drawn = renderer.render_fault(&snapshot, &request, "403", "Not you.");
     assert_eq!(body_text(&drawn), "403 Not you. Zebra crossing");
+}
+
+#[test]
+fn a_script_says_that_nothing_is_there() {
+    let site = Site::sample(Mode::Publish);
+    let script = "{% if request.selectors %}{{ not_found() }}{% endif %}{{ properties.text }}";
+    site.script("/apps/test/text/text.html.j2", script);
+    assert_eq!(site.get("/content/site/en.html").outcome, Outcome::Ok);
+    let missing = site.get("/content/site/en.invented.html");
+    assert_eq!(missing.outcome, Outcome::NotFound);
+    assert!(!body_text(&missing).contains("Second"), "{}", body_text(&missing));
+}
+
+#[test]
+fn tags_that_visitors_make_up_are_no_pages() {
+    let repository = corpus::sample();
+    let renderer = Renderer::new(&repository, Options::default());
+    let viewer = repository.viewer(None).unwrap();
+    let snapshot = repository.snapshot().unwrap().seen_by(&viewer);
+    for (selectors, outcome) in [
+        ("", Outcome::Ok),
+        (".rail", Outcome::Ok),
+        (".rail.large", Outcome::Ok),
+        (".print", Outcome::Ok),
+        (".made-up", Outcome::NotFound),
+        (".rail.made-up", Outcome::NotFound),
+        (".made-up.print", Outcome::NotFound),
+    ] {
+        let url = format!("/content/wayfare/en/tags{selectors}.html");
+        let drawn = renderer.render(&snapshot, &RenderRequest::get(&url));
+        assert_eq!(drawn.outcome, outcome, "{url}");
+    }
 }
