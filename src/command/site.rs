@@ -240,7 +240,8 @@ fn unwanted_children(dir: &Path, snapshot: &Snapshot) -> Vec<Finding> {
 }
 
 fn judge_children(dir: &Path, node: &Node, found: &mut Vec<Finding>) {
-    let policy = Policy::of(node).ok().flatten();
+    // Where an editable template lists nothing, nothing can be added, and what lies there is no mistake.
+    let policy = Policy::of(node).ok().flatten().filter(Policy::is_written);
     for child in node.children().unwrap_or_default() {
         if let (Some(policy), Some(kind)) = (&policy, child.resource_type())
             && !policy.allows(node.snapshot(), &kind).unwrap_or(true)
@@ -248,7 +249,7 @@ fn judge_children(dir: &Path, node: &Node, found: &mut Vec<Finding>) {
             let (file, line) = place_of(dir, child.path(), &kind);
             let entries: Vec<&str> = policy.entries().collect();
             let message = format!(
-                "`{}` is of the type `{kind}`, which may not lie here: `{}/allowedChildren` allows {}",
+                "`{}` is of the type `{kind}`, which may not lie here: `{}` allows {}",
                 child.path(),
                 policy.source(),
                 entries.join(", ")

@@ -209,6 +209,108 @@ fn what_lay_somewhere_before_stays_editable() {
     assert!(copied.status < 300, "{}", copied.text());
 }
 
+#[test]
+fn policies_of_editable_templates_hold_for_the_editor_and_every_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = shop(dir.path());
+    let plain = |children: Value| node("nt:unstructured", json!({}), children);
+    let mapping = |policy: &str, children: Value| {
+        let about = json!({
+            "sling:resourceType": "wcm/core/components/policies/mapping",
+            "cq:policy": policy,
+        });
+        node("nt:unstructured", about, children)
+    };
+    let policy =
+        |components: Value| node("nt:unstructured", json!({ "components": components }), json!({}));
+    // Boxes that authors add to the root have a policy of their own; other containers have none.
+    let of_type = plain(json!({ "box": mapping("shop/box/narrow", json!({})) }));
+    let root = mapping("shop/free/wide", json!({ "shop": of_type }));
+    let mappings = node("nt:unstructured", json!({}), json!({ "root": root }));
+    let policies = node("cq:Page", json!({}), json!({ "jcr:content": mappings }));
+    let template = node("cq:Template", json!({}), json!({ "policies": policies }));
+    let wide = policy(json!(["group:Pictures", "/apps/shop/box", "/apps/shop/free"]));
+    let lists = json!({
+        "free": plain(json!({ "wide": wide })),
+        "box": plain(json!({ "narrow": policy(json!("/apps/shop/form")) })),
+    });
+    let settings = json!({ "wcm": plain(json!({
+        "templates": plain(json!({ "menu": template })),
+        "policies": plain(json!({ "shop": plain(lists) })),
+    })) });
+    let conf = plain(json!({ "shop": plain(json!({ "settings": plain(settings) })) }));
+    put(&author, "/conf", &conf);
+    let root = node(
+        "nt:unstructured",
+        json!({ "sling:resourceType": "shop/free" }),
+        json!({ "box": component("shop/box"), "free": component("shop/free") }),
+    );
+    let about = json!({ "cq:template": "/conf/shop/settings/wcm/templates/menu" });
+    let content = node("cq:PageContent", about, json!({ "root": root }));
+    put(&author, "/content/menu", &node("cq:Page", json!({}), json!({ "jcr:content": content })));
+    let root = "/content/menu/jcr:content/root";
+    let rules = "/conf/shop/settings/wcm/policies/shop";
+    for (place, kind, refused_by) in [
+        ("", "shop/photo", None),
+        ("", "shop/text", Some(format!("`{rules}/free/wide/components`"))),
+        // The policy goes before what the component says.
+        ("/box", "shop/form", None),
+        (
+            "/box",
+            "shop/text",
+            Some(format!("`{rules}/box/narrow/components` allows /apps/shop/form")),
+        ),
+        (
+            "/free",
+            "shop/photo",
+            Some("/menu/policies/jcr:content/cq:policy` allows nothing".to_owned()),
+        ),
+    ] {
+        let form = format!("./sling:resourceType={kind}");
+        let answer = post(author.address, &author.password, &format!("{root}{place}/new"), &form);
+        match refused_by {
+            None => assert_eq!(answer.status, 201, "{place} {kind}: {}", answer.text()),
+            Some(rule) => {
+                assert_eq!(answer.status, 422, "{place} {kind}: {}", answer.text());
+                assert!(answer.text().contains(&rule), "{}", answer.text());
+            }
+        }
+    }
+    let page = author.ask("admin", "GET", "/api/v1/page?path=/content/menu", &Value::Null);
+    let page: Value = serde_json::from_slice(&page.body).unwrap();
+    let mut shown: Vec<(String, Value)> = Vec::new();
+    collect_allowed(&page, &mut shown);
+    for (place, allowed) in [
+        ("", json!(["shop/box", "shop/free", "shop/photo"])),
+        ("/box", json!(["shop/form"])),
+        ("/free", json!([])),
+    ] {
+        let place = format!("{root}{place}");
+        let found = shown.iter().find(|(path, _)| *path == place);
+        let mut found = found.unwrap_or_else(|| panic!("no {place} in {page}")).1.clone();
+        if let Some(list) = found.as_array_mut() {
+            list.sort_by_key(ToString::to_string);
+        }
+        assert_eq!(found, allowed, "{place}");
+    }
+}
+
+/// Collects what the editor is told about each component of a page.
+fn collect_allowed(value: &Value, found: &mut Vec<(String, Value)>) {
+    match value {
+        Value::Object(members) => {
+            if let (Some(Value::String(path)), Some(allowed)) =
+                (members.get("path"), members.get("allowed"))
+            {
+                found.push((path.clone(), allowed.clone()));
+            }
+            members.values().for_each(|inner| collect_allowed(inner, found));
+        }
+        Value::Array(list) => list.iter().for_each(|inner| collect_allowed(inner, found)),
+        _ => {}
+    }
+}
+
 /// What the repository alone sets cannot be slipped in by moving the node afterwards.
 #[test]
 fn protected_properties_are_judged_where_a_batch_leaves_them() {

@@ -1,8 +1,17 @@
 //! Policies: which components a container may hold.
 //!
-//! In: a node of content. Out: the types that may lie directly in it, if anything says so: `allowedChildren` of the page's
-//! template (`cq:template`) for containers directly below the page's content, else of the container's component or of the
-//! nearest super type that has it. An entry is a resource type, or a group of components as `group:Wayfare article`.
+//! In: a node of content. Out: the types that may lie directly in it, if anything says so. These are asked in turn:
+//!
+//! 1. `allowedChildren` of the page's template (`cq:template`), for containers directly below the page's content;
+//! 2. the policy that an editable template gives the container: `cq:policy` of the mapping for it below `policies/jcr:content`
+//!    of the template leads to a node below `settings/wcm/policies`, whose `components` it is;
+//! 3. `allowedChildren` of the container's component, or of the nearest super type that has it;
+//! 4. an editable template that gives the container no `components`: nothing may be put into it, as in AEM.
+//!
+//! An entry is a resource type, or a group of components as `group:Wayfare article`.
+//!
+//! The mapping for a container lies where the container lies below the page's content. What is at no such place, as authors
+//! put it into the page, has the mapping at its resource type below the nearest place above it that has one.
 //!
 //! In AEM, `allowedChildren` of a template names templates of pages below. Such entries say nothing about components: they
 //! are passed over, and a template with no other ones has no policy.
@@ -17,6 +26,14 @@ const SEARCH_PATH: [&str; 2] = ["/apps/", "/libs/"];
 const ALLOWED: &str = "allowedChildren";
 /// A longer chain of super types is a mistake.
 const MAX_CHAIN: usize = 32;
+/// The property of a policy's node that lists components.
+const COMPONENTS: &str = "components";
+/// The property of a mapping that leads to its policy.
+const POLICY: &str = "cq:policy";
+/// Where policies lie in a place for settings.
+const POLICIES: &str = "settings/wcm/policies";
+/// The places for settings after those of the template and of what is above them.
+const SHARED_SETTINGS: [&str; 3] = ["/conf/global", "/apps", "/libs"];
 /// What an entry that names a group begins with.
 const GROUP: &str = "group:";
 
@@ -25,6 +42,16 @@ const GROUP: &str = "group:";
 pub struct Policy {
     entries: Vec<String>,
     source: NodePath,
+    property: &'static str,
+    is_written: bool,
+}
+
+/// What an editable template says about a container.
+enum Mapped {
+    /// The components that its policy lists.
+    Listed(Policy),
+    /// There is no policy, or it lists none.
+    Unlisted(Policy),
 }
 
 impl Policy {
@@ -41,6 +68,11 @@ impl Policy {
         {
             return Ok(Some(policy));
         }
+        let unlisted = match Self::mapped(container)? {
+            Some(Mapped::Listed(policy)) => return Ok(Some(policy)),
+            Some(Mapped::Unlisted(policy)) => Some(policy),
+            None => None,
+        };
         let mut next = container.resource_type();
         for _ in 0..MAX_CHAIN {
             let Some(resource_type) = next else { break };
@@ -50,7 +82,41 @@ impl Policy {
             }
             next = component.text("sling:resourceSuperType");
         }
-        Ok(None)
+        Ok(unlisted)
+    }
+
+    /// Finds what the editable template of a page says about a container in it; nothing if the template is none.
+    fn mapped(container: &Node) -> Result<Option<Mapped>> {
+        let Some((content, names)) = place_in_page(container)? else { return Ok(None) };
+        let snapshot = container.snapshot();
+        let Some(template) = content.text("cq:template") else { return Ok(None) };
+        let Some(template) = node_at(snapshot, &template)? else { return Ok(None) };
+        let Some(mappings) = template.child("policies")? else { return Ok(None) };
+        let Some(mappings) = mappings.child(JCR_CONTENT)? else { return Ok(None) };
+        let mapping = mapping_of(&mappings, &names, container.resource_type().as_deref())?;
+        let nowhere = |at: &Node| Self {
+            entries: Vec::new(),
+            source: at.path().clone(),
+            property: POLICY,
+            is_written: false,
+        };
+        let Some(mapping) = mapping else {
+            return Ok(Some(Mapped::Unlisted(nowhere(&mappings))));
+        };
+        let named = mapping.text(POLICY).unwrap_or_default();
+        let Some(policy) = policy_node(snapshot, template.path(), &named)? else {
+            return Ok(Some(Mapped::Unlisted(nowhere(&mapping))));
+        };
+        let source = policy.path().clone();
+        let Some(property) = policy.property(COMPONENTS) else {
+            let (entries, property) = (Vec::new(), COMPONENTS);
+            let none = Self { entries, source, property, is_written: false };
+            return Ok(Some(Mapped::Unlisted(none)));
+        };
+        let entries = property.values().iter().map(|value| value.to_text().trim().to_owned());
+        let entries = entries.filter(|entry| !entry.is_empty()).collect();
+        let listed = Self { entries, source, property: COMPONENTS, is_written: true };
+        Ok(Some(Mapped::Listed(listed)))
     }
 
     fn in_property(node: &Node) -> Result<Option<Self>> {
@@ -64,7 +130,8 @@ impl Policy {
         }
         // An empty list allows nothing; one of templates does not speak of components.
         let is_said = !entries.is_empty() || property.values().is_empty();
-        Ok(is_said.then(|| Self { entries, source: node.path().clone() }))
+        let source = node.path().clone();
+        Ok(is_said.then_some(Self { entries, source, property: ALLOWED, is_written: true }))
     }
 
     /// Tells whether a component may lie in the container.
@@ -89,16 +156,94 @@ impl Policy {
         Ok(group.is_some_and(|group| groups.contains(&group.as_str())))
     }
 
-    /// Returns the node whose `allowedChildren` it is.
+    /// Returns the path of the property that says it: `allowedChildren` of a template or component, `components` of a
+    /// policy, or the `cq:policy` that a mapping lacks or that leads nowhere.
     #[must_use]
-    pub fn source(&self) -> &NodePath {
-        &self.source
+    pub fn source(&self) -> String {
+        format!("{}/{}", self.source, self.property)
+    }
+
+    /// Tells whether somebody wrote a list. If not, an editable template gives the container none, and nothing may be put there.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.is_written
     }
 
     /// Returns the entries, as they are written.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(String::as_str)
     }
+}
+
+/// Finds the content of the page that a node lies in, and the names that lead from there to the node.
+fn place_in_page(node: &Node) -> Result<Option<(Node, Vec<String>)>> {
+    let mut names = vec![node.name().to_owned()];
+    let mut next = node.parent()?;
+    while let Some(above) = next {
+        if above.name() == JCR_CONTENT {
+            names.reverse();
+            return Ok(Some((above, names)));
+        }
+        names.push(above.name().to_owned());
+        next = above.parent()?;
+    }
+    Ok(None)
+}
+
+/// Finds the mapping for a place below a page's content, or else for a type of components below the nearest place above it.
+fn mapping_of(
+    mappings: &Node,
+    names: &[String],
+    resource_type: Option<&str>,
+) -> Result<Option<Node>> {
+    let mut at = mappings.clone();
+    let mut left = names.len();
+    for name in names {
+        match at.child(name)? {
+            Some(child) if child.property(POLICY).is_some() || is_mapping(&child) => at = child,
+            _ => break,
+        }
+        left -= 1;
+    }
+    if left == 0 {
+        return Ok(at.property(POLICY).is_some().then_some(at));
+    }
+    let Some(resource_type) = resource_type else { return Ok(None) };
+    let mut of_type = Some(at);
+    for name in relative(resource_type).split('/') {
+        of_type = match of_type {
+            Some(node) => node.child(name)?,
+            None => break,
+        };
+    }
+    Ok(of_type.filter(|node| node.property(POLICY).is_some()))
+}
+
+/// Tells whether a node stands for a place in pages, and not for a part of a resource type.
+fn is_mapping(node: &Node) -> bool {
+    node.resource_type().is_some_and(|kind| kind.ends_with("/policies/mapping"))
+}
+
+/// Finds the node of a policy: in the settings where the template lies, in those of the folders above, or in shared ones.
+fn policy_node(snapshot: &Snapshot, template: &NodePath, named: &str) -> Result<Option<Node>> {
+    if named.is_empty() {
+        return Ok(None);
+    }
+    if named.starts_with('/') {
+        return node_at(snapshot, named);
+    }
+    let mut places = Vec::new();
+    let mut next = template.as_str().split_once("/settings/").map(|(place, _)| place);
+    while let Some(place) = next.filter(|place| !place.is_empty() && *place != "/conf") {
+        places.push(place);
+        next = place.rsplit_once('/').map(|(above, _)| above);
+    }
+    for place in places.into_iter().chain(SHARED_SETTINGS) {
+        if let Some(node) = node_at(snapshot, &format!("{place}/{POLICIES}/{named}"))? {
+            return Ok(Some(node));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns a resource type without its search path.
@@ -222,9 +367,9 @@ mod tests {
         let check = |template: &str, kind: &str| {
             let path = NodePath::new(&format!("/{template}/jcr:content/root")).unwrap();
             let policy = Policy::of(&snapshot.node(&path).unwrap().unwrap()).unwrap().unwrap();
-            (policy.source().to_string(), policy.allows(&snapshot, kind).unwrap())
+            (policy.source(), policy.allows(&snapshot, kind).unwrap())
         };
-        let of = |source: &str, allowed| (source.to_owned(), allowed);
+        let of = |source: &str, allowed| (format!("{source}/{ALLOWED}"), allowed);
         assert_eq!(check("home", "t/text"), of("/apps/t/box", true), "the component decides");
         assert_eq!(check("home", "t/picture"), of("/apps/t/box", false));
         assert_eq!(check("mixed", "t/text"), of("/apps/t/mixed", false));
@@ -234,5 +379,109 @@ mod tests {
             of("/apps/t/closed", false),
             "an empty list allows nothing"
         );
+    }
+
+    /// A site as AEM keeps it: an editable template, the mappings of its places and types, and policies.
+    fn editable_site() -> Repository {
+        let repository = Repository::memory().unwrap();
+        let mut session = repository.session("test").unwrap();
+        let plain = || Subtree::new("", "nt:unstructured");
+        let node = |kind: &str| plain().with("sling:resourceType", kind);
+        let mapping = |policy: Option<&str>| {
+            let mapping = node("wcm/core/components/policies/mapping");
+            policy.map_or(mapping.clone(), |policy| mapping.with(POLICY, policy))
+        };
+        let named = |mut tree: Subtree, name: &str| {
+            tree.name = name.to_owned();
+            tree
+        };
+        let below = |path: &str, leaf: Subtree| {
+            let mut names: Vec<&str> = path.split('/').collect();
+            let last = names.pop().unwrap();
+            names.iter().rev().fold(named(leaf, last), |inner, name| {
+                Subtree::new(*name, "nt:unstructured").with_child(inner)
+            })
+        };
+        let mut put = |path: &str, tree: Subtree| {
+            session.put(&NodePath::new(path).unwrap(), tree).unwrap();
+        };
+        for path in ["/apps", "/apps/t", "/conf", "/conf/t", "/conf/t/de", "/conf/global"] {
+            put(path, plain());
+        }
+        for (name, group) in [("text", "T.Content"), ("form", "T.Form"), ("box", "T.Structure")] {
+            put(&format!("/apps/t/{name}"), plain().with("componentGroup", group));
+        }
+        put("/apps/t/tabs", plain().with(ALLOWED, texts(&["t/form"])));
+        let inner = below("t/box", mapping(Some("t/box/narrow")));
+        let main = named(mapping(Some("t/box/wide")), "main");
+        let main = main.with_child(inner).with_child(named(mapping(None), "bare"));
+        let lost = named(mapping(Some("t/box/nowhere")), "lost");
+        let root = named(mapping(Some("t/box/bare")), "root").with_child(main).with_child(lost);
+        let mappings = named(node("wcm/core/components/policies/mappings"), "jcr:content");
+        let mappings =
+            below("policies", Subtree::new("", "cq:Page").with_child(mappings.with_child(root)));
+        let home = Subtree::new("home", "cq:Template").with_child(mappings);
+        put("/conf/t/de/settings", below("wcm/templates", plain().with_child(home)));
+        let wide =
+            named(plain().with(COMPONENTS, texts(&["group:T.Content", "/libs/t/box"])), "wide");
+        put(
+            "/conf/t/settings",
+            below(
+                "wcm/policies/t/box",
+                plain().with_child(wide).with_child(named(plain(), "bare")),
+            ),
+        );
+        let narrow = named(plain().with(COMPONENTS, "/apps/t/form"), "narrow");
+        put("/conf/global/settings", below("wcm/policies/t/box", plain().with_child(narrow)));
+        put("/page", plain());
+        let template = "/conf/t/de/settings/wcm/templates/home";
+        put("/page/jcr:content", plain().with("cq:template", template));
+        for path in [
+            "root",
+            "root/main",
+            "root/main/one",
+            "root/main/one/two",
+            "root/main/bare",
+            "root/lost",
+        ] {
+            put(&format!("/page/jcr:content/{path}"), node("t/box"));
+        }
+        put("/page/jcr:content/root/main/tabs", node("t/tabs"));
+        put("/page/jcr:content/aside", node("t/box"));
+        session.commit("begin", SystemTime::UNIX_EPOCH).unwrap();
+        repository
+    }
+
+    #[test]
+    fn policies_of_editable_templates_say_what_may_lie_where() {
+        let repository = editable_site();
+        let snapshot = repository.snapshot().unwrap();
+        let check = |path: &str, source: &str, allowed: &[&str]| {
+            let path = NodePath::new(&format!("/page/jcr:content/{path}")).unwrap();
+            let node = snapshot.node(&path).unwrap().unwrap();
+            let policy = Policy::of(&node).unwrap().unwrap();
+            let types = ["t/text", "t/form", "t/box"];
+            let may = types.into_iter().filter(|kind| policy.allows(&snapshot, kind).unwrap());
+            assert_eq!(
+                (&*policy.source(), &may.collect::<Vec<_>>()[..]),
+                (source, allowed),
+                "{path}"
+            );
+        };
+        // The settings of the folder above the template's, by a group and by a path.
+        let wide = "/conf/t/settings/wcm/policies/t/box/wide/components";
+        check("root/main", wide, &["t/text", "t/box"]);
+        // What authors put there has the policy of its type, however deep; it lies in the shared settings.
+        let narrow = "/conf/global/settings/wcm/policies/t/box/narrow/components";
+        check("root/main/one", narrow, &["t/form"]);
+        check("root/main/one/two", narrow, &["t/form"]);
+        // A policy without a list, a place without a policy, one that leads nowhere, and no place at all.
+        check("root", "/conf/t/settings/wcm/policies/t/box/bare/components", &[]);
+        let mappings = "/conf/t/de/settings/wcm/templates/home/policies/jcr:content";
+        check("root/main/bare", &format!("{mappings}/cq:policy"), &[]);
+        check("root/lost", &format!("{mappings}/root/lost/cq:policy"), &[]);
+        check("aside", &format!("{mappings}/cq:policy"), &[]);
+        // A component that says it itself is asked where no policy does.
+        check("root/main/tabs", "/apps/t/tabs/allowedChildren", &["t/form"]);
     }
 }

@@ -1,5 +1,5 @@
-//! Components lie only where policies let them: `allowedChildren` of templates and components, which the editor obeys, holds
-//! for every other program, too.
+//! Components lie only where policies let them: what templates, their policies and components say to the editor holds for
+//! every other program, too.
 //!
 //! In: the nodes that a request made components, moved or copied, the state before it and its pending state. Out: a refusal
 //! of the first that lies in a container that does not allow it.
@@ -98,7 +98,7 @@ fn check(begun: &Snapshot, pending: &Snapshot, path: &NodePath) -> Result<()> {
     let kind = kind.as_deref().map_or_else(String::new, |kind| format!(" (`{kind}`)"));
     let entries: Vec<&str> = policy.entries().collect();
     let allowed = if entries.is_empty() { "nothing".to_owned() } else { entries.join(", ") };
-    let rule = format!("{}/allowedChildren", policy.source());
+    let rule = policy.source();
     let message = format!(
         "`{path}` is of the type `{resource_type}`, which may not lie in `{}`{kind}: `{rule}` allows {allowed}",
         container.path()

@@ -23,6 +23,7 @@ mod ledger;
 mod libraries;
 mod live;
 mod pages;
+mod policies;
 mod reads;
 mod reference;
 mod resolution;
