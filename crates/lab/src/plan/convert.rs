@@ -288,7 +288,7 @@ impl Writer<'_> {
                         _ => self.problem(name, "a loop of no fixed, small number"),
                     }
                 }
-                Kind::Once => self.problem(name, "a once-only controller"),
+                Kind::Once => {}
                 Kind::If { .. } => self.problem(name, "an if controller"),
                 Kind::While(_) => self.problem(name, "a while controller"),
                 Kind::ForEach { .. } => self.problem(name, "a for-each controller"),
@@ -309,8 +309,13 @@ impl Writer<'_> {
                     .copied()
                     .collect::<Vec<_>>(),
             );
+            let first = steps.len();
             for _ in 0..rounds {
                 self.walk(&node.children, (&mut *steps, &mut *events, &mut *names), depth + 1);
+            }
+            if matches!(node.kind, Kind::Once) {
+                let inner = steps.iter_mut().skip(first);
+                inner.for_each(|step| step.lines.push("once = true".to_owned()));
             }
         }
     }

@@ -348,6 +348,12 @@ impl Writer<'_> {
                         },
                     );
                 }
+                Kind::Once => {
+                    let class = ("OnceOnlyController", "OnceOnlyControllerGui");
+                    self.element(class.0, class.1, (name, ""), |writer| {
+                        writer.children(&node.children);
+                    });
+                }
                 Kind::Mix { order, .. } => self.mix(order, &node.children),
                 Kind::Sampler(sampler) => self.sampler(name, sampler),
                 _ => self.problem(format!("`{name}`: this kind of controller")),

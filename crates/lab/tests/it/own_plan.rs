@@ -26,6 +26,28 @@ fn counts(origin: &Origin) -> BTreeMap<String, usize> {
 }
 
 #[test]
+fn a_step_that_is_sent_once_is_sent_in_the_first_visit_of_each_user() {
+    let origin = Origin::start(|_| Answer::html("page"));
+    let text = r#"
+target = "TARGET"
+[load]
+users = 3
+visits = 4
+[[scenario]]
+name = "customer"
+[[scenario.step]]
+path = "/login"
+once = true
+[[scenario.step]]
+path = "/status"
+"#;
+    play(&origin, text, Path::new(""));
+    let expected = [("/login".to_owned(), 3), ("/status".to_owned(), 12)];
+    assert_eq!(counts(&origin), BTreeMap::from(expected));
+    assert_eq!(targets(&origin)[0], "/login");
+}
+
+#[test]
 fn steps_are_sent_in_order_with_everything_they_say() {
     let origin = Origin::start(|seen| match seen.target.as_str() {
         "/login" => Answer::html("token='a b'").header("Set-Cookie", "sid=7; Path=/"),

@@ -109,14 +109,22 @@ impl Compiler<'_> {
             sampler.judges.extend(found);
             sampler.after = after;
         }
-        self.adopt(scenario, node);
+        let place = match table.flag("once") {
+            Some(true) => {
+                let once = self.node(Kind::Once, Template::literal(&name));
+                self.adopt(scenario, once);
+                once
+            }
+            _ => scenario,
+        };
+        self.adopt(place, node);
         let think = match table.text("think") {
             Some(text) => pause(&table, "think", &text),
             None => defaults.think.clone(),
         };
         if let Some(think) = think {
             let node = self.sampler(Template::literal("think"), Action::Flow(Flow::Pause(think)));
-            self.adopt(scenario, node);
+            self.adopt(place, node);
         }
         table.close();
     }
