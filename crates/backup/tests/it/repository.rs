@@ -460,6 +460,44 @@ fn plain_copies_become_homes_of_the_same_root() {
     assert!(matches!(copy(&home, &other, CopyDepth::Changes), Err(Error::Refused(_))));
 }
 
+/// A blob that rots in the home must not take the place of the one that an earlier copy has.
+#[test]
+fn a_damaged_blob_leaves_the_copy_before_as_it_is() {
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    home.write(0..300, 1);
+    let target = CopyTarget::Folder(bench.path("copy"));
+    let full = copy(&home, &target, CopyDepth::Changes).unwrap();
+    assert!(full.faults.is_empty(), "{full:?}");
+    let mut folders = vec![home.dir.join("blobs")];
+    let mut rotten = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let facts = std::fs::metadata(&path).unwrap();
+            if facts.is_dir() {
+                folders.push(path);
+            } else if facts.len() >= 20_000 && rotten == 0 {
+                let mut bytes = std::fs::read(&path).unwrap();
+                bytes[100] ^= 1;
+                std::fs::remove_file(&path).unwrap();
+                std::fs::write(&path, bytes).unwrap();
+                rotten += 1;
+            }
+        }
+    }
+    assert_eq!(rotten, 1);
+    let again = copy(&home, &target, CopyDepth::Everything);
+    match &again {
+        Ok(copied) => assert_eq!(copied.faults.len(), 1, "{copied:?}"),
+        Err(error) => println!("{error}"),
+    }
+    assert_eq!(home_of(&bench, "copy", "first").unwrap(), home.root().unwrap());
+    let zip = CopyTarget::Zip(bench.path("copy.zip"));
+    assert!(copy(&home, &zip, CopyDepth::Changes).map_or(true, |copied| !copied.faults.is_empty()));
+    assert!(!bench.path("copy.zip").exists());
+}
+
 /// What a copy that did not end has left is compared byte by byte, and the copy before counts until then.
 #[test]
 fn a_copy_that_was_cut_off_costs_nothing() {
