@@ -18,7 +18,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, RANGE};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, RANGE, SERVER};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use serde::Deserialize;
@@ -145,6 +145,8 @@ enum Listed {
 struct Answer {
     status: StatusCode,
     length: Option<u64>,
+    /// Whether rclone says so, which says "not found" of what it cannot read, too.
+    is_of_rclone: bool,
     body: Bytes,
 }
 
@@ -159,7 +161,8 @@ struct Ask {
     method: Method,
     uri: String,
     authorization: Option<HeaderValue>,
-    range: Option<String>,
+    /// The first and the last byte that are wanted.
+    range: Option<(u64, u64)>,
     body: Bytes,
 }
 
@@ -270,8 +273,8 @@ async fn send_once(client: &Client, ask: Ask) -> Result<Answer, Failure> {
     if let Some(authorization) = ask.authorization {
         request = request.header(AUTHORIZATION, authorization);
     }
-    if let Some(range) = ask.range {
-        request = request.header(RANGE, range);
+    if let Some((first, last)) = ask.range {
+        request = request.header(RANGE, format!("bytes={first}-{last}"));
     }
     let request = request.body(Full::new(ask.body));
     let request = request.map_err(|error| lasting(io::Error::other(error)))?;
@@ -282,12 +285,19 @@ async fn send_once(client: &Client, ask: Ask) -> Result<Answer, Failure> {
     let status = answer.status();
     let length = answer.headers().get(CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    let body = limited(answer.into_body(), MAX_ANSWER).stalling_at_most(STALL).collect().await;
+    let server = answer.headers().get(SERVER);
+    let is_of_rclone = server.is_some_and(|name| name.as_bytes().starts_with(b"rclone/"));
+    // A part is no longer than what was asked for.
+    let longest = match (status, ask.range) {
+        (StatusCode::PARTIAL_CONTENT, Some((first, last))) => last - first + 1,
+        _ => MAX_ANSWER,
+    };
+    let body = limited(answer.into_body(), longest).stalling_at_most(STALL).collect().await;
     let body = body.map_err(|error| Failure {
         error: io::Error::other(format!("the answer broke off: {error}")),
         is_transient: true,
     })?;
-    Ok(Answer { status, length, body: body.to_bytes() })
+    Ok(Answer { status, length, is_of_rclone, body: body.to_bytes() })
 }
 
 /// Says what an answer means that is no success.
@@ -344,8 +354,12 @@ impl Backend for RestBackend {
         let answer =
             self.send(self.ask(Method::GET, format!("{}{}/", self.url, folder_name(kind))))?;
         match answer.status {
-            // A place that was never made.
-            StatusCode::NOT_FOUND => return Ok(Vec::new()),
+            // A place that was never made. For rclone that is an empty list, and this a failure: taken for a vault without
+            // snapshots, or without locks, it would cost data.
+            StatusCode::NOT_FOUND if !answer.is_of_rclone => return Ok(Vec::new()),
+            StatusCode::NOT_FOUND => {
+                return Err(io::Error::other("rclone cannot list the place (HTTP 404)"));
+            }
             status if !status.is_success() => return Err(refused(status)),
             _ => {}
         }
@@ -389,7 +403,7 @@ impl Backend for RestBackend {
     ) -> io::Result<Vec<u8>> {
         let Some(last) = (length as u64).checked_sub(1) else { return Ok(Vec::new()) };
         let mut ask = self.ask(Method::GET, self.url(kind, id));
-        ask.range = Some(format!("bytes={start}-{}", start.saturating_add(last)));
+        ask.range = Some((start, start.saturating_add(last)));
         let answer = self.send(ask)?;
         let bytes = match answer.status {
             StatusCode::PARTIAL_CONTENT => answer.body,

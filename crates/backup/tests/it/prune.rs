@@ -140,6 +140,8 @@ fn restic_goes_on_with_marked_packs() {
 struct Meddling {
     inner: LocalBackend,
     at: FileKind,
+    /// A file that is listed and not found.
+    hides: Option<Id>,
     act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -163,6 +165,9 @@ impl Backend for Meddling {
     }
 
     fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
+        if self.hides == Some(*id) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         self.inner.read(kind, id)
     }
 
@@ -202,7 +207,7 @@ fn a_prune_whose_lock_is_removed_removes_nothing() {
         vault.unlock(&Who::this_process(), Unlock::All).unwrap();
     };
     let act: Box<dyn FnOnce() + Send> = Box::new(act);
-    let meddling = Meddling { inner, at: FileKind::Index, act: Mutex::new(Some(act)) };
+    let meddling = Meddling { inner, at: FileKind::Index, hides: None, act: Mutex::new(Some(act)) };
     let pruned = prune_vault(&bench.open_through(Arc::new(meddling)));
     assert!(matches!(pruned, Err(Error::LockLost)), "{pruned:?}");
     assert!(packs() >= before);
@@ -230,7 +235,7 @@ fn an_index_that_somebody_writes_meanwhile_stays() {
         }
     });
     let inner = LocalBackend::new(bench.path("vault"));
-    let meddling = Meddling { inner, at: FileKind::Index, act: Mutex::new(Some(act)) };
+    let meddling = Meddling { inner, at: FileKind::Index, hides: None, act: Mutex::new(Some(act)) };
     prune_with(&bench.open_through(Arc::new(meddling)), GRACE, now()).unwrap();
     let report = bench.check();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
@@ -253,4 +258,18 @@ fn a_damaged_vault_is_told_as_damaged() {
     let refused = bench.prune().unwrap_err();
     let is_damage = matches!(refused, Error::DamagedVault { .. } | Error::Blob { .. });
     assert!(is_damage, "{refused:?}");
+}
+
+/// A place that lists a snapshot and does not find it fails in some way: what the snapshot needs stays.
+#[test]
+fn a_snapshot_that_is_listed_and_not_found_ends_a_prune() {
+    let (bench, second) = bench_with_waste();
+    let before = bench.check().packs;
+    let inner = LocalBackend::new(bench.path("vault"));
+    let hides = Some(second.snapshot.id);
+    let failing = Meddling { inner, at: FileKind::Index, hides, act: Mutex::new(None) };
+    let pruned = prune_vault(&bench.open_through(Arc::new(failing)));
+    assert!(matches!(pruned, Err(Error::DamagedVault { .. })), "{pruned:?}");
+    assert_eq!(bench.check().packs, before);
+    expect_whole(&bench, &second, "out");
 }

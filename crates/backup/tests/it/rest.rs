@@ -8,6 +8,7 @@ use tympan_backup::{
     Backend, Clients, Depth, Existing, FileKind, Id, Index, Progress, RestAddress, RestBackend,
     RestLogin, RestoreOptions, Vault, Who, check, find_path, restore,
 };
+use tympan_testkit::origin::{Answer, Origin};
 use tympan_testkit::rest_server::{RestRules, RestServer};
 
 use crate::support::{Bench, COST, PASSWORD, describe, now, plant, restic, save};
@@ -68,6 +69,18 @@ fn restic_reads_and_writes_by_the_same_way() {
     assert_eq!(vault.snapshots().unwrap().len(), 2);
     let report = check(&vault, Depth::Data, &Progress::default()).unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
+}
+
+/// rclone says "not found" of what it cannot read: that is no vault without snapshots and locks.
+#[test]
+fn what_rclone_cannot_list_is_not_taken_for_empty() {
+    for (server, is_empty) in [("rest-server", true), ("rclone/v1.68.2", false)] {
+        let origin = Origin::start(move |_| Answer::status(404).header("Server", server));
+        let address = format!("rest:http://{}/", origin.addr());
+        let address = RestAddress::parse(&address).unwrap().unwrap();
+        let backend = RestBackend::new(address, None, (None, 4)).unwrap();
+        assert_eq!(backend.list(FileKind::Snapshot).is_ok_and(|found| found.is_empty()), is_empty);
+    }
 }
 
 #[test]
