@@ -2,18 +2,20 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 use parking_lot::Mutex;
 use tracing::warn;
 
+use super::Onlookers;
 use super::inodes::Inodes;
 use super::roots::{Roots, Thing};
 use crate::error::Result;
@@ -34,7 +36,13 @@ pub(super) struct FileSystem {
     /// When it was mounted: the time of what is in no snapshot.
     since: SystemTime,
     owner: (u32, u32),
+    onlookers: Onlookers,
+    /// Whether the kernel asks for access control lists and goes by them.
+    knows_lists: bool,
 }
+
+/// The attribute that has the access control list of a file.
+const ACCESS_LIST: &str = "system.posix_acl_access";
 
 /// What somebody has opened.
 #[derive(Clone)]
@@ -52,10 +60,18 @@ struct File {
 }
 
 impl FileSystem {
-    pub(super) fn new(roots: Roots) -> Self {
+    pub(super) fn new(roots: Roots, onlookers: Onlookers) -> Self {
         let owner = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let since = SystemTime::now();
-        Self { roots, inodes: Mutex::new(Inodes::new()), opened: Mutex::default(), since, owner }
+        Self {
+            roots,
+            inodes: Mutex::new(Inodes::new()),
+            opened: Mutex::default(),
+            since,
+            owner,
+            onlookers,
+            knows_lists: false,
+        }
     }
 
     fn thing(&self, number: INodeNo) -> Result<Thing, Errno> {
@@ -139,6 +155,12 @@ impl FileSystem {
                 };
                 facts.blocks = facts.size.div_ceil(512);
                 facts.perm = mode_of(node).as_raw_mode() as u16 & 0o7777;
+                let has_list =
+                    || node.extended_attributes.iter().any(|one| one.name == ACCESS_LIST);
+                if self.onlookers == Onlookers::All && !self.knows_lists && has_list() {
+                    // With a list, the bits of the group are what it allows at most, not what the group may.
+                    facts.perm &= 0o7700;
+                }
                 facts.mtime = moment(node.mtime);
                 facts.atime = moment(node.atime);
                 facts.ctime = moment(node.ctime);
@@ -263,6 +285,14 @@ fn answer(reply: ReplyXattr, bytes: &[u8], size: u32) {
 }
 
 impl Filesystem for FileSystem {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // With lists, the kernel checks modes, too: whoever mounted for no one else may read everything.
+        if self.onlookers == Onlookers::All {
+            self.knows_lists = config.add_capabilities(InitFlags::FUSE_POSIX_ACL).is_ok();
+        }
+        Ok(())
+    }
+
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.find(parent, name) {
             Ok(thing) => {

@@ -51,7 +51,7 @@ impl Inodes {
         let told = told.or_else(|| twin.and_then(|twin| self.twins.get(&twin).copied()));
         if let Some(number) = told
             && let Some(known) = self.things.get_mut(&number)
-            && (known.thing == thing || twin.is_some() && twin_of(&known.thing) == twin)
+            && (known.thing == thing || is_same_file(&known.thing, &thing))
         {
             known.lookups += 1;
             if self.names.insert(name.clone(), number) != Some(number) {
@@ -86,6 +86,16 @@ impl Inodes {
         {
             self.twins.remove(&twin);
         }
+    }
+}
+
+/// Tells whether two names are of one file. The source's system may have given its number to another one later.
+fn is_same_file(one: &Thing, other: &Thing) -> bool {
+    match (one, other) {
+        (Thing::Stored(_, node), Thing::Stored(_, twin)) => {
+            twin_of(one).is_some() && twin_of(one) == twin_of(other) && node.content == twin.content
+        }
+        _ => false,
     }
 }
 
@@ -139,6 +149,12 @@ mod tests {
         let first = inodes.tell(name("a"), file(5, 2));
         assert_eq!(inodes.tell(name("b"), file(5, 2)), first);
         assert_ne!(inodes.tell(name("c"), file(6, 2)), first);
+        // A number that the system has given to another file meanwhile.
+        let mut other = Node::new("f", NodeKind::File, 0o644);
+        (other.inode, other.links, other.content) = (5, 2, Some(vec![Id::of(b"other")]));
+        let other = inodes.tell(name("d"), Thing::Stored(Id::default(), Arc::new(other)));
+        assert_ne!(other, first);
+        inodes.forget(other, 1);
         inodes.forget(first, 2);
         assert!(inodes.find(first).is_none());
         assert!(inodes.names.len() == 1 && inodes.twins.len() == 1, "{inodes:?}");

@@ -5,6 +5,8 @@
 //!
 //! Invariants
 //! * Nothing is written, neither here nor in the vault; the kernel refuses it before this is asked.
+//! * Where all users may look, the kernel decides by owners, modes and access control lists; where it knows no lists, a
+//!   file that has one is its owner's alone.
 //! * What cannot be read from the vault is an input error of the file concerned, never wrong bytes.
 //! * Memory is bounded by what the kernel remembers, the folders kept at hand, and two pieces for each open file.
 //!
@@ -95,7 +97,7 @@ pub fn mount(
         config.acl = SessionACL::All;
         config.mount_options.push(MountOption::DefaultPermissions);
     }
-    let file_system = FileSystem::new(Roots::open(vault, clients)?);
+    let file_system = FileSystem::new(Roots::open(vault, clients)?, onlookers);
     let mut session = Session::new(file_system, &dir, &config).map_err(|source| {
         let advice = match source.kind() {
             ErrorKind::NotFound => {

@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tympan_backup::{
     Clients, Error, FileKind, Mounted, Onlookers, Progress, SaveOptions, Unmounted, Who, mount,
@@ -13,9 +14,13 @@ use crate::support::{Bench, describe, noise, now, plant, save_with, some_file};
 
 /// Mounts a vault at a folder of the bench; nothing, said aloud, where that is not possible.
 fn mounted(bench: &Bench, clients: Clients) -> Option<Mounted> {
+    mounted_for(bench, (clients, Onlookers::Owner))
+}
+
+fn mounted_for(bench: &Bench, asked: (Clients, Onlookers)) -> Option<Mounted> {
     let dir = bench.path("mount");
     fs::create_dir_all(&dir).unwrap();
-    match mount(bench.vault.clone(), &dir, (clients, Onlookers::Owner)) {
+    match mount(bench.vault.clone(), &dir, asked) {
         Ok(mounted) => Some(mounted),
         Err(Error::Mount { source, .. }) => {
             println!("skipped: this machine does not mount: {source}");
@@ -138,4 +143,55 @@ fn a_folder_that_holds_something_is_not_mounted_at() {
     assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
     let missing = mount(bench.vault.clone(), &bench.path("none"), (Clients::All, Onlookers::Owner));
     assert!(matches!(missing, Err(Error::Source { .. })), "{missing:?}");
+}
+
+/// An access control list as the system stores it: tag, permissions and id of each entry.
+fn access_list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&permissions.to_le_bytes());
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    bytes
+}
+
+/// Where all may look, an access control list says who: the bits of the group are no more than its bound.
+#[test]
+fn a_mount_for_all_shows_a_file_to_those_whom_its_list_names() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can look as another user");
+        return;
+    }
+    let bench = Bench::new();
+    let open = fs::Permissions::from_mode(0o755);
+    fs::create_dir_all(bench.source()).unwrap();
+    fs::set_permissions(bench.dir.path(), open).unwrap();
+    let file = bench.source().join("secret");
+    fs::write(&file, "secret").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::chown(&file, None, Some(4242)).unwrap();
+    let nobody = u32::MAX;
+    // The owner writes, user 5001 reads, the group does not, and the bound is reading.
+    let list = [(1, 6, nobody), (2, 4, 5001), (4, 0, nobody), (16, 4, nobody), (32, 0, nobody)];
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = rustix::fs::setxattr(&file, "system.posix_acl_access", &access_list(&list), flags);
+    if let Err(error) = set {
+        println!("skipped: this file system has no access control lists: {error}");
+        return;
+    }
+    bench.save();
+    let Some(mounted) = mounted_for(&bench, (Clients::All, Onlookers::All)) else { return };
+    let reads = |place: &Path, user: &str, group: &str| {
+        let mut reader = Command::new("setpriv");
+        reader.args(["--reuid", user, "--regid", group, "--clear-groups", "cat"]).arg(place);
+        reader.output().unwrap().status.success()
+    };
+    let shown = source_in(&bench, "snapshots/latest").join("secret");
+    for place in [&file, &shown] {
+        assert!(reads(place, "5001", "5001"), "{}", place.display());
+        assert!(!reads(place, "5002", "4242"), "{}", place.display());
+        assert!(!reads(place, "5002", "5002"), "{}", place.display());
+    }
+    drop(mounted);
 }
