@@ -138,6 +138,62 @@ fn lies_about_lengths_are_errors() {
     assert!(bench.vault.read_blob(&index, BlobKind::Data, &id).is_err());
 }
 
+/// One number for two files, as the source's system gives it to one after another, or a liar to both: each has its own bytes.
+#[test]
+fn files_that_share_a_number_keep_their_bytes() {
+    let bench = Bench::new();
+    let node = |name: &str, bytes: &[u8]| {
+        let mut node = Node::new(name, NodeKind::File, 0o644);
+        (node.inode, node.device_id, node.links, node.size) = (7, 1, 2, bytes.len() as u64);
+        node.content = Some(vec![Id::of(bytes)]);
+        node
+    };
+    let nodes = [node("a", b"one"), node("b", b"other"), node("c", b"other")];
+    let tree = Tree::of(nodes).to_bytes();
+    let pieces = [(BlobKind::Data, b"one".to_vec()), (BlobKind::Data, b"other".to_vec())];
+    let tree = bench.write(&[pieces.as_slice(), &[(BlobKind::Tree, tree)]].concat());
+    let out = bench.dir.path().join("out");
+    let restored = bench.restore(tree, &out).unwrap();
+    assert_eq!(restored.faults, []);
+    let read = |name: &str| fs::read_to_string(out.join(name)).unwrap();
+    assert_eq!([read("a"), read("b"), read("c")], ["one", "other", "other"]);
+    let number =
+        |name: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(out.join(name)).unwrap());
+    assert_eq!(number("b"), number("c"));
+}
+
+/// Folders in more folders than a path can name: all that follow them say so.
+#[test]
+fn folders_deeper_than_any_path_are_refused() {
+    let bench = Bench::new();
+    let mut blobs = vec![(BlobKind::Tree, Tree::default().to_bytes())];
+    let mut chains = Vec::new();
+    for kind in 0..2 {
+        for _ in 0..3_000 {
+            let mut node = Node::new("a", NodeKind::Dir, 0o755);
+            node.uid = kind;
+            node.subtree = blobs.last().map(|(_, bytes)| Id::of(bytes));
+            blobs.push((BlobKind::Tree, Tree::of([node]).to_bytes()));
+        }
+        chains.push(Id::of(&blobs.last().unwrap().1));
+    }
+    bench.write(&blobs);
+    let index = Index::load(&bench.vault).unwrap();
+    let at = (&*bench.vault, &index);
+    let refused = |done: crate::error::Result<()>| {
+        let error = done.unwrap_err().to_string();
+        assert!(error.contains("deeper than"), "{error}");
+    };
+    let [one, other] = chains[..] else { panic!("two chains") };
+    refused(crate::look::walk(at, &one, Path::new("/"), &mut |_, _| Ok(())));
+    refused(crate::look::diff(at, (&one, &other), "", &mut Vec::new()));
+    let json = format!(r#"{{"time":"2026-11-22T05:42:04Z","tree":"{one}","paths":["/a"]}}"#);
+    let snapshot: Snapshot = serde_json::from_str(&json).unwrap();
+    refused(crate::stats::stats(at, &[snapshot]).map(|_| ()));
+    let restored = bench.restore(one, &bench.dir.path().join("out")).unwrap();
+    assert_eq!(restored.faults.len(), 1, "{:?}", restored.faults.first());
+}
+
 /// Valid text with some bytes replaced, removed, or brought twice.
 fn mutated(valid: &'static str) -> impl Strategy<Value = Vec<u8>> {
     let edit = (any::<prop::sample::Index>(), any::<u8>(), 0..4_u8);

@@ -15,6 +15,7 @@ mod check;
 mod compress;
 mod copy;
 mod cut;
+mod deep;
 mod error;
 mod forget;
 #[cfg(test)]

@@ -1,8 +1,12 @@
 //! Looking into snapshots: what they hold, where something is, how two differ, what a file says.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
+use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::vault::Vault;
@@ -35,17 +39,29 @@ pub fn find_path(vault: &Vault, index: &Index, snapshot: &Snapshot, path: &str) 
 pub fn walk(
     (vault, index): (&Vault, &Index),
     tree: &Id,
-    above: &str,
-    visit: &mut dyn FnMut(&str, &Node) -> Result<()>,
+    above: &Path,
+    visit: &mut dyn FnMut(&Path, &Node) -> Result<()>,
 ) -> Result<()> {
-    for node in vault.read_tree(index, tree)?.nodes {
-        let path = format!("{above}/{}", node.text_name());
+    let mut open = vec![(above.to_owned(), vault.read_tree(index, tree)?.nodes.into_iter())];
+    while let Some((above, nodes)) = open.last_mut() {
+        let Some(node) = nodes.next() else {
+            open.pop();
+            continue;
+        };
+        let path = join(above, &node);
         visit(&path, &node)?;
         if let Some(tree) = &node.subtree {
-            walk((vault, index), tree, &path, visit)?;
+            deep::bound(open.len(), tree)?;
+            open.push((path, vault.read_tree(index, tree)?.nodes.into_iter()));
         }
     }
     Ok(())
+}
+
+/// Returns the path of what is in a folder; that of the topmost folder is `/`, or empty.
+fn join(above: &Path, node: &Node) -> PathBuf {
+    let above = if above.as_os_str().is_empty() { Path::new("/") } else { above };
+    above.join(OsStr::from_bytes(&node.name))
 }
 
 /// How one path differs.
@@ -96,9 +112,19 @@ pub fn diff(
     above: &str,
     found: &mut Vec<Difference>,
 ) -> Result<()> {
+    deep::run(|| diff_at((vault, index), (old, new), (above, 0), found))
+}
+
+fn diff_at(
+    (vault, index): (&Vault, &Index),
+    (old, new): (&Id, &Id),
+    (above, depth): (&str, usize),
+    found: &mut Vec<Difference>,
+) -> Result<()> {
     if old == new {
         return Ok(());
     }
+    deep::bound(depth, new)?;
     let (old, new) = (vault.read_tree(index, old)?, vault.read_tree(index, new)?);
     let names: BTreeSet<&[u8]> =
         old.nodes.iter().chain(&new.nodes).map(|node| node.name.as_slice()).collect();
@@ -118,7 +144,7 @@ pub fn diff(
                 }
                 let path = path.trim_end_matches('/');
                 if let (Some(before), Some(after)) = (&before.subtree, &after.subtree) {
-                    diff((vault, index), (before, after), path, found)?;
+                    diff_at((vault, index), (before, after), (path, depth + 1), found)?;
                 }
             }
             (None, Some(node)) => tell_all((vault, index), (&path, node), Change::Added, found)?,
@@ -143,9 +169,9 @@ fn tell_all(
 ) -> Result<()> {
     found.push(Difference { path: path.to_owned(), change });
     let Some(tree) = &node.subtree else { return Ok(()) };
-    walk(at, tree, path.trim_end_matches('/'), &mut |path, node| {
+    walk(at, tree, Path::new(path.trim_end_matches('/')), &mut |path, node| {
         let end = if node.kind == NodeKind::Dir { "/" } else { "" };
-        found.push(Difference { path: format!("{path}{end}"), change });
+        found.push(Difference { path: format!("{}{end}", path.display()), change });
         Ok(())
     })
 }

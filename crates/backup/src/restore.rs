@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,9 @@ use parking_lot::Mutex;
 use rayon::prelude::*;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
+use tracing::debug;
 
+use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::save::{Fault, Faults, Progress};
@@ -90,6 +92,7 @@ pub fn restore(
         vault,
         index,
         progress,
+        top: (folder.as_fd(), target),
         is_root: rustix::process::geteuid().is_root(),
         links: Mutex::default(),
         faults: Faults::default(),
@@ -97,18 +100,19 @@ pub fn restore(
         bytes: AtomicU64::new(0),
         items: AtomicU64::new(0),
     };
-    match node.subtree {
+    deep::run(|| match node.subtree {
         Some(tree) => {
-            restorer.restore_entries(folder.as_fd(), target, &tree)?;
+            restorer.restore_entries(folder.as_fd(), (target, 0), &tree)?;
             // The name of the target is its owner's; what a snapshot's own topmost folder was is told by its node.
             if !node.name.is_empty()
                 && let Err(error) = restorer.describe(folder.as_fd(), node)
             {
                 restorer.faults.add(target, &error);
             }
+            Ok(())
         }
-        None => restorer.restore_node(folder.as_fd(), target, node)?,
-    }
+        None => restorer.restore_node(folder.as_fd(), (target, 0), node),
+    })?;
     sync(&folder);
     Ok(Restored {
         items: restorer.items.into_inner(),
@@ -123,13 +127,25 @@ fn sync(folder: &OwnedFd) {
     rustix::fs::syncfs(folder).ok();
 }
 
+/// A name of a file that has several, written in this restore.
+struct First {
+    /// The folder, from the target on.
+    folder: PathBuf,
+    name: Vec<u8>,
+    content: Option<Vec<Id>>,
+    /// What the system calls the file: device and number.
+    file: (u64, u64),
+}
+
 struct Restorer<'a> {
     vault: &'a Arc<Vault>,
     index: &'a Index,
     progress: &'a Progress,
+    /// The target, and its path.
+    top: (BorrowedFd<'a>, &'a Path),
     is_root: bool,
-    /// The first name of each file that has several.
-    links: Mutex<HashMap<(u64, u64), PathBuf>>,
+    /// The first name of each file that has several, by what the snapshot calls the file.
+    links: Mutex<HashMap<(u64, u64), First>>,
     faults: Faults,
     temporary: AtomicU64,
     bytes: AtomicU64,
@@ -137,8 +153,14 @@ struct Restorer<'a> {
 }
 
 impl Restorer<'_> {
-    fn restore_entries(&self, folder: BorrowedFd<'_>, path: &Path, tree: &Id) -> Result<()> {
-        let tree: Tree = match self.vault.read_tree(self.index, tree) {
+    fn restore_entries(
+        &self,
+        folder: BorrowedFd<'_>,
+        (path, depth): (&Path, usize),
+        tree: &Id,
+    ) -> Result<()> {
+        let read = deep::bound(depth, tree).and_then(|()| self.vault.read_tree(self.index, tree));
+        let tree: Tree = match read {
             Ok(tree) => tree,
             Err(error @ Error::Blob { .. }) => {
                 self.faults.add(path, &error);
@@ -149,15 +171,21 @@ impl Restorer<'_> {
         // Names of one file are made one after another: the first has the bytes.
         let (linked, single): (Vec<&Node>, Vec<&Node>) =
             tree.nodes.iter().partition(|node| node.kind == NodeKind::File && node.links > 1);
-        single.par_iter().try_for_each(|node| self.restore_node(folder, path, node))?;
-        linked.iter().try_for_each(|node| self.restore_node(folder, path, node))
+        let above = (path, depth);
+        single.par_iter().try_for_each(|node| self.restore_node(folder, above, node))?;
+        linked.iter().try_for_each(|node| self.restore_node(folder, above, node))
     }
 
-    fn restore_node(&self, folder: BorrowedFd<'_>, above: &Path, node: &Node) -> Result<()> {
+    fn restore_node(
+        &self,
+        folder: BorrowedFd<'_>,
+        (above, depth): (&Path, usize),
+        node: &Node,
+    ) -> Result<()> {
         self.progress.go_on()?;
         let path = above.join(OsStr::from_bytes(&node.name));
         let done = match node.kind {
-            NodeKind::Dir => self.restore_folder(folder, &path, node),
+            NodeKind::Dir => self.restore_folder(folder, (&path, depth + 1), node),
             NodeKind::File => self.restore_file(folder, &path, node),
             _ => self.restore_special(folder, node).map_err(Trouble::Io),
         };
@@ -176,7 +204,7 @@ impl Restorer<'_> {
     fn restore_folder(
         &self,
         above: BorrowedFd<'_>,
-        path: &Path,
+        (path, depth): (&Path, usize),
         node: &Node,
     ) -> Result<(), Trouble> {
         let name = node.name.as_slice();
@@ -194,7 +222,7 @@ impl Restorer<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = rustix::fs::openat(above, name, flags, Mode::empty())?;
         if let Some(tree) = &node.subtree {
-            self.restore_entries(folder.as_fd(), path, tree)?;
+            self.restore_entries(folder.as_fd(), (path, depth), tree)?;
         }
         // Last, as what is made in a folder changes its times, and its mode may forbid it.
         self.describe(folder.as_fd(), node)?;
@@ -237,19 +265,41 @@ impl Restorer<'_> {
         if node.links > 1 {
             // Held until the file is whole, so that other names wait for it.
             let mut links = self.links.lock();
-            if let Some(first) = links.get(&key) {
-                self.clear(folder, name)?;
-                rustix::fs::linkat(rustix::fs::CWD, first, folder, name, AtFlags::empty())?;
-                return Ok(());
+            // The source's system may have given one number to two files, one after another.
+            if let Some(first) = links.get(&key).filter(|first| first.content == node.content) {
+                match self.link(first, folder, name) {
+                    Ok(()) => return Ok(()),
+                    // Another file system, one without links, or one file with all the names that it may have: the bytes
+                    // matter more than that they lie there once.
+                    Err(error) => debug!(%error, file = %path.display(), "written a second time"),
+                }
             }
-            self.write_file(folder, node)?;
-            links.insert(key, path.to_owned());
+            let file = self.write_file(folder, node)?;
+            let above = path.parent().and_then(|above| above.strip_prefix(self.top.1).ok());
+            let folder = above.unwrap_or(Path::new("")).to_owned();
+            let (name, content) = (node.name.clone(), node.content.clone());
+            links.insert(key, First { folder, name, content, file });
             return Ok(());
         }
         if self.is_there(folder, node) && self.describe_file(folder, node).is_ok() {
             return Ok(());
         }
-        self.write_file(folder, node)
+        self.write_file(folder, node).map(|_| ())
+    }
+
+    /// Gives a file that was written before another name. Its folder is found again without following links.
+    fn link(&self, first: &First, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut above = rustix::fs::openat(self.top.0, ".", flags, Mode::empty())?;
+        for part in &first.folder {
+            above = rustix::fs::openat(&above, part, flags, Mode::empty())?;
+        }
+        let there = rustix::fs::statat(&above, first.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
+        if number_of(&there) != first.file {
+            return Err(io::Error::other("somebody has replaced the file"));
+        }
+        self.clear(folder, name)?;
+        Ok(rustix::fs::linkat(&above, first.name.as_slice(), folder, name, AtFlags::empty())?)
     }
 
     /// Gives a file that is there what was known about it.
@@ -271,8 +321,8 @@ impl Restorer<'_> {
         )
     }
 
-    /// Writes a file under another name, describes it, and renames it.
-    fn write_file(&self, folder: BorrowedFd<'_>, node: &Node) -> Result<(), Trouble> {
+    /// Writes a file under another name, describes it, and renames it. Returns what the system calls it.
+    fn write_file(&self, folder: BorrowedFd<'_>, node: &Node) -> Result<(u64, u64), Trouble> {
         let number = self.temporary.fetch_add(1, Ordering::Relaxed);
         let temporary = format!(".tympan-restore-{}-{number}", std::process::id());
         let flags =
@@ -288,7 +338,8 @@ impl Restorer<'_> {
                 self.clear(folder, &node.name)?;
                 rustix::fs::renameat(folder, temporary.as_str(), folder, node.name.as_slice())?;
             }
-            Ok(described?)
+            described?;
+            Ok(number_of(&rustix::fs::fstat(&file)?))
         });
         if written.is_err() {
             // What is told is why the file could not be written.
@@ -324,29 +375,33 @@ impl Restorer<'_> {
     fn restore_special(&self, folder: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
         let name = node.name.as_slice();
         let mode = Mode::from_raw_mode(node.mode & 0o777);
-        match node.kind {
-            NodeKind::Symlink => {
-                self.clear(folder, name)?;
-                rustix::fs::symlinkat(node.target(), folder, name)?;
-            }
-            NodeKind::Fifo | NodeKind::Dev | NodeKind::Chardev => {
-                let kind = match node.kind {
-                    NodeKind::Dev => FileType::BlockDevice,
-                    NodeKind::Chardev => FileType::CharacterDevice,
-                    _ => FileType::Fifo,
-                };
-                self.clear(folder, name)?;
-                rustix::fs::mknodat(folder, name, kind, mode, node.device)?;
-            }
+        let kind = match node.kind {
+            NodeKind::Symlink => FileType::Symlink,
+            NodeKind::Fifo => FileType::Fifo,
+            NodeKind::Dev => FileType::BlockDevice,
+            NodeKind::Chardev => FileType::CharacterDevice,
             _ => return Ok(()),
+        };
+        self.clear(folder, name)?;
+        match kind {
+            FileType::Symlink => rustix::fs::symlinkat(node.target(), folder, name)?,
+            kind => rustix::fs::mknodat(folder, name, kind, mode, node.device)?,
         }
-        let (uid, gid) = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
-        match rustix::fs::chownat(folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
+        // Whoever owns the folder may have put something else there meanwhile: what is described is what was made.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&made)?.st_mode) != kind {
+            return Err(io::Error::other("somebody has replaced it"));
+        }
+        let (uid, gid) = (Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid)));
+        match rustix::fs::chownat(&made, "", uid, gid, AtFlags::EMPTY_PATH) {
             Err(Errno::PERM) if !self.is_root => {}
             owned => owned?,
         }
-        if node.kind != NodeKind::Symlink {
-            rustix::fs::chmodat(folder, name, mode_of(node), AtFlags::empty())?;
+        if kind != FileType::Symlink {
+            // A descriptor that only names a file has no other way to its mode.
+            let made = format!("/proc/self/fd/{}", made.as_raw_fd());
+            rustix::fs::chmodat(rustix::fs::CWD, made, mode_of(node), AtFlags::empty())?;
         }
         rustix::fs::utimensat(folder, name, &times_of(node), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
@@ -405,6 +460,11 @@ fn write_run(file: &File, bytes: &[u8], (at, begin, end): (u64, usize, usize)) -
     file.write_all_at(bytes.get(begin..end).unwrap_or_default(), at)
 }
 
+/// Returns what the system calls a file: its device and its number there.
+const fn number_of(facts: &rustix::fs::Stat) -> (u64, u64) {
+    (facts.st_dev, facts.st_ino)
+}
+
 /// Turns the mode of a vault into that of this system.
 pub(crate) fn mode_of(node: &Node) -> Mode {
     let special = [(0o4000, go_mode::SETUID), (0o2000, go_mode::SETGID), (0o1000, go_mode::STICKY)];
@@ -443,4 +503,60 @@ pub(crate) fn stream(
         out.write_all(&piece).map_err(failed)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::backend::LocalBackend;
+    use crate::vault::{KeyCost, Who};
+
+    /// Whoever owns the target puts a link in the place of a folder while root restores: the file behind it gets no name.
+    #[test]
+    fn a_name_is_not_given_to_a_file_behind_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
+        let by = (&Who::this_process(), Timestamp::UNIX_EPOCH);
+        let vault = Vault::init(backend, b"x", KeyCost { log_rounds: 4 }, by).unwrap();
+        let (vault, index, progress) = (Arc::new(vault), Index::default(), Progress::default());
+        let (target, outside) = (dir.path().join("target"), dir.path().join("outside"));
+        for folder in [&target, &outside, &target.join("folder")] {
+            fs::create_dir(folder).unwrap();
+        }
+        symlink("../outside", target.join("way")).unwrap();
+        for folder in [&outside, &target.join("folder")] {
+            fs::write(folder.join("file"), "bytes").unwrap();
+        }
+        let top = File::open(&target).unwrap();
+        let restorer = Restorer {
+            vault: &vault,
+            index: &index,
+            progress: &progress,
+            top: (top.as_fd(), &target),
+            is_root: false,
+            links: Mutex::default(),
+            faults: Faults::default(),
+            temporary: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            items: AtomicU64::new(0),
+        };
+        let link = |folder: &str, of: &Path| {
+            let facts = fs::metadata(of).unwrap();
+            let file = (facts.dev(), facts.ino());
+            let (folder, name) = (PathBuf::from(folder), b"file".to_vec());
+            let first = First { folder, name, content: None, file };
+            restorer.link(&first, top.as_fd(), b"twin")
+        };
+        link("way", &outside.join("file")).unwrap_err();
+        assert_eq!(fs::metadata(outside.join("file")).unwrap().nlink(), 1);
+        // Nor to another file than the one that was written.
+        link("folder", &outside.join("file")).unwrap_err();
+        assert!(!target.join("twin").exists());
+        link("folder", &target.join("folder/file")).unwrap();
+        assert_eq!(fs::read(target.join("twin")).unwrap(), b"bytes");
+    }
 }

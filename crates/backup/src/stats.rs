@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::backend::FileKind;
+use crate::deep;
 use crate::error::Result;
 use crate::id::Id;
 use crate::vault::Vault;
@@ -64,7 +65,7 @@ pub fn stats((vault, index): (&Vault, &Index), snapshots: &[Snapshot]) -> Result
     }
     let mut known = HashMap::new();
     for snapshot in snapshots {
-        let (items, bytes) = below((vault, index), &snapshot.tree, &mut known)?;
+        let (items, bytes) = deep::run(|| below((vault, index), &snapshot.tree, 0, &mut known))?;
         stats.snapshots += 1;
         stats.items += items;
         stats.restored_bytes += bytes;
@@ -75,17 +76,19 @@ pub fn stats((vault, index): (&Vault, &Index), snapshots: &[Snapshot]) -> Result
 fn below(
     (vault, index): (&Vault, &Index),
     tree: &Id,
+    depth: usize,
     known: &mut HashMap<Id, Below>,
 ) -> Result<Below> {
     if let Some(below) = known.get(tree) {
         return Ok(*below);
     }
+    deep::bound(depth, tree)?;
     let (mut items, mut bytes) = (0, 0);
     for node in vault.read_tree(index, tree)?.nodes {
         items += 1;
         bytes += node.size;
         if let Some(inner) = &node.subtree {
-            let (more, size) = below((vault, index), inner, known)?;
+            let (more, size) = below((vault, index), inner, depth + 1, known)?;
             items += more;
             bytes += size;
         }

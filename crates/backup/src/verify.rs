@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::Id;
 use crate::error::{Error, Result};
@@ -24,12 +24,11 @@ pub fn verify(
     progress: &Progress,
 ) -> Result<Vec<Fault>> {
     let mut faults = Vec::new();
-    walk((vault, index), &snapshot.tree, "", &mut |path, node| {
+    walk((vault, index), &snapshot.tree, Path::new("/"), &mut |path, node| {
         progress.go_on()?;
         progress.add(1, node.size);
-        let path = PathBuf::from(path);
-        if let Some(message) = difference(index, &path, node)? {
-            faults.push(Fault { path, message });
+        if let Some(message) = difference(index, path, node)? {
+            faults.push(Fault { path: path.to_owned(), message });
         }
         Ok(())
     })?;

@@ -1,6 +1,7 @@
 //! `tympan backup list`, `ls`, `find`, `diff` and `dump`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -141,8 +142,8 @@ pub(super) fn ls((arguments, clients): Where<'_>, snapshot: &str, path: &str) ->
         tell(above, &node, arguments.json);
         return Ok(ExitCode::SUCCESS);
     };
-    walk((&vault, &index), tree, above, &mut |path, node| {
-        tell(path, node, arguments.json);
+    walk((&vault, &index), tree, Path::new(above), &mut |path, node| {
+        tell(&path.to_string_lossy(), node, arguments.json);
         Ok(())
     })
     .map_err(failed)?;
@@ -158,8 +159,9 @@ pub(super) fn find((arguments, clients): Where<'_>, pattern: &str) -> Outcome {
     let snapshots = vault.snapshots().map_err(failed)?;
     for snapshot in snapshots.iter().filter(|snapshot| clients.include(snapshot)) {
         let mut begun = false;
-        walk((&vault, &index), &snapshot.tree, "", &mut |path, node| {
-            if pattern.contains(std::path::Path::new(path)) {
+        walk((&vault, &index), &snapshot.tree, Path::new("/"), &mut |path, node| {
+            if pattern.contains(path) {
+                let path = path.to_string_lossy();
                 if !begun && !arguments.json {
                     say!("in {} of {}:", snapshot.id.short(), snapshot.time);
                 }
@@ -167,7 +169,7 @@ pub(super) fn find((arguments, clients): Where<'_>, pattern: &str) -> Outcome {
                 if arguments.json {
                     say!("{}", json!({ "snapshot": snapshot.id.to_string(), "path": path }));
                 } else {
-                    tell(path, node, false);
+                    tell(&path, node, false);
                 }
             }
             Ok(())

@@ -29,6 +29,7 @@ use super::facts::{attributes, mode_of, time};
 use super::names::Names;
 use super::table::{Entry, FolderTable, NewTable, TableFile, UNSETTLED, facts_of};
 use crate::cut::MAX_PIECE;
+use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::save::{Faults, SaveOptions, Saved, Session};
@@ -46,6 +47,10 @@ pub fn save_directories(
     paths: &[PathBuf],
     options: &SaveOptions,
 ) -> Result<Saved> {
+    deep::run(|| save_below(session, paths, options))
+}
+
+fn save_below(session: &Session<'_>, paths: &[PathBuf], options: &SaveOptions) -> Result<Saved> {
     let mut wanted = Wanted::default();
     let mut names = Vec::new();
     for path in paths {

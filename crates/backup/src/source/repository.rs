@@ -33,6 +33,7 @@ use tympan_store::{Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, Lease, RefUp
 use super::view::{Before, CONTENT, Cuts, View, save_view};
 use crate::copy::{CopyFacts, UNFINISHED, ZipCopy};
 use crate::cut::MAX_PIECE;
+use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::look::find_path;
@@ -109,7 +110,7 @@ pub fn save_repository(
     let holder = format!("backup {} {}", options.who.host, options.who.pid);
     let times = (SystemTime::now(), LEASE);
     let lease = take_lease(source.base, &holder, source.reference, times)?;
-    let saved = save_root(session, source, options, &lease);
+    let saved = deep::run(|| save_root(session, source, options, &lease));
     if let Err(error) = source.base.release(&holder) {
         warn!(%error, "a lease on the repository ends by itself, as it could not be released");
     }
@@ -374,9 +375,11 @@ impl Saver<'_> {
     /// makes one file with several names of it.
     fn node(&self, name: &str, hash: &[u8; 32], (content, size): (Vec<Id>, u64)) -> Node {
         let mut node = Node::new(name, NodeKind::File, 0o600);
-        let (head, _) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+        // Both numbers, as anybody who uploads can make two blobs whose hashes begin with the same 8 bytes.
+        let (head, rest) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+        let (second, _) = rest.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
         node.inode = u64::from_le_bytes(*head);
-        (node.links, node.device_id) = (2, 1);
+        (node.links, node.device_id) = (2, u64::from_le_bytes(*second));
         (node.uid, node.gid) = (self.options.who.uid, self.options.who.gid);
         node.size = size;
         node.content = Some(content);
@@ -461,25 +464,27 @@ pub fn import_snapshot(
     let mut import = Import::new(target, blobs, progress, &json)?;
     let state = find_path(vault, index, snapshot, STATE)?;
     let mut seen = HashSet::new();
-    import_node((vault, index), &state, &mut import, &mut seen)?;
-    import.finish()
-}
-
-fn import_node(
-    (vault, index): (&Vault, &Index),
-    node: &Node,
-    import: &mut Import<'_>,
-    seen: &mut HashSet<(Vec<u8>, Option<Id>)>,
-) -> Result<()> {
-    if let Some(tree) = &node.subtree {
+    let mut left = vec![state];
+    while let Some(node) = left.pop() {
+        let Some(tree) = &node.subtree else {
+            import_file((vault, index), &node, &mut import)?;
+            continue;
+        };
         for node in vault.read_tree(index, tree)?.nodes {
             // `chunks` is in every folder; all else is named by its hash.
             if node.name == CHUNKS.as_bytes() || seen.insert((node.name.clone(), node.subtree)) {
-                import_node((vault, index), &node, import, seen)?;
+                left.push(node);
             }
         }
-        return Ok(());
     }
+    import.finish()
+}
+
+fn import_file(
+    (vault, index): (&Vault, &Index),
+    node: &Node,
+    import: &mut Import<'_>,
+) -> Result<()> {
     let pieces = node.content.clone().unwrap_or_default();
     let mut reader = Pieces { vault, index, pieces: pieces.into_iter(), open: Cursor::default() };
     import.file(&node.text_name(), node.size, &mut reader)

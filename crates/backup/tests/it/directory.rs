@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 
 use tympan_backup::{
     Attribute, Clients, Excludes, Existing, NodeKind, Parent, Progress, RestoreOptions,
-    SaveOptions, Snapshot, Who, diff, find_path, restore, walk,
+    SaveOptions, Snapshot, Who, diff, find_path, restore, verify, walk,
 };
 
-use crate::support::{Bench, describe, now, plant, save, save_with};
+use crate::full_disk::Disk;
+use crate::support::{Bench, describe, noise, now, plant, save, save_with};
 
 #[test]
 fn everything_comes_back() {
@@ -90,8 +91,8 @@ fn excludes_and_marked_caches_stay_out() {
     let index = bench.index();
     let node =
         find_path(&bench.vault, &index, &saved.snapshot, &bench.source().display().to_string());
-    walk((&bench.vault, &index), &node.unwrap().subtree.unwrap(), "", &mut |path, _| {
-        paths.push(path.to_owned());
+    walk((&bench.vault, &index), &node.unwrap().subtree.unwrap(), Path::new(""), &mut |path, _| {
+        paths.push(path.display().to_string());
         Ok(())
     })
     .unwrap();
@@ -253,4 +254,77 @@ fn what_was_saved_in_the_tick_of_its_change_is_read_again() {
         assert_eq!(save_at(180).1, 1, "one has changed");
         assert_eq!(save_at(240).1, 0);
     }
+}
+
+/// Names of one file on two file systems, and names of more of them than a link may have: the bytes are there under each.
+#[test]
+fn names_that_cannot_be_links_are_files_of_their_own() {
+    let bench = Bench::new();
+    let bytes = noise(300_000, 5);
+    for folder in ["one", "other"] {
+        fs::create_dir_all(bench.source().join(folder)).unwrap();
+    }
+    fs::write(bench.source().join("one/file"), &bytes).unwrap();
+    fs::hard_link(bench.source().join("one/file"), bench.source().join("other/file")).unwrap();
+    let saved = bench.save();
+    let index = bench.index();
+    let path = bench.source().display().to_string();
+    let node = find_path(&bench.vault, &index, &saved.snapshot, &path).unwrap();
+    let out = bench.path("out");
+    let Some(disk) = Disk::mount(&out.join("other"), "4m") else { return };
+    let options = RestoreOptions { existing: Existing::Replace };
+    let progress = Progress::default();
+    let restored = restore((&bench.vault, &index), &node, &out, (&options, &progress)).unwrap();
+    assert!(restored.faults.is_empty(), "{:?}", restored.faults);
+    assert!(fs::read(out.join("one/file")).unwrap() == bytes);
+    assert!(fs::read(out.join("other/file")).unwrap() == bytes);
+    drop(disk);
+}
+
+/// Far deeper than the stacks of usual threads go, with two folders on each level: those of all who work on it hold it.
+#[test]
+fn very_deep_folders_are_saved_and_restored() {
+    let bench = Bench::new();
+    let mut at = bench.source();
+    let room = 2_400;
+    fs::create_dir_all(&at).unwrap();
+    for _ in 0..room / 2 - 10 {
+        at.push("a");
+        fs::create_dir(&at).unwrap();
+        fs::create_dir(at.with_file_name("b")).unwrap();
+    }
+    fs::write(at.join("f"), "deep").unwrap();
+    let saved = bench.save();
+    assert!(saved.faults.is_empty(), "{:?}", saved.faults.first());
+    let index = bench.index();
+    let tree = saved.snapshot.tree;
+    let mut found = 0;
+    walk((&bench.vault, &index), &tree, Path::new("/"), &mut |_, _| {
+        found += 1;
+        Ok(())
+    })
+    .unwrap();
+    assert!(found > room - 30, "{found}");
+    assert!(
+        verify((&bench.vault, &index), &saved.snapshot, &Progress::default()).unwrap().is_empty()
+    );
+    fs::remove_file(at.join("f")).unwrap();
+    let second = bench.save();
+    let mut changes = Vec::new();
+    let trees = (&tree, &second.snapshot.tree);
+    diff((&bench.vault, &bench.index()), trees, "", &mut changes).unwrap();
+    assert!(changes.iter().any(|one| one.path.ends_with("/a/f")), "{}", changes.len());
+    let restored = bench.restore(&saved.snapshot, "out");
+    assert!(restored.faults.is_empty(), "{:?}", restored.faults.first());
+    assert!(bench.check().faults.is_empty());
+}
+
+/// Names that are no text are found where they are.
+#[test]
+fn a_source_that_did_not_change_differs_nowhere() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let saved = bench.save();
+    let faults = verify((&bench.vault, &bench.index()), &saved.snapshot, &Progress::default());
+    assert_eq!(faults.unwrap(), []);
 }

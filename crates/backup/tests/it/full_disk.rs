@@ -10,11 +10,11 @@ use tympan_backup::{Depth, LocalBackend, Progress, Vault, Who, check};
 use crate::support::{COST, PASSWORD, noise, now, prune_vault, save};
 
 /// A small file system of its own, which goes with it.
-struct Disk(PathBuf);
+pub(crate) struct Disk(PathBuf);
 
 impl Disk {
     /// Says aloud where the machine allows none.
-    fn mount(at: &Path, size: &str) -> Option<Self> {
+    pub(crate) fn mount(at: &Path, size: &str) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
         let options = format!("size={size}");
         let mut mount = Command::new("mount");

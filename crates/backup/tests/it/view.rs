@@ -1,6 +1,7 @@
 //! The folder in which people read a repository.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -141,11 +142,11 @@ fn files(bench: &Bench, saved: &Saved) -> BTreeMap<String, Vec<u8>> {
     let index = bench.index();
     let content = find_path(&bench.vault, &index, &saved.snapshot, "/content").unwrap();
     let mut files = BTreeMap::new();
-    walk((&bench.vault, &index), &content.subtree.unwrap(), "", &mut |path, node| {
+    walk((&bench.vault, &index), &content.subtree.unwrap(), Path::new(""), &mut |path, node| {
         if node.subtree.is_none() {
             let mut bytes = Vec::new();
             dump((&bench.vault, &index), node, &mut bytes)?;
-            files.insert(path.to_owned(), bytes);
+            files.insert(path.display().to_string(), bytes);
         }
         Ok(())
     })

@@ -1,0 +1,41 @@
+//! Threads with room for folders in folders.
+//!
+//! Work on trees follows them from folder to folder, and whoever waits for a part of it takes up another. Anybody may nest
+//! folders as deep as a path is long: on usual stacks one such folder would end the backup of all.
+//!
+//! Not here: any other work; it has rayon's own threads.
+
+use std::sync::OnceLock;
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::error::{Error, Result};
+use crate::id::Id;
+
+/// Reserved for each thread, not used: a level takes up to 4 KiB, and some walks may lie on one stack at once.
+const STACK_BYTES: usize = 64 << 20;
+/// Folders in a path of 4,096 bytes, the longest that systems take. A vault that nests more was made to do harm.
+pub(crate) const MAX_DEPTH: usize = 2048;
+
+/// Runs work on such threads.
+pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
+    let make = || {
+        let threads = ThreadPoolBuilder::new().stack_size(STACK_BYTES);
+        threads.thread_name(|number| format!("backup-{number}")).build().ok()
+    };
+    match POOL.get_or_init(make) {
+        Some(pool) => pool.install(work),
+        // A system that gives no such threads may have enough room for usual folders.
+        None => work(),
+    }
+}
+
+/// Fails if a folder lies deeper than any path leads.
+pub(crate) fn bound(depth: usize, id: &Id) -> Result<()> {
+    if depth <= MAX_DEPTH {
+        return Ok(());
+    }
+    let fault = format!("it lies deeper than {MAX_DEPTH} folders");
+    Err(Error::Blob { what: "folder", id: *id, fault })
+}
