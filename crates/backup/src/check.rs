@@ -100,6 +100,14 @@ fn load(vault: &Vault, report: &mut CheckReport) -> Result<(Index, Vec<StoredPac
     Ok((index, stored.into_values().collect(), marked))
 }
 
+/// Returns the length that a pack has with what an index says of it.
+pub(crate) fn length_of_pack(pack: &StoredPack) -> u64 {
+    let blobs: u64 = pack.blobs.iter().map(|blob| u64::from(blob.length)).sum();
+    let entries =
+        pack.blobs.iter().map(|blob| if blob.uncompressed_length.is_some() { 41 } else { 37 });
+    blobs + entries.sum::<u64>() + OVERHEAD as u64 + 4
+}
+
 fn check_packs(
     vault: &Vault,
     (stored, marked): (&[StoredPack], &HashSet<Id>),
@@ -107,10 +115,7 @@ fn check_packs(
 ) -> Result<()> {
     let there: HashMap<Id, u64> = vault.list(FileKind::Pack)?.into_iter().collect();
     for pack in stored {
-        let blobs: u64 = pack.blobs.iter().map(|blob| u64::from(blob.length)).sum();
-        let entries =
-            pack.blobs.iter().map(|blob| if blob.uncompressed_length.is_some() { 41 } else { 37 });
-        let expected = blobs + entries.sum::<u64>() + OVERHEAD as u64 + 4;
+        let expected = length_of_pack(pack);
         match there.get(&pack.id) {
             None => report.faults.push(format!("the pack `{}` is listed and not there", pack.id)),
             Some(length) if *length != expected => report

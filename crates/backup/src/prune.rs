@@ -70,11 +70,11 @@ struct Judged {
     unused: u64,
 }
 
-/// What the index says after a prune.
+/// What the index says after a prune, or a repair.
 #[derive(Default)]
-struct Next {
-    packs: Vec<StoredPack>,
-    marks: Vec<MarkedPack>,
+pub(crate) struct Next {
+    pub(crate) packs: Vec<StoredPack>,
+    pub(crate) marks: Vec<MarkedPack>,
 }
 
 /// Marks what no snapshot refers to, and removes what was marked long enough ago. `lock` is exclusive.
@@ -294,7 +294,7 @@ fn rewrite(
 }
 
 /// Writes the new index, then removes the files of the one before.
-fn replace_index<'a>(
+pub(crate) fn replace_index<'a>(
     vault: &Vault,
     lock: &Lock,
     old: impl Iterator<Item = &'a Id>,

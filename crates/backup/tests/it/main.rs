@@ -17,6 +17,7 @@ mod mount;
 mod power;
 mod prune;
 mod remote;
+mod repair;
 mod repository;
 mod rest;
 mod restic;
