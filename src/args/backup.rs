@@ -179,6 +179,16 @@ pub(crate) enum Backup {
         #[arg(long, value_name = "N/M", conflicts_with = "read_data")]
         read_data_subset: Option<String>,
     },
+    /// Makes a damaged vault sound again: lists what is there, takes what is whole out of damaged packs, and takes what is
+    /// lost out of snapshots.
+    #[command(after_help = "Example: tympan backup repair -r /backup/site --read-data")]
+    Repair {
+        #[command(flatten)]
+        vault: VaultArguments,
+        /// Reads all packs, to the last byte. Without it, those that the index does not list, or whose length is wrong.
+        #[arg(long)]
+        read_data: bool,
+    },
     /// Looks after the vault's passwords.
     #[command(
         after_help = "Example: tympan backup key -r /backup/site add --new-password-file second"

@@ -57,6 +57,7 @@ pub(crate) fn run(command: &Backup) -> Outcome {
         Backup::Check { vault, read_data, read_data_subset } => {
             keep::check(vault, *read_data, read_data_subset.as_deref())
         }
+        Backup::Repair { vault, read_data } => keep::repair(vault, *read_data),
         Backup::Key { vault, command } => key(vault, command),
         Backup::Unlock { vault, remove_all } => unlock(vault, *remove_all),
         Backup::Estimate(arguments) => estimate::run(arguments),

@@ -207,7 +207,7 @@ fn a_wrong_password_ends_each_command_with_its_own_code() {
     fs::create_dir(&dir).unwrap();
     let secret = bench.path("other secret").display().to_string();
     fs::write(&secret, "other").unwrap();
-    let commands: [(&str, &[&str]); 15] = [
+    let commands: [(&str, &[&str]); 16] = [
         ("save", &[&source]),
         ("list", &[]),
         ("clients", &[]),
@@ -219,6 +219,7 @@ fn a_wrong_password_ends_each_command_with_its_own_code() {
         ("forget", &["--keep", "1", "--prune"]),
         ("prune", &[]),
         ("check", &[]),
+        ("repair", &[]),
         ("stats", &[]),
         ("mount", &[&dir]),
         ("key", &["add", "--new-password-file", &secret]),

@@ -1,4 +1,4 @@
-//! `tympan backup forget`, `prune` and `check`.
+//! `tympan backup forget`, `prune`, `check` and `repair`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tympan_backup::{Depth, Id, Keep, LockMode, Progress, PruneOptions, Snapshot, choose};
 
-use super::{Watch, failed, open};
+use super::{INCOMPLETE, Watch, failed, open};
 use crate::args::backup::{Forget, VaultArguments};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::say;
@@ -187,4 +187,51 @@ pub(super) fn check(arguments: &VaultArguments, read_data: bool, subset: Option<
         );
     }
     Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// Makes a damaged vault sound again; exit code 3 if something is lost.
+pub(super) fn repair(arguments: &VaultArguments, read_data: bool) -> Outcome {
+    refuse_append_only(arguments)?;
+    // What is kept here tells nothing about what is there.
+    let mut there = arguments.clone();
+    there.place.tree_cache = 0;
+    let opened = open::open(&there)?;
+    let lock = opened.lock(LockMode::Exclusive)?;
+    let depth = if read_data { Depth::Data } else { Depth::Structure };
+    let progress = Arc::new(Progress::default());
+    let watch = Watch::begin(&progress);
+    let repaired = tympan_backup::repair(&opened.vault, &lock, (depth, open::now()), &progress);
+    let repaired = repaired.map_err(failed)?;
+    drop(watch);
+    if arguments.json {
+        let mended = repaired.mended_snapshots.iter();
+        let mended: Vec<_> = mended
+            .map(|(old, new)| json!({ "old": old.to_string(), "new": new.to_string() }))
+            .collect();
+        say!(
+            "{}",
+            json!({
+                "message_type": "repaired", "listed_packs": repaired.listed_packs,
+                "missing_packs": repaired.missing_packs, "damaged_packs": repaired.damaged_packs,
+                "saved_blobs": repaired.saved_blobs, "damaged_index_files": repaired.damaged_index_files,
+                "mended_snapshots": mended, "lost": repaired.lost,
+            })
+        );
+    } else {
+        for lost in &repaired.lost {
+            say!("lost: {lost}");
+        }
+        for (old, new) in &repaired.mended_snapshots {
+            say!("the snapshot {} is now {}, without what is lost", old.short(), new.short());
+        }
+        say!(
+            "listed {} packs anew; {} are missing, {} damaged, with {} pieces and folders whole; {} index files were damaged",
+            repaired.listed_packs,
+            repaired.missing_packs,
+            repaired.damaged_packs,
+            repaired.saved_blobs,
+            repaired.damaged_index_files
+        );
+    }
+    Ok(if repaired.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
 }
