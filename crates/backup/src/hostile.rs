@@ -15,7 +15,7 @@ use crate::id::Id;
 use crate::restore::{Existing, RestoreOptions, restore};
 use crate::save::Progress;
 use crate::vault::index::{BlobKind, Index, StoredIndex};
-use crate::vault::lock::{Lock, LockMode};
+use crate::vault::lock::{Lock, LockMode, StoredLock};
 use crate::vault::node::{Node, NodeKind, Tree};
 use crate::vault::snapshot::Snapshot;
 use crate::vault::write::{Writer, parse_header};
@@ -217,6 +217,7 @@ fn mutated(valid: &'static str) -> impl Strategy<Value = Vec<u8>> {
 
 const TREE: &str = r#"{"nodes":[{"name":"a\\x41","type":"file","mode":420,"mtime":"2026-11-22T05:42:04.123456789Z","uid":1,"size":4,"content":["0102030405060708090a0b0c0d0e0f100102030405060708090a0b0c0d0e0f10"],"extended_attributes":[{"name":"user.x","value":"AAE="}]},{"name":"b","type":"dir","mode":2147484141,"subtree":"0102030405060708090a0b0c0d0e0f100102030405060708090a0b0c0d0e0f10"}]}"#;
 const INDEX: &str = r#"{"supersedes":[],"packs":[{"id":"0102030405060708090a0b0c0d0e0f100102030405060708090a0b0c0d0e0f10","blobs":[{"id":"0102030405060708090a0b0c0d0e0f100102030405060708090a0b0c0d0e0f10","type":"data","offset":0,"length":38,"uncompressed_length":112}]}],"packs_to_delete":[]}"#;
+const LOCK: &str = r#"{"time":"2026-11-22T05:42:04.123456789+01:00","exclusive":true,"hostname":"h","username":"u","pid":4294967295,"uid":1,"gid":1}"#;
 const SNAPSHOT: &str = r#"{"time":"2026-11-22T05:42:04.123456789+01:00","tree":"0102030405060708090a0b0c0d0e0f100102030405060708090a0b0c0d0e0f10","paths":["/srv"],"hostname":"h","username":"u","uid":1,"gid":1,"tags":["a"]}"#;
 
 proptest! {
@@ -228,6 +229,7 @@ proptest! {
         tree in mutated(TREE),
         index in mutated(INDEX),
         snapshot in mutated(SNAPSHOT),
+        lock in mutated(LOCK),
         header in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         if let Ok(tree) = Tree::parse(&tree) {
@@ -248,6 +250,10 @@ proptest! {
             let keep = crate::forget::Keep::parse("1h,1d,1w,1m,1y").unwrap();
             let chosen = crate::forget::choose(std::slice::from_ref(&snapshot), &keep);
             prop_assert_eq!(chosen.len(), 1);
+        }
+        if let Ok(lock) = serde_json::from_slice::<StoredLock>(&lock) {
+            // Of a process that nobody knows: old, or not.
+            lock.is_stale(&Who::this_process(), Timestamp::UNIX_EPOCH);
         }
         parse_header(&header);
     }

@@ -34,6 +34,7 @@ use crate::id::Id;
 use crate::save::{Fault, Faults, Progress};
 use crate::source::repository::{
     FORMAT, Facts, Frames, IS_BLOB, IS_CHUNK, LEASE, README_TEXT, RepositorySource, TOGETHER,
+    holder_of,
 };
 use crate::vault::Who;
 
@@ -100,7 +101,7 @@ pub fn copy_repository(
     (who, depth): (&Who, CopyDepth),
     progress: &Progress,
 ) -> Result<Copied> {
-    let holder = format!("copy {} {}", who.host, who.pid);
+    let holder = holder_of("copy", who)?;
     let lease = take_lease(source.base, &holder, source.reference, (SystemTime::now(), LEASE))?;
     let copied = match target {
         CopyTarget::Folder(dir) => to_folder(source, dir, (lease.root, depth), progress),

@@ -38,11 +38,11 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::look::find_path;
 use crate::save::{Faults, Parent, Progress, SaveOptions, Saved, Session};
-use crate::vault::Vault;
 use crate::vault::index::{BlobKind, Index};
 use crate::vault::node::{Node, NodeKind, Tree, go_mode};
 use crate::vault::snapshot::{INCOMPLETE, Snapshot};
 use crate::vault::write::Writer;
+use crate::vault::{Vault, Who};
 
 pub(crate) const FORMAT: u32 = 1;
 pub(crate) const FACTS: &str = "tympan.json";
@@ -107,7 +107,7 @@ pub fn save_repository(
     source: RepositorySource<'_>,
     options: &SaveOptions,
 ) -> Result<Option<Saved>> {
-    let holder = format!("backup {} {}", options.who.host, options.who.pid);
+    let holder = holder_of("backup", &options.who)?;
     let times = (SystemTime::now(), LEASE);
     let lease = take_lease(source.base, &holder, source.reference, times)?;
     let saved = deep::run(|| save_root(session, source, options, &lease));
@@ -115,6 +115,14 @@ pub fn save_repository(
         warn!(%error, "a lease on the repository ends by itself, as it could not be released");
     }
     saved
+}
+
+/// Names the holder of a run's own lease: whoever else saves the repository, from this process or from another container
+/// with the same names, must not release it.
+pub(crate) fn holder_of(what: &str, who: &Who) -> Result<String> {
+    let mut random = [0; 8];
+    crate::seal::fill_random(&mut random)?;
+    Ok(format!("{what} {} {} {:016x}", who.host, who.pid, u64::from_le_bytes(random)))
 }
 
 fn save_root(

@@ -43,7 +43,7 @@ pub enum LockMode {
 
 /// The stored form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct StoredLock {
+pub(crate) struct StoredLock {
     time: String,
     exclusive: bool,
     hostname: String,
@@ -63,7 +63,7 @@ impl StoredLock {
         Self { time, exclusive, hostname: host, username: user, pid, uid, gid }
     }
 
-    fn is_stale(&self, who: &Who, now: Timestamp) -> bool {
+    pub(crate) fn is_stale(&self, who: &Who, now: Timestamp) -> bool {
         let Ok(time) = self.time.parse::<Timestamp>() else { return false };
         let age = now.duration_since(time);
         if age > jiff::SignedDuration::try_from(STALE).unwrap_or(jiff::SignedDuration::MAX) {

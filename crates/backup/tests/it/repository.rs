@@ -342,7 +342,26 @@ fn garbage_that_a_save_still_needs_stays_until_it_ends() {
     assert!(!holds(&home, &root));
 }
 
-/// The control of the test above: with a lease that the repository does not hear of, the collection takes what is saved away.
+/// Another save of the same process, into another vault, ends meanwhile: it gives back its own lease alone.
+#[test]
+fn a_save_that_ends_leaves_the_lease_of_another_one() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    let home = Arc::new(Home::open(bench.path("home")));
+    home.write(0..2_000, 1);
+    let mut base = meddled_with(&home, true);
+    let meddler = home.clone();
+    let then = move || {
+        save(&other, &meddler).0.unwrap();
+        meddler.write(0..2_000, 2);
+        collect(&meddler.store);
+    };
+    base.then = Mutex::new(Some(Box::new(then)));
+    let saved = save_from(&bench, &base, &home).0.unwrap();
+    assert!(base.then.lock().unwrap().is_none(), "nothing happened meanwhile");
+    assert!(saved.faults.is_empty(), "{:?}", saved.faults);
+}
+
+/// The control of the test above but one: with a lease that the repository does not hear of, the collection takes what is saved away.
 #[test]
 fn without_a_lease_a_collection_ends_a_save() {
     let bench = Bench::new();
