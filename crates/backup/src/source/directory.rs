@@ -370,7 +370,7 @@ impl Saver<'_> {
         self.add_attributes(path, &mut node);
         self.session.progress.read_items.fetch_add(1, Ordering::Relaxed);
         let read = open(path).map_err(|source| Error::Source { path: path.to_owned(), source });
-        match read.and_then(|mut file| self.save_content(path, &mut file, node.size)) {
+        match read.and_then(|file| self.save_content(path, file, node.size)) {
             Ok((content, length)) => {
                 node.content = Some(content);
                 node.size = length;
@@ -385,14 +385,18 @@ impl Saver<'_> {
     }
 
     /// Saves the bytes of a file; returns its pieces and its length.
-    fn save_content(&self, path: &Path, file: &mut File, expected: u64) -> Result<(Vec<Id>, u64)> {
+    fn save_content(&self, path: &Path, file: File, expected: u64) -> Result<(Vec<Id>, u64)> {
         let failed = |source| Error::Source { path: path.to_owned(), source };
+        // What is appended meanwhile belongs to the next save: whoever writes faster than this reads would hold it up forever.
+        // Files of `/proc` say that they have no length.
+        let length = file.metadata().map_err(failed)?.len();
+        let mut file = file.take(if length == 0 { u64::MAX } else { length });
         let room = usize::try_from(expected).unwrap_or(MAX_PIECE).min(MAX_PIECE);
         let mut buffer = Vec::with_capacity(room + 1);
         let (mut content, mut length) = (Vec::new(), 0);
         loop {
             let lacking = (MAX_PIECE - buffer.len()) as u64;
-            file.take(lacking).read_to_end(&mut buffer).map_err(failed)?;
+            (&mut file).take(lacking).read_to_end(&mut buffer).map_err(failed)?;
             if buffer.is_empty() {
                 return Ok((content, length));
             }

@@ -1,17 +1,21 @@
 //! Folders that are saved and restored.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tympan_backup::{
-    Attribute, Clients, Excludes, Existing, NodeKind, Parent, Progress, RestoreOptions,
-    SaveOptions, Snapshot, Who, diff, find_path, restore, verify, walk,
+    Attribute, Clients, Excludes, Existing, FileKind, LocalBackend, NodeKind, Parent, Progress,
+    RestoreOptions, SaveOptions, Snapshot, Tuning, Vault, Who, diff, find_path, restore, verify,
+    walk,
 };
 
 use crate::full_disk::Disk;
-use crate::support::{Bench, describe, noise, now, plant, save, save_with};
+use crate::prune::Meddling;
+use crate::support::{Bench, PASSWORD, describe, noise, now, plant, save, save_with};
 
 #[test]
 fn everything_comes_back() {
@@ -327,4 +331,33 @@ fn a_source_that_did_not_change_differs_nowhere() {
     let saved = bench.save();
     let faults = verify((&bench.vault, &bench.index()), &saved.snapshot, &Progress::default());
     assert_eq!(faults.unwrap(), []);
+}
+
+/// A log that somebody writes while it is read: what it held when it was opened is saved, and the rest by the next save.
+#[test]
+fn a_file_that_grows_meanwhile_does_not_hold_a_save_up() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.source()).unwrap();
+    let log = bench.source().join("log");
+    let before = 16 << 20;
+    fs::write(&log, noise(before, 3)).unwrap();
+    let grown = log.clone();
+    let grow = move || {
+        let mut file = fs::OpenOptions::new().append(true).open(grown).unwrap();
+        file.write_all(&noise(1 << 20, 4)).unwrap();
+    };
+    let (inner, act) = (LocalBackend::new(bench.path("vault")), Box::new(grow) as Box<_>);
+    let act = parking_lot::Mutex::new(Some(act));
+    let meddling = Meddling { inner, at: FileKind::Pack, hides: None, act };
+    let mut vault = Vault::open(Arc::new(meddling), PASSWORD.as_bytes()).unwrap();
+    // Packs of 1 MiB, so that the first is written long before the last byte is read.
+    vault.set_tuning(Tuning { queue_bytes: 1 << 20, connections: Some(1), ..Tuning::default() });
+    let saved = save(&Arc::new(vault), &[bench.source()]).unwrap();
+    assert!(saved.faults.is_empty(), "{:?}", saved.faults);
+    let length = |snapshot: &Snapshot| {
+        let path = log.display().to_string();
+        find_path(&bench.vault, &bench.index(), snapshot, &path).unwrap().size
+    };
+    assert_eq!(length(&saved.snapshot), before as u64);
+    assert_eq!(length(&bench.save().snapshot), fs::metadata(&log).unwrap().len());
 }

@@ -137,12 +137,12 @@ fn restic_goes_on_with_marked_packs() {
 }
 
 /// A backend through which somebody else acts at the first call of a kind.
-struct Meddling {
-    inner: LocalBackend,
-    at: FileKind,
+pub(crate) struct Meddling {
+    pub(crate) inner: LocalBackend,
+    pub(crate) at: FileKind,
     /// A file that is listed and not found.
-    hides: Option<Id>,
-    act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    pub(crate) hides: Option<Id>,
+    pub(crate) act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl std::fmt::Debug for Meddling {
