@@ -135,6 +135,25 @@ pub fn words(words: &[String]) -> Vec<String> {
         .collect()
 }
 
+/// Returns a configuration in YAML without the values of keys with the names of secrets.
+#[must_use]
+pub fn yaml(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        match line.split_once(':') {
+            Some((key, value))
+                if !value.trim().is_empty()
+                    && is_secret(key.trim().trim_start_matches("- ").trim_matches(['"', '\''])) =>
+            {
+                let end = if line.ends_with('\n') { "\n" } else { "" };
+                out.push_str(&format!("{key}: \"{HIDDEN}\"{end}"));
+            }
+            _ => out.push_str(line),
+        }
+    }
+    out
+}
+
 /// Takes secrets out of all texts of a report, names included.
 pub fn value(report: &mut Value) {
     match report {
@@ -245,6 +264,16 @@ mod tests {
         assert_eq!(header("Accept-Language: de"), "accept-language: de");
         assert_eq!(header("Cookie: a=b"), "cookie: ***");
         assert_eq!(header("X-Anything: b"), "x-anything: ***");
+    }
+
+    #[test]
+    fn configurations_keep_no_secret() {
+        assert_eq!(
+            yaml(
+                "globals:\n  user: admin\n  password: x y\n  - \"token\": 'a:b'\n  passwords:\n    - weight: 5"
+            ),
+            "globals:\n  user: admin\n  password: \"***\"\n  - \"token\": \"***\"\n  passwords:\n    - weight: 5"
+        );
     }
 
     #[test]

@@ -87,7 +87,12 @@ pub(super) fn new_folder(folder: &Path, plan: Option<&Path>) -> Result<PathBuf, 
     if let Some(plan) = plan {
         let extension = plan.extension().map_or_else(Default::default, |one| one.to_string_lossy());
         let copy = run.join(format!("plan.{extension}"));
-        std::fs::copy(plan, &copy).map_err(|error| lost(&copy, error))?;
+        if matches!(extension.as_ref(), "yaml" | "yml") {
+            // A configuration of Tough Day holds the author's password.
+            write(&copy, &redact::yaml(&super::read_text(plan)?))?;
+        } else {
+            std::fs::copy(plan, &copy).map_err(|error| lost(&copy, error))?;
+        }
     }
     Ok(run)
 }
