@@ -2,11 +2,12 @@
 
 use std::path::Path;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tympan_testkit::origin::{Answer, Origin};
 
-use crate::program::{Demo, tympan};
+use crate::program::{Demo, get, tympan};
 
 struct Told {
     code: Option<i32>,
@@ -62,13 +63,17 @@ fn tough_day_runs_on_an_author_and_leaves_nothing() {
         "QueryBuilder",
         "GetHomepage",
         "Authoring",
+        "PublishPage",
+        "ActivatePagesTree",
     ];
     // Users leave when all counts are reached, however slow the machine.
     let file: String = tests
         .iter()
         .map(|test| format!("  - add: {test}Test\n    properties:\n      count: 2\n"))
         .collect();
-    std::fs::write(folder.path().join("all.yaml"), format!("tests:\n{file}")).unwrap();
+    // Of the file's globals, the arguments replace what matters here.
+    let globals = "globals:\n  user: admin\n  password: not-this-one\n";
+    std::fs::write(folder.path().join("all.yaml"), format!("{globals}tests:\n{file}")).unwrap();
     let words = [
         "tough",
         "all.yaml",
@@ -97,11 +102,23 @@ fn tough_day_runs_on_an_author_and_leaves_nothing() {
         assert_eq!(*failed, 0, "{name}: {found:?}");
         assert!(*passed > 0, "{name}: {found:?}");
     }
-    for name in ["UploadImage: renditions", "UploadPDF: renditions", "Authoring: delete page"] {
+    for name in [
+        "UploadImage: renditions",
+        "UploadPDF: renditions",
+        "Authoring: delete page",
+        "PublishPage: visible",
+        "ActivatePagesTree: visible",
+    ] {
         assert!(found.iter().any(|(known, ..)| known == name), "{name}: {found:?}");
     }
     for path in ["/content/lab-run", "/content/dam/lab-run", "/content/cq:tags/lab-run"] {
         assert_eq!(demo.get_as_admin(&format!("{path}.json")).status, 404, "{path} is left over");
+    }
+    // Visitors lose it soon after: taking it away is a job of its own.
+    let started = Instant::now();
+    while get(demo.publish, "/content/lab-run/flat/p1.json").status != 404 {
+        assert!(started.elapsed() < Duration::from_secs(60), "publish keeps what was made");
+        std::thread::yield_now();
     }
     let runs: Vec<_> = std::fs::read_dir(folder.path().join("runs")).unwrap().collect();
     assert_eq!(runs.len(), 1);
@@ -109,6 +126,8 @@ fn tough_day_runs_on_an_author_and_leaves_nothing() {
     assert!(run.join("report.html").exists() && run.join("plan.yaml").exists());
     let command = std::fs::read_to_string(run.join("run.toml")).unwrap();
     assert!(!command.contains(demo.password()), "{command}");
+    let plan = std::fs::read_to_string(run.join("plan.yaml")).unwrap();
+    assert!(plan.contains("ActivatePagesTree") && !plan.contains("not-this-one"), "{plan}");
 
     let backups = [
         "backup-impact",

@@ -111,7 +111,8 @@ impl Impact {
         let mut author = Author::new(&tough.author, &tough.login)?;
         author.set_up(&tough.name)?;
         let outcome = self.measure(tough, &mut author, tell);
-        let cleaned = if tough.keeps_content { Ok(()) } else { author.clean_up(&tough.name) };
+        let cleaned =
+            if tough.keeps_content { Ok(()) } else { author.clean_up(&tough.name, false) };
         let mut sheet = outcome?;
         if let Err(error) = cleaned {
             sheet.say(
@@ -141,16 +142,16 @@ impl Impact {
         let shared = Arc::new(Shared::new(setting, tests, order, Duration::ZERO, Left::default()));
         tell(&format!("looking for the peak of {} threads for {}", self.threads, show(self.span)));
         let peak = self.work(&shared, None, self.span, || Ok(()))?;
-        let peak_rate = peak.0.rate(peak.0.total().count());
+        let peak_rate = peak.0.rate(done(&peak.0));
         if peak_rate <= 0.0 {
             return Err(Error::Input(
-                "the author answered nothing, so there is no peak".to_owned(),
+                "the author did nothing of what it was asked for, so there is no peak".to_owned(),
             ));
         }
         let offered = peak_rate * self.share;
         tell(&format!("peak {peak_rate:.1}/s; {offered:.1}/s alone for {}", show(self.span)));
         let alone = self.work(&shared, Some(offered), self.span, || Ok(()))?;
-        let alone = (alone.0.rate(alone.0.total().count()), alone.0);
+        let alone = (alone.0.rate(done(&alone.0)), alone.0);
         let mut rows = Vec::new();
         for run in 1..=self.runs {
             for delay in &self.delays {
@@ -164,7 +165,7 @@ impl Impact {
                         let (results, measure) =
                             self.work(&shared, Some(offered), LONGEST, backup)?;
                         let span = measure.elapsed.min(results.elapsed).as_secs_f64().max(1e-9);
-                        let rate = results.total().count() as f64 / span;
+                        let rate = done(&results) as f64 / span;
                         let work = Some(Work { rate, stats: results.total() });
                         Row {
                             delay: delay.clone(),
@@ -254,6 +255,7 @@ impl Impact {
         })
     }
 
+    /// Tells what came out.
     fn tell(&self, rows: &[Row], peak: f64, (alone, results): &(f64, Results)) -> Sheet {
         let alone = *alone;
         let mut sheet = Sheet::new("Backup impact");
@@ -296,6 +298,12 @@ impl Impact {
         });
         sheet
     }
+}
+
+/// Returns the transactions that were done: one that the author refuses is lost, however quickly it refuses.
+fn done(results: &Results) -> u64 {
+    let total = results.total();
+    total.count().saturating_sub(total.errors)
 }
 
 /// A backup's delay, and the fewest transactions that were lost.

@@ -16,6 +16,7 @@ mod read;
 mod suite;
 mod yaml;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,10 +37,13 @@ use crate::report::sheet::{Grid, Part, Sheet, Tone};
 use crate::{Error, Result, honesty};
 
 pub use read::{Config, of_suites, of_yaml};
-pub use suite::{Kind, Mode, Phase, Ramp, SUITES, Test, suite};
+pub use suite::{Kind, Look, Mode, Phase, Ramp, SUITES, Test, suite};
 
 use play::{Left, Place, Setting, Shared, Tester};
 
+/// Asks an author for a page that is drawn by a component.
+const LOOKS: &str = "/bin/querybuilder.json?path=%2Fcontent&type=cq%3APageContent&property=sling%3AresourceType\
+                     &property.operation=exists&orderby=path&p.limit=1&p.hits=full";
 /// Most executions at a time of the open model.
 const MOST_AT_ONCE: usize = 10_000;
 /// How long what is under way at the end of a phase may still take.
@@ -70,6 +74,8 @@ pub struct Tough<'a> {
 
 /// Executions and skips of each test of a phase.
 type Counts = Vec<(u64, u64)>;
+/// What was waited for when a phase ended: how often, and the longest.
+type Waiting = BTreeMap<String, (u64, Duration)>;
 
 impl Tough<'_> {
     /// Tells what would be done: phases, tests with their shares, and the nodes that would stay.
@@ -127,7 +133,8 @@ impl Tough<'_> {
         let mut author = Author::new(&self.author, &self.login)?;
         author.set_up(&self.name)?;
         let outcome = self.play(&mut author, live);
-        let cleaned = if self.keeps_content { Ok(()) } else { author.clean_up(&self.name) };
+        let cleaned =
+            if self.keeps_content { Ok(()) } else { author.clean_up(&self.name, self.publishes()) };
         let mut sheet = outcome?;
         if let Err(error) = cleaned {
             sheet.say(
@@ -136,6 +143,12 @@ impl Tough<'_> {
             );
         }
         Ok(sheet)
+    }
+
+    /// Reports whether visitors get to see what tests make.
+    fn publishes(&self) -> bool {
+        let publishes = |kind| matches!(kind, Kind::PublishPage | Kind::ActivatePagesTree);
+        self.config.phases.iter().flat_map(|phase| &phase.tests).any(|test| publishes(test.kind))
     }
 
     fn play(&self, author: &mut Author, live: &mut Live) -> Result<Sheet> {
@@ -150,7 +163,7 @@ impl Tough<'_> {
             let shared =
                 Arc::new(Shared::new(setting, phase.tests.clone(), order(phase)?, wait, left));
             let results = run_load(load(phase, &shared), live)?;
-            let counts = shared.counts();
+            let counts = (shared.counts(), shared.left_waiting());
             // Workers are over, so nobody else holds it.
             let shared = Arc::into_inner(shared)
                 .ok_or_else(|| Error::Input("a worker did not end".to_owned()))?;
@@ -188,14 +201,15 @@ impl Tough<'_> {
             run: self.name.clone(),
             picture: self.picture.clone().unwrap_or_else(|| crate::content::picture(self.seed)),
             homepage,
+            look: author.look(),
         })
     }
 
-    fn tell(&self, told: Vec<(&Phase, Results, Counts)>) -> Sheet {
+    fn tell(&self, told: Vec<(&Phase, Results, (Counts, Waiting))>) -> Sheet {
         let mut sheet = Sheet::new("Tough Day");
         let mut whole: Option<Results> = None;
         let mut phases = Vec::new();
-        for (phase, results, counts) in told {
+        for (phase, results, (counts, waiting)) in told {
             let title = if phase.is_measured {
                 phase.name.clone()
             } else {
@@ -206,6 +220,17 @@ impl Tough<'_> {
             phases.push(json);
             for doubt in honesty::doubts(&results) {
                 sheet.say(Tone::Doubt, format!("GENERATOR SATURATED in {}: {doubt}", phase.name));
+            }
+            for (label, (count, longest)) in waiting {
+                // What never came is in no time of the table, so that it must be told, or the table looks better than it was.
+                sheet.say(
+                    if results.labels.contains_key(label.as_str()) { Tone::Plain } else { Tone::Bad },
+                    format!(
+                        "{label}: {count} still waited when `{}` ended, the longest for {}; the table does not hold them",
+                        phase.name,
+                        show(longest)
+                    ),
+                );
             }
             if !phase.is_measured {
                 continue;
@@ -482,8 +507,14 @@ impl Author {
         Ok(())
     }
 
-    /// Deletes everything that tests made.
-    fn clean_up(&mut self, run: &str) -> Result<()> {
+    /// Deletes everything that tests made, and takes it away from visitors: a deletion on the author withdraws a page that
+    /// was published itself, but not what was published below one that never was.
+    fn clean_up(&mut self, run: &str, is_published: bool) -> Result<()> {
+        let mut withdrawn = Ok(());
+        if is_published {
+            let body = "%3Aoperation=deactivate&%3Adeep=true";
+            withdrawn = self.post(&format!("/content/{run}"), body);
+        }
         for path in [
             format!("/content/{run}"),
             format!("/content/dam/{run}"),
@@ -491,7 +522,19 @@ impl Author {
         ] {
             self.post(&path, "%3Aoperation=delete")?;
         }
-        Ok(())
+        withdrawn
+    }
+
+    /// Returns how a page looks that the author has: what is made is to be drawn as its pages are. An author without
+    /// pages, or without a search, gives nothing, and pages are made without a look.
+    fn look(&mut self) -> Look {
+        let prefix = self.base.target.trim_end_matches('/');
+        let url = Url { target: format!("{prefix}{LOOKS}"), ..self.base.clone() };
+        let question = Question { method: "GET", url: &url, headers: &self.headers, body: b"" };
+        let Ok(answer) = self.client.ask(&question) else { return Look::default() };
+        let found: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let text = |name: &str| found["hits"][0][name].as_str().map(str::to_owned);
+        Look { resource_type: text("sling:resourceType"), template: text("cq:template") }
     }
 
     /// Follows redirects from the root; returns the path where they end.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::suite::{Kind, QUERY, Test};
+use super::suite::{Kind, Look, QUERY, Test};
 use crate::load::{Step, Turn, User};
 use crate::net::{Keep, Reply, Request, Target, Url};
 use crate::record::Sample;
@@ -56,10 +56,18 @@ pub(super) struct Shared {
     pub(super) order: Vec<usize>,
     pub(super) picture: Vec<u8>,
     pub(super) homepage: [String; 2],
+    /// How pages look whose test does not say it.
+    pub(super) look: Look,
     pub(super) wait: Duration,
     turns: AtomicU64,
     executions: Vec<AtomicU64>,
     skipped: Vec<AtomicU64>,
+    /// Executions that have begun and are not over.
+    under_way: AtomicU64,
+    /// Skips since an execution last found what it needs.
+    skips_in_row: AtomicU64,
+    /// What was still waited for when the run ended, by its label: how often, and the longest.
+    waiting: Mutex<BTreeMap<String, (u64, Duration)>>,
     numbers: AtomicU64,
     pages: Mutex<VecDeque<String>>,
     /// Pages of trees: they stay, since others stand below them.
@@ -78,6 +86,8 @@ pub(super) struct Setting {
     pub(super) picture: Vec<u8>,
     /// Of author and publish, where redirects end.
     pub(super) homepage: [String; 2],
+    /// How pages look whose test does not say it.
+    pub(super) look: Look,
 }
 
 /// What earlier phases made, for those that follow.
@@ -108,10 +118,14 @@ impl Shared {
             run: setting.run,
             picture: setting.picture,
             homepage: setting.homepage,
+            look: setting.look,
             tests,
             order,
             wait,
             turns: AtomicU64::new(0),
+            under_way: AtomicU64::new(0),
+            skips_in_row: AtomicU64::new(0),
+            waiting: Mutex::default(),
             numbers: AtomicU64::new(left.numbers),
             pages: Mutex::new(left.pages),
             tree_pages: Mutex::new(left.tree_pages),
@@ -149,6 +163,7 @@ impl Shared {
             run: self.run,
             picture: self.picture,
             homepage: self.homepage,
+            look: self.look,
         };
         (setting, left)
     }
@@ -172,12 +187,52 @@ impl Shared {
         None
     }
 
+    /// Counts an execution that lacked what it needs, and gives its turn back: `count` is of executions.
     fn skip(&self, test: usize) {
         if let (Some(executed), Some(skipped)) = (self.executions.get(test), self.skipped.get(test))
         {
             executed.fetch_sub(1, Ordering::Relaxed);
             skipped.fetch_add(1, Ordering::Relaxed);
         }
+        self.skips_in_row.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Begins an execution of a test; nothing if what it needs is not there yet.
+    fn begin(&self, test: &Test) -> Option<VecDeque<Act>> {
+        // Before the look: what others wait for may come of it.
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        let acts = self.plan(test);
+        match &acts {
+            Some(_) => self.skips_in_row.store(0, Ordering::SeqCst),
+            None => self.end(),
+        }
+        acts
+    }
+
+    /// Ends an execution that had begun.
+    fn end(&self) {
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Reports whether what tests lack never comes: nothing is under way that could make it, and every test that is left
+    /// was tried since.
+    fn is_stuck(&self) -> bool {
+        let skips = self.skips_in_row.load(Ordering::SeqCst);
+        self.under_way.load(Ordering::SeqCst) == 0
+            && usize::try_from(skips).is_ok_and(|skips| skips > self.order.len())
+    }
+
+    /// Notes what the end of the run left unanswered.
+    fn leave(&self, label: &str, waited: Duration) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, longest) = waiting.entry(label.to_owned()).or_default();
+        *count += 1;
+        *longest = (*longest).max(waited);
+    }
+
+    /// Returns what was still waited for when the run ended, how often, and the longest.
+    pub(super) fn left_waiting(&self) -> BTreeMap<String, (u64, Duration)> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn number(&self) -> u64 {
@@ -310,6 +365,7 @@ pub(super) struct Tester {
     lives: Option<Duration>,
     ends_at: Option<Instant>,
     is_open: bool,
+    is_under_way: bool,
 }
 
 impl Tester {
@@ -323,6 +379,7 @@ impl Tester {
             lives,
             ends_at: None,
             is_open,
+            is_under_way: false,
         }
     }
 
@@ -340,11 +397,16 @@ impl Tester {
             return if self.is_open { Step::Rest } else { Step::End };
         };
         let Some(test) = self.shared.tests.get(place) else { return Step::End };
-        let Some(acts) = self.shared.plan(test) else {
+        let Some(acts) = self.shared.begin(test) else {
             self.shared.skip(place);
-            return if self.is_open { Step::Rest } else { Step::Wait(turn.now + NOTHING_TO_DO) };
+            return match self.is_open {
+                true => Step::Rest,
+                false if self.shared.is_stuck() => Step::End,
+                false => Step::Wait(turn.now + NOTHING_TO_DO),
+            };
         };
         self.acts = acts;
+        self.is_under_way = true;
         self.due = Some(if self.is_open { turn.due } else { turn.now });
         self.go_on(turn.now)
     }
@@ -363,8 +425,16 @@ impl Tester {
                     self.current = Some(act);
                     return Step::Wait(now + LOOK);
                 }
-                None if self.is_open => return Step::Rest,
-                None => return Step::Wait(now + self.shared.wait),
+                None => {
+                    if std::mem::take(&mut self.is_under_way) {
+                        self.shared.end();
+                    }
+                    return if self.is_open {
+                        Step::Rest
+                    } else {
+                        Step::Wait(now + self.shared.wait)
+                    };
+                }
             }
         }
     }
@@ -409,7 +479,8 @@ impl Tester {
             Some(Err(fault)) => Some(fault),
             None if is_late => Some("it was not there in time"),
             None => {
-                // The run ended meanwhile: that is no failure of the author's.
+                // The run ended meanwhile: that is no failure of the author's, and no time that could be told.
+                self.shared.leave(label, turn.now.saturating_duration_since(self.since));
                 self.give_up();
                 return self.go_on(turn.now);
             }
@@ -470,7 +541,7 @@ impl Shared {
         match kind {
             Kind::CreatePage => {
                 let path = format!("/content/{run}/flat/p{}", self.number());
-                acts.push_back(self.page(label, &path, None, silence));
+                acts.push_back(self.page(test, label, &path, None));
                 acts.push_back(Act::HandOn(Made::Page, path));
             }
             Kind::CreatePageTree | Kind::CreateTaggedPagesTree | Kind::ActivatePagesTree => {
@@ -485,7 +556,7 @@ impl Shared {
                 let number = self.grow("pages", test.base)?;
                 let path = tree_path(&format!("/content/{run}/tree"), 'p', test.base, number);
                 let is_activated = kind == Kind::ActivatePagesTree;
-                acts.push_back(self.page(label, &path, tag.as_deref(), silence));
+                acts.push_back(self.page(test, label, &path, tag.as_deref()));
                 acts.push_back(Act::Grown { tree: ("pages", test.base.max(1)), number });
                 if is_activated {
                     self.activate(label, &path, silence, acts);
@@ -563,7 +634,7 @@ impl Shared {
                     self.add(test, Kind::CreatePageTree, &part("create page"), acts)?;
                 } else {
                     let page = format!("/content/{run}/flat/p{}", self.number());
-                    acts.push_back(self.page(&part("create page"), &page, None, silence));
+                    acts.push_back(self.page(test, &part("create page"), &page, None));
                     let folder = format!("/content/dam/{run}/flat");
                     let asset = self.upload(
                         (&part("upload asset"), &folder),
@@ -588,18 +659,28 @@ impl Shared {
         list.get(turn).cloned()
     }
 
-    fn page(&self, label: &str, path: &str, tag: Option<&str>, silence: Duration) -> Act {
+    /// Makes a page that visitors get: without a component that draws it, publish would never show it.
+    fn page(&self, test: &Test, label: &str, path: &str, tag: Option<&str>) -> Act {
         let title = path.rsplit('/').next().unwrap_or_default();
         let mut fields = vec![
             ("./jcr:primaryType", "cq:Page"),
             ("./jcr:content/jcr:primaryType", "cq:PageContent"),
             ("./jcr:content/jcr:title", title),
         ];
+        let (own, usual) = (&test.look, &self.look);
+        // A template belongs to its own component: those of the test are not mixed with those of the author's page.
+        let look = if *own == Look::default() { usual } else { own };
+        if let Some(resource_type) = &look.resource_type {
+            fields.push(("./jcr:content/sling:resourceType", resource_type));
+        }
+        if let Some(template) = &look.template {
+            fields.push(("./jcr:content/cq:template", template));
+        }
         if let Some(tag) = tag {
             fields.push(("./jcr:content/cq:tags@TypeHint", "String[]"));
             fields.push(("./jcr:content/cq:tags", tag));
         }
-        self.form(label, path, &fields, silence)
+        self.form(label, path, &fields, test.timeout)
     }
 
     fn delete(&self, label: &str, path: &str, silence: Duration) -> Act {

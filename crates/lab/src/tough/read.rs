@@ -366,8 +366,12 @@ impl Reader<'_> {
                     test.queries = list.iter().map(|one| self.text(one, key).to_owned()).collect();
                 }
                 "publish" => test.on_publish = self.text(value, key) == "true",
+                "resourcetype" | "resourceType" => {
+                    test.look.resource_type = Some(self.text(value, key).to_owned());
+                }
+                "template" => test.look.template = Some(self.text(value, key).to_owned()),
                 // Texts of what is made; they change nothing that is measured.
-                "title" | "description" | "template" | "parentpath" | "resourcetype" => {}
+                "title" | "description" | "parentpath" => {}
                 _ => self.unknown(value.line, key, "`properties`", &KEYS),
             }
         }

@@ -141,6 +141,17 @@ pub struct Test {
     pub queries: Vec<String>,
     /// Whether it goes to publish.
     pub on_publish: bool,
+    /// How pages that it makes look, if the file says so; else as a page of the author does.
+    pub look: Look,
+}
+
+/// What decides how a page is drawn. A page with neither is none that visitors get.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Look {
+    /// `sling:resourceType` of its content.
+    pub resource_type: Option<String>,
+    /// `cq:template` of its content.
+    pub template: Option<String>,
 }
 
 impl Test {
@@ -156,6 +167,7 @@ impl Test {
             base: 3,
             queries: Vec::new(),
             on_publish: false,
+            look: Look::default(),
         }
     }
 

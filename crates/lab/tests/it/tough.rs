@@ -15,12 +15,23 @@ use tympan_testkit::origin::{Answer, Origin, Seen};
 fn author() -> (Origin, Arc<Mutex<BTreeSet<String>>>) {
     let nodes: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let known = Arc::clone(&nodes);
+    let drawn: Mutex<BTreeSet<String>> = Mutex::default();
     let origin = Origin::start(move |seen| {
         let mut nodes = known.lock().unwrap();
         let path = seen.target.split('?').next().unwrap_or_default().replace("%3A", ":");
         if seen.method == "GET" {
             return match path.as_str() {
                 "/" => Answer::status(302).header("Location", "/sites.html"),
+                "/bin/querybuilder.json" if seen.target.contains("cq%3APageContent") => {
+                    Answer::html(
+                        "{\"hits\":[{\"sling:resourceType\":\"shop/page\",\"cq:template\":\"/apps/shop/page\"}]}",
+                    )
+                }
+                // As a publisher does: a page that no component draws is none.
+                _ if path.ends_with(".html") && path.starts_with("/content/") => {
+                    let page = path.trim_end_matches(".html");
+                    Answer::status(if drawn.lock().unwrap().contains(page) { 200 } else { 404 })
+                }
                 _ if path.ends_with("/jcr:content.json") => {
                     Answer::html("{\"dam:assetState\":\"processed\"}")
                 }
@@ -33,6 +44,9 @@ fn author() -> (Origin, Arc<Mutex<BTreeSet<String>>>) {
             let is_there = nodes.iter().any(|node| *node == path || node.starts_with(&below));
             nodes.retain(|node| *node != path && !node.starts_with(&below));
             return if is_there { Answer::html("deleted") } else { Answer::status(404) };
+        }
+        if body.contains("sling:resourceType=") {
+            drawn.lock().unwrap().insert(path.clone());
         }
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned();
         let is_root = ["/content", "/content/dam", "/content/cq:tags"].contains(&parent.as_str());
@@ -232,4 +246,89 @@ fn a_backup_s_price_is_what_came_less_meanwhile() {
     let several =
         Impact { program: Program { words: vec!["true".to_owned()], metric: None }, ..impact };
     assert!(several.check().unwrap_err().to_string().contains("{delay}"));
+}
+
+#[test]
+fn pages_look_like_those_of_the_author_or_as_the_file_says() {
+    let (origin, _) = author();
+    let text = "globals:\n  duration: 60\nrunmode:\n  concurrency: 1\n  waittime: 0\ntests:\n\
+        \x20 - add: CreatePageTest\n    properties:\n      count: 1\n  - add: CreatePageTreeTest\n    properties:\n\
+        \x20     count: 1\n      resourcetype: other/page\n";
+    tough(&origin, of_yaml(text, "x.yaml").unwrap()).run(&mut quiet()).unwrap();
+    let made = |path: &str| {
+        let all = origin.seen();
+        let page = all.iter().find(|seen| seen.method == "POST" && seen.target == path).unwrap();
+        String::from_utf8(page.body.clone()).unwrap()
+    };
+    let flat = made("/content/run-1/flat/p1");
+    assert!(flat.contains("sling%3AresourceType=shop%2Fpage"), "{flat}");
+    assert!(flat.contains("cq%3Atemplate=%2Fapps%2Fshop%2Fpage"), "{flat}");
+    let tree = made("/content/run-1/tree/p3-1");
+    assert!(tree.contains("sling%3AresourceType=other%2Fpage"), "{tree}");
+    assert!(!tree.contains("template"), "a template belongs to its own component: {tree}");
+}
+
+#[test]
+fn what_was_never_there_is_told() {
+    let (origin, _) = author();
+    // A publisher that shows nothing.
+    let publish = Origin::start(|_| Answer::status(404));
+    let text = "globals:\n  duration: 2\nrunmode:\n  concurrency: 2\n  waittime: 0\ntests:\n\
+        \x20 - add: CreatePageTest\n    properties:\n      count: 2\n  - add: PublishPageTest\n    properties:\n      count: 2\n";
+    let mut run = tough(&origin, of_yaml(text, "x.yaml").unwrap());
+    run.publish = Some(format!("http://{}", publish.addr()));
+    let sheet = run.run(&mut quiet()).unwrap();
+    let [passed, failed, _] = metrics(&sheet, 0)["PublishPage"];
+    assert_eq!((passed, failed), (2, 0), "{}", sheet.plain());
+    assert!(sheet.is_bad(), "{}", sheet.plain());
+    assert!(sheet.plain().contains("PublishPage: visible: 2 still waited"), "{}", sheet.plain());
+}
+
+#[test]
+fn a_skipped_execution_gives_its_turn_back_and_one_without_hope_ends() {
+    let (origin, _) = author();
+    // Deletions come first, so that they have nothing at the beginning; the fourth and fifth never get anything.
+    let text = "globals:\n  duration: 300\nrunmode:\n  concurrency: 1\n  waittime: 0\ntests:\n\
+        \x20 - add: DeletePageTest\n    properties:\n      count: 5\n  - add: CreatePageTest\n    properties:\n      count: 3\n";
+    let sheet = tough(&origin, of_yaml(text, "x.yaml").unwrap()).run(&mut quiet()).unwrap();
+    let found = metrics(&sheet, 0);
+    assert_eq!((found["CreatePage"][0], found["DeletePage"][0]), (3, 3), "{found:?}");
+    assert!(found["DeletePage"][2] >= 2, "{found:?}");
+}
+
+#[test]
+fn transactions_that_the_author_refuses_are_lost() {
+    // While a backup runs, an author that answers at once that it has no time.
+    let busy = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("backup");
+    let (state, marked) = (Arc::clone(&busy), mark.clone());
+    let origin = Origin::start(move |seen| {
+        let refuses = seen.method == "GET" && marked.exists();
+        state.fetch_or(refuses, std::sync::atomic::Ordering::Relaxed);
+        if refuses { Answer::status(503) } else { Answer::html("{}") }
+    });
+    let impact = Impact {
+        mix: [75, 24, 1],
+        threads: 2,
+        share: 0.5,
+        span: Duration::from_secs(1),
+        delays: vec!["0".to_owned()],
+        runs: 1,
+        program: Program {
+            words: vec![
+                "sh".to_owned(),
+                "-c".to_owned(),
+                format!("touch {0}; sleep 1; rm {0}", mark.display()),
+            ],
+            metric: None,
+        },
+        before: None,
+        traversals: vec!["/content.2.json".to_owned()],
+    };
+    let run = tough(&origin, of_suites("toughday").unwrap());
+    let sheet = impact.run(&run, &mut |_| ()).unwrap();
+    assert!(busy.load(std::sync::atomic::Ordering::Relaxed));
+    let lost = sheet.json["backups"][1]["lost_share"].as_f64().unwrap();
+    assert!(lost > 0.5, "{}", sheet.json);
 }
