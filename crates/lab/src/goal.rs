@@ -39,7 +39,7 @@ pub enum Limit {
     Mean(Duration),
     /// At most this share of errors, 0 to 1.
     ErrorRate(f64),
-    /// At least this many requests per second.
+    /// At least this many requests per second that did not fail.
     Throughput(f64),
 }
 
@@ -117,6 +117,14 @@ pub fn parse(text: &str, file: &str) -> Result<Vec<Goal>> {
             }
         }
     }
+    if goals.is_empty() && findings.is_empty() {
+        // A run that nothing judges would be told as one that met its goals.
+        findings.push(finding(
+            0,
+            "no goals; a goals file holds `[goal.\"LABEL\"]` with limits such as `p95 = \"300ms\"`"
+                .to_owned(),
+        ));
+    }
     if findings.is_empty() { Ok(goals) } else { Err(Error::Refused(findings)) }
 }
 
@@ -132,12 +140,14 @@ pub(crate) fn limit(key: &str, value: &str) -> Result<Limit, String> {
             .trim_start_matches(['<', '=', ' '])
             .strip_suffix('%')
             .and_then(|number| number.trim().parse::<f64>().ok())
+            .filter(|percent| (0.0..=100.0).contains(percent))
             .map(|percent| Limit::ErrorRate(percent / 100.0))
             .ok_or_else(|| format!("`error_rate` is a share such as \"0.1%\", not `{value}`")),
         "throughput" => value
             .trim_start_matches(['>', '=', ' '])
             .strip_suffix("/s")
-            .and_then(|number| number.trim().parse().ok())
+            .and_then(|number| number.trim().parse::<f64>().ok())
+            .filter(|rate| rate.is_finite() && *rate > 0.0)
             .map(Limit::Throughput)
             .ok_or_else(|| format!("`throughput` is a rate such as \">=200/s\", not `{value}`")),
         _ => {
@@ -163,7 +173,15 @@ pub fn judge(goals: &[Goal], results: &Results) -> Vec<Judged> {
                 "*" => Some(&total),
                 _ => series.or(transaction).map(|series| &series.total),
             };
+            let is_of_time = matches!(goal.limit, Limit::Under(..) | Limit::Mean(_));
             match stats.filter(|stats| stats.count() > 0) {
+                // A site that refuses everything at once is not a quick one.
+                Some(stats) if is_of_time && stats.errors >= stats.count() => Judged {
+                    label: goal.label.clone(),
+                    wanted: "at least one sample that did not fail".to_owned(),
+                    measured: format!("all of {} failed", stats.count()),
+                    is_met: false,
+                },
                 Some(stats) => judge_one(goal, stats, results),
                 None => Judged {
                     label: goal.label.clone(),
@@ -203,7 +221,8 @@ fn judge_one(goal: &Goal, stats: &Stats, results: &Results) -> Judged {
             )
         }
         Limit::Throughput(least) => {
-            let rate = results.rate(stats.count());
+            // What fails at once is no throughput.
+            let rate = results.rate(stats.count().saturating_sub(stats.errors));
             (format!("at least {least}/s"), format!("{rate:.1}/s"), rate >= least)
         }
     };
@@ -267,6 +286,34 @@ mod tests {
         assert!(text.contains("g.toml:3:1: unknown limit `q9`"), "{text}");
         assert!(text.contains("unknown table `goals`"), "{text}");
         assert!(text.ends_with("3 problems; nothing was run"), "{text}");
+    }
+
+    #[test]
+    fn what_failed_meets_no_goal() {
+        let goals = parse("[goal.page]\np95='1s'\nthroughput='>=2/s'", "g").unwrap();
+        let met = |errors: u64| -> Vec<bool> {
+            let mut results = results(&[1, 1, 1, 1]);
+            results.labels.get_mut("page").unwrap().total.errors = errors;
+            judge(&goals, &results).iter().map(|goal| goal.is_met).collect()
+        };
+        // Four samples in two seconds.
+        assert_eq!(met(0), [true, true]);
+        assert_eq!(met(1), [true, false]);
+        assert_eq!(met(4), [false, false]);
+    }
+
+    #[test]
+    fn goals_that_nothing_could_miss_or_meet_are_refused() {
+        let check = |text: &str, expected: &str| {
+            let told = parse(text, "g.toml").unwrap_err().to_string();
+            assert!(told.contains(expected), "{text}: {told}");
+        };
+        check("", "g.toml:1:1: no goals");
+        check("[goal.page]\n", "no goals");
+        check("[goal.page]\nerror_rate='inf%'", "`error_rate` is a share");
+        check("[goal.page]\nerror_rate='-1%'", "`error_rate` is a share");
+        check("[goal.page]\nthroughput='>=nan/s'", "`throughput` is a rate");
+        check("[goal.page]\nthroughput='>=0/s'", "`throughput` is a rate");
     }
 
     #[test]
