@@ -50,6 +50,10 @@ fn put_stats(out: &mut Vec<u8>, stats: &Stats) {
     for number in [stats.errors, stats.received, stats.body, stats.sent] {
         put(out, number);
     }
+    put(out, u64::from(stats.failed.is_some()));
+    if let Some(failed) = &stats.failed {
+        put_timing(out, failed);
+    }
     put(out, stats.statuses.len() as u64);
     for (&status, &count) in &stats.statuses {
         put(out, status.into());
@@ -143,6 +147,11 @@ impl Cursor<'_> {
             received: self.number()?,
             body: self.number()?,
             sent: self.number()?,
+            failed: match self.number()? {
+                0 => None,
+                1 => Some(Box::new(self.timing()?)),
+                _ => return None,
+            },
             statuses: BTreeMap::new(),
             reasons: BTreeMap::new(),
             phases: BTreeMap::new(),
@@ -242,7 +251,9 @@ mod tests {
             for (name, series) in labels {
                 let total = &series.total;
                 let timings = [&total.response, &total.service, &total.latency, &total.connect];
-                for timing in timings.into_iter().chain(total.phases.values()) {
+                for timing in
+                    timings.into_iter().chain(total.phases.values()).chain(total.failed.as_deref())
+                {
                     let buckets: Vec<_> = timing.buckets().collect();
                     out += &format!("{kind} {name} {:?} {buckets:?}\n", timing.exact());
                 }

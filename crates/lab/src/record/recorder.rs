@@ -172,13 +172,14 @@ impl Recorder {
         stats.sent += sample.sent;
         *stats.statuses.entry(sample.status).or_default() += 1;
         if let Some(reason) = sample.failure {
-            stats.errors += 1;
+            let took = sample.ended.saturating_duration_since(sample.intended);
+            stats.fail_us(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
             let reason = match sample.status {
                 0 => reason.to_owned(),
                 status if reason == "status" => format!("status {status}"),
                 _ => reason.to_owned(),
             };
-            *stats.reasons.entry(reason).or_default() += 1;
+            stats.blame(&reason, 1);
         }
     }
 

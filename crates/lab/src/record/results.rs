@@ -26,7 +26,26 @@ pub struct Results {
     pub traces: BTreeMap<Arc<str>, Vec<Trace>>,
     /// The processes that made the load together; empty if it was one.
     pub members: Vec<Member>,
+    /// How finely the seconds' times are kept.
+    grain: Grain,
 }
+
+/// How finely the times of single seconds are kept: as they were recorded, until a run has so many of them that memory
+/// would grow with its length. Totals keep their three digits in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Grain {
+    /// Leading binary digits of a time that are kept.
+    bits: u32,
+    /// Buckets that all seconds hold together.
+    held: usize,
+}
+
+/// Histograms of three digits tell apart this many binary digits.
+const FINEST: u32 = 11;
+/// Times are kept to 6 % at least.
+const COARSEST: u32 = 5;
+/// Buckets of all seconds together beyond which they are kept more coarsely: 64 MiB.
+const MOST_HELD: usize = 4 << 20;
 
 /// One of several processes that made the load.
 #[derive(Debug, Clone)]
@@ -63,6 +82,29 @@ pub struct Second {
     pub received: u64,
     /// Response times: upper end of the bucket in microseconds, and count.
     pub times: Vec<(u64, u64)>,
+}
+
+impl Second {
+    /// Puts buckets together that are the same at `bits` binary digits.
+    fn sum_up(&mut self, bits: u32) {
+        for (time, _) in &mut self.times {
+            *time = coarse(*time, bits);
+        }
+        self.times.sort_unstable();
+        self.times.dedup_by(|next, known| {
+            let is_same = next.0 == known.0;
+            if is_same {
+                known.1 += next.1;
+            }
+            is_same
+        });
+    }
+}
+
+/// Returns the upper end of the bucket that a time falls into where only its first `bits` binary digits count.
+fn coarse(us: u64, bits: u32) -> u64 {
+    let more = (u64::BITS - us.leading_zeros()).saturating_sub(bits);
+    if bits >= FINEST { us } else { us | ((1u64 << more) - 1) }
 }
 
 /// What is known about the generator, so that a reader can tell whether to believe it.
@@ -125,6 +167,7 @@ impl Results {
             generator: Generator::default(),
             traces: BTreeMap::new(),
             members: Vec::new(),
+            grain: Grain { bits: FINEST, held: 0 },
         }
     }
 
@@ -137,7 +180,16 @@ impl Results {
             second.count += stats.count();
             second.errors += stats.errors;
             second.received += stats.received;
+            let before = second.times.len();
             second.times.extend(stats.response.buckets());
+            // What several workers saw in the same second is kept once.
+            if before > 0 || self.grain.bits < FINEST {
+                second.sum_up(self.grain.bits);
+            }
+            self.grain.held += second.times.len().saturating_sub(before);
+        }
+        if self.grain.held > MOST_HELD && self.grain.bits > COARSEST {
+            self.coarsen(self.grain.bits - 1);
         }
         self.generator.lag.add(&interval.lag);
         self.generator.late += interval.late;
@@ -145,6 +197,19 @@ impl Results {
         for trace in &interval.traces {
             self.traces.entry(trace.label.as_str().into()).or_default().push(trace.clone());
         }
+    }
+
+    /// Keeps the times of all seconds so far with fewer digits.
+    fn coarsen(&mut self, bits: u32) {
+        let mut held = 0;
+        for series in self.labels.values_mut().chain(self.transactions.values_mut()) {
+            for second in series.seconds.values_mut() {
+                second.sum_up(bits);
+                second.times.shrink_to_fit();
+                held += second.times.len();
+            }
+        }
+        self.grain = Grain { bits, held };
     }
 
     /// Leaves of each label the first exchanges, and the first that failed, of all that workers kept.
@@ -178,6 +243,8 @@ impl Results {
             self.traces.entry(label).or_default().append(&mut traces);
         }
         self.elapsed += part.elapsed;
+        self.grain.bits = self.grain.bits.min(part.grain.bits);
+        self.grain.held += part.grain.held;
         let (own, other) = (&mut self.generator, part.generator);
         own.workers = own.workers.max(other.workers);
         own.processors = other.processors;
@@ -219,14 +286,14 @@ impl Results {
         place.received += row.bytes;
         place.times.push((us(row.elapsed), 1));
         if !row.is_ok {
-            total.errors += 1;
+            total.fail_us(us(row.elapsed));
             place.errors += 1;
             let reason = if row.failure.is_empty() {
                 format!("{} {}", row.code, row.message).trim().to_owned()
             } else {
                 row.failure.to_string()
             };
-            *total.reasons.entry(reason).or_default() += 1;
+            total.blame(&reason, 1);
         }
     }
 
@@ -235,15 +302,8 @@ impl Results {
         for series in self.labels.values_mut().chain(self.transactions.values_mut()) {
             series.total.service = series.total.response.clone();
             for second in series.seconds.values_mut() {
-                second.times.sort_unstable();
-                let mut counted: Vec<(u64, u64)> = Vec::new();
-                for &(time, count) in &second.times {
-                    match counted.last_mut() {
-                        Some((known, sum)) if *known == time => *sum += count,
-                        _ => counted.push((time, count)),
-                    }
-                }
-                second.times = counted;
+                second.sum_up(FINEST);
+                second.times.shrink_to_fit();
             }
         }
     }
@@ -263,5 +323,64 @@ impl Results {
     pub fn rate(&self, count: u64) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds a second in which a label has samples of `count` different times.
+    fn second(results: &mut Results, second: u32, count: u64) {
+        let mut stats = Stats::default();
+        // Above 2 ms each time of three digits has a bucket of its own.
+        for number in 0..count {
+            stats.response.record_us(2_048 + number * 16, 1);
+        }
+        results.add(&Interval {
+            worker: 0,
+            second,
+            labels: vec![("page".into(), stats, false)],
+            lag: Timing::new(),
+            late: 0,
+            unsent: 0,
+            active: 1,
+            cpu: Duration::ZERO,
+            traces: Vec::new(),
+        });
+    }
+
+    #[test]
+    fn long_runs_keep_their_seconds_more_coarsely_and_their_totals_exactly() {
+        let mut results = Results::new(SystemTime::UNIX_EPOCH);
+        let (seconds, samples) = (2_000u32, 4_000u64);
+        for at in 0..seconds {
+            second(&mut results, at, samples);
+        }
+        let series = &results.labels["page"];
+        let held: usize = series.seconds.values().map(|second| second.times.len()).sum();
+        assert!(held <= MOST_HELD && held == results.grain.held, "{held}");
+        assert!(results.grain.bits < FINEST);
+        for second in series.seconds.values() {
+            assert_eq!(second.times.iter().map(|(_, count)| count).sum::<u64>(), samples);
+            // No time is told as shorter than it was, nor as longer by more than its digits.
+            let (first, last) = (second.times[0].0, second.times[second.times.len() - 1].0);
+            assert!((2_048..=2_048 + 2_048 / 16).contains(&first), "{first}");
+            let longest = 2_048 + (samples - 1) * 16;
+            assert!((longest..=longest + longest / 16).contains(&last), "{last}");
+        }
+        assert_eq!(series.total.count(), u64::from(seconds) * samples);
+        assert!(series.total.response.buckets().count() > 1_000, "totals keep their digits");
+    }
+
+    #[test]
+    fn what_workers_saw_in_one_second_is_kept_once() {
+        let mut results = Results::new(SystemTime::UNIX_EPOCH);
+        for _ in 0..8 {
+            second(&mut results, 3, 50);
+        }
+        let times = &results.labels["page"].seconds[&3].times;
+        assert_eq!(times.len(), 50);
+        assert!(times.iter().all(|(_, count)| *count == 8));
     }
 }

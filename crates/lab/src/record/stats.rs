@@ -8,6 +8,11 @@ use hdrhistogram::Histogram;
 /// Longest time that a histogram tells apart: an hour, in microseconds.
 const LONGEST: u64 = 3_600_000_000;
 
+/// Most reasons of failure that are told apart for one label.
+const MOST_REASONS: usize = 200;
+/// What the others are counted as.
+const OTHER_REASONS: &str = "other reasons";
+
 /// Times with three significant digits; count, sum, shortest and longest are exact.
 #[derive(Debug, Clone)]
 pub struct Timing {
@@ -156,6 +161,8 @@ pub struct Stats {
     pub connect: Timing,
     /// Failed samples.
     pub errors: u64,
+    /// Response times of the failed samples, which `response` holds too; nothing as long as none failed.
+    pub failed: Option<Box<Timing>>,
     /// Bytes received, heads included.
     pub received: u64,
     /// Bytes of bodies received.
@@ -183,8 +190,28 @@ impl Stats {
         if self.count() == 0 { 0.0 } else { self.errors as f64 / self.count() as f64 }
     }
 
+    /// Counts samples that failed for a reason. Reasons may quote what came back: those beyond the first are counted
+    /// together, or memory would grow with the run.
+    pub(crate) fn blame(&mut self, reason: &str, count: u64) {
+        if let Some(known) = self.reasons.get_mut(reason) {
+            *known += count;
+            return;
+        }
+        let name = if self.reasons.len() < MOST_REASONS { reason } else { OTHER_REASONS };
+        *self.reasons.entry(name.to_owned()).or_default() += count;
+    }
+
+    /// Counts a failed sample that took so long; `response` counts it already.
+    pub(crate) fn fail_us(&mut self, us: u64) {
+        self.errors += 1;
+        self.failed.get_or_insert_default().record_us(us, 1);
+    }
+
     /// Adds all of `other`.
     pub fn add(&mut self, other: &Self) {
+        if let Some(failed) = &other.failed {
+            self.failed.get_or_insert_default().add(failed);
+        }
         self.response.add(&other.response);
         self.service.add(&other.service);
         self.latency.add(&other.latency);
@@ -197,7 +224,7 @@ impl Stats {
             *self.statuses.entry(*status).or_default() += count;
         }
         for (reason, count) in &other.reasons {
-            *self.reasons.entry(reason.clone()).or_default() += count;
+            self.blame(reason, *count);
         }
         for (phase, timing) in &other.phases {
             self.phases.entry(phase.clone()).or_default().add(timing);
@@ -219,6 +246,23 @@ mod tests {
             Default::default()
         );
         assert_eq!(timing.share_within(Duration::from_millis(1)), 1.0);
+    }
+
+    #[test]
+    fn reasons_without_end_are_counted_together() {
+        let mut stats = Stats::default();
+        for number in 0..1000 {
+            stats.blame(&format!("found `{number}`"), 1);
+        }
+        stats.blame("found `3`", 1);
+        assert_eq!(stats.reasons.len(), MOST_REASONS + 1);
+        assert_eq!(stats.reasons["found `3`"], 2);
+        assert_eq!(stats.reasons.values().sum::<u64>(), 1001);
+        let mut sum = Stats::default();
+        sum.blame("mine", 1);
+        sum.add(&stats);
+        assert_eq!(sum.reasons.values().sum::<u64>(), 1002);
+        assert_eq!(sum.reasons.len(), MOST_REASONS + 1);
     }
 
     proptest! {

@@ -68,7 +68,7 @@ fn write_figures(out: &mut String, results: &Results, total: &Stats) {
         ("99 %", show(total.response.quantile(0.99))),
         ("Longest", show(total.response.max())),
         ("Received", text::bytes(total.received)),
-        ("Apdex (500 ms)", format!("{:.3}", text::apdex(&total.response, total.errors))),
+        ("Apdex (500 ms)", format!("{:.3}", text::apdex(total))),
     ];
     out.push_str("<dl class=\"figures\">");
     for (name, value) in figures {

@@ -42,15 +42,21 @@ pub(super) fn bytes(count: u64) -> String {
 }
 
 /// Returns the Apdex for a threshold of 500 ms: satisfied, and half of those who tolerate up to 1500 ms.
-pub(super) fn apdex(response: &Timing, errors: u64) -> f64 {
-    let count = response.count() as f64;
+pub(super) fn apdex(stats: &Stats) -> f64 {
+    let count = stats.count() as f64;
     if count == 0.0 {
         return 1.0;
     }
-    let satisfied = response.share_within(Duration::from_millis(500));
-    let tolerating = response.share_within(Duration::from_millis(1500)) - satisfied;
-    // A failed sample frustrates, however fast it failed.
-    ((satisfied + tolerating / 2.0) * count - errors as f64).max(0.0) / count
+    let within = |timing: &Timing, ms| {
+        timing.share_within(Duration::from_millis(ms)) * timing.count() as f64
+    };
+    // A failed sample frustrates, however fast it failed: a quick one satisfies nobody, and a slow one never did.
+    let good = |ms| {
+        let failed = stats.failed.as_ref().map_or(0.0, |failed| within(failed, ms));
+        within(&stats.response, ms) - failed
+    };
+    let (satisfied, tolerated) = (good(500), good(1500));
+    ((satisfied + tolerated) / 2.0).max(0.0) / count
 }
 
 /// Returns the report as JSON.
@@ -338,5 +344,29 @@ fn write_generator(out: &mut String, report: &Report<'_>) {
     }
     for doubt in report.doubts() {
         writeln!(out, "GENERATOR SATURATED: {doubt}").ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_sample_frustrates_once_however_long_it_took() {
+        let mut stats = Stats::default();
+        let mut add = |ms: u64, is_failed: bool| {
+            stats.response.record(Duration::from_millis(ms));
+            if is_failed {
+                stats.fail_us(ms * 1000);
+            }
+            apdex(&stats)
+        };
+        assert!((add(100, false) - 1.0).abs() < 1e-9);
+        // A slow failure was never counted as good.
+        assert!((add(30_000, true) - 0.5).abs() < 1e-9);
+        // A quick one satisfies nobody either.
+        assert!((add(10, true) - 1.0 / 3.0).abs() < 1e-9);
+        // One is tolerated: half.
+        assert!((add(1_000, false) - 1.5 / 4.0).abs() < 1e-9);
     }
 }
