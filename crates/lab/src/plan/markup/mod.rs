@@ -13,6 +13,8 @@ mod html;
 mod path;
 mod walk;
 
+use std::collections::HashMap;
+
 pub(super) use css::Selector;
 pub(super) use evaluate::Found;
 pub(super) use path::XPath;
@@ -45,6 +47,10 @@ pub(super) struct Tree {
     declared: String,
 }
 
+/// Most bytes that the entities of an answer may stand for: a small answer must not fill the lab's memory.
+const MOST_EXPANDED: u64 = 64 << 20;
+/// Deepest nesting of entities that the parser follows.
+const DEEPEST_ENTITIES: usize = 10;
 /// Most nodes of an answer that is looked into.
 const MOST_NODES: u32 = 2_000_000;
 
@@ -68,6 +74,9 @@ impl Tree {
     /// # Errors
     /// Why it is none, in words.
     pub(super) fn of_xml(text: &str) -> Result<Self, String> {
+        if expansion(text) > MOST_EXPANDED {
+            return Err("its entities stand for more text than is read".to_owned());
+        }
         let options = roxmltree::ParsingOptions {
             allow_dtd: true,
             nodes_limit: MOST_NODES,
@@ -207,6 +216,38 @@ impl Tree {
     }
 }
 
+/// Returns how long the text is that the references of a document to its own entities stand for; 0 if it declares none.
+fn expansion(text: &str) -> u64 {
+    // A declaration: its name, and its value in either kind of quotes.
+    let mut values: Vec<(&str, &str)> = Vec::new();
+    for declaration in text.split("<!ENTITY").skip(1) {
+        let rest = declaration.trim_start();
+        let name = rest.split(char::is_whitespace).next().unwrap_or_default();
+        let rest = rest.get(name.len()..).unwrap_or_default().trim_start();
+        let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else { continue };
+        let value = rest.get(1..).and_then(|rest| rest.split(quote).next()).unwrap_or_default();
+        values.push((name, value));
+    }
+    if values.is_empty() {
+        return 0;
+    }
+    let mut lengths: HashMap<&str, u64> = HashMap::new();
+    // An entity may stand for others that are declared later, to a depth that the parser bounds.
+    for _ in 0..DEEPEST_ENTITIES.min(values.len()) {
+        for (name, value) in &values {
+            let length = value.len() as u64;
+            lengths.insert(name, length.saturating_add(referred(value, &lengths)));
+        }
+    }
+    referred(text, &lengths)
+}
+
+/// Returns the length of what a text's references stand for.
+fn referred(text: &str, lengths: &HashMap<&str, u64>) -> u64 {
+    let names = text.split('&').skip(1).filter_map(|rest| rest.get(..rest.find(';')?));
+    names.filter_map(|name| lengths.get(name)).fold(0, |sum, length| sum.saturating_add(*length))
+}
+
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -258,6 +299,26 @@ mod tests {
             tree.markup(0),
             "<html><head/><body><p>one</p><p>two<table><tbody><tr><td>x</td></tr></tbody></table></p></body></html>"
         );
+    }
+
+    #[test]
+    fn entities_are_resolved_as_long_as_they_are_no_bomb() {
+        let tree =
+            Tree::of_xml("<!DOCTYPE a [<!ENTITY b 'two'><!ENTITY c \"one &b;\">]><a>&c;</a>");
+        assert_eq!(tree.unwrap().text(0), "one two");
+        // A long entity, often: 100 KB become 100 MB.
+        let long = "x".repeat(50_000);
+        let often = "&b;".repeat(2_000);
+        let wide = format!("<!DOCTYPE a [<!ENTITY b '{long}'>]><a>{often}</a>");
+        assert!(Tree::of_xml(&wide).unwrap_err().contains("entities"));
+        // Ten times the one before, eight times.
+        let mut nested = "<!DOCTYPE a [<!ENTITY e0 '0123456789'>".to_owned();
+        for level in 1..9 {
+            let value = format!("&e{};", level - 1).repeat(10);
+            nested.push_str(&format!("<!ENTITY e{level} '{value}'>"));
+        }
+        nested.push_str("]><a>&e8;</a>");
+        assert!(Tree::of_xml(&nested).unwrap_err().contains("entities"));
     }
 
     #[test]
