@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::proxy::Exchange;
@@ -34,17 +35,18 @@ pub struct Har {
 /// [`Error::Input`] that names the entry which cannot be read.
 pub fn read(text: &str, name: &str, site: Option<&str>) -> Result<Har> {
     let fault = |what: String| Error::Input(format!("{name}: {what}"));
-    let document: Value =
+    let document: Document =
         serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
             Error::Input(format!("{name}:{}:{}: no JSON: {error}", error.line(), error.column()))
         })?;
     let entries = document
-        .get("log")
-        .and_then(|log| log.get("entries"))
-        .and_then(Value::as_array)
+        .log
+        .and_then(|log| log.entries)
         .ok_or_else(|| fault("no HAR file: it has no `log.entries`".to_owned()))?;
     let mut har = Har {
-        target: site.map(|site| site.trim_end_matches('/').to_owned()).unwrap_or_default(),
+        target: site
+            .map(|site| split(site).map_or_else(|| site.to_owned(), |(site, _)| site))
+            .unwrap_or_default(),
         exchanges: Vec::new(),
         elsewhere: BTreeMap::new(),
         unanswered: 0,
@@ -65,6 +67,41 @@ pub fn read(text: &str, name: &str, site: Option<&str>) -> Result<Har> {
         return Err(fault(format!("it holds no answered request to `{}`", har.target)));
     }
     Ok(har)
+}
+
+/// What is read of a file: answers' bodies and what browsers add, such as who asked for what, may be most of it, and nested
+/// as deeply as their scripts.
+#[derive(Deserialize)]
+struct Document {
+    log: Option<Log>,
+}
+
+#[derive(Deserialize)]
+struct Log {
+    entries: Option<Vec<Told>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Told {
+    started_date_time: Option<String>,
+    time: Option<f64>,
+    request: Option<Value>,
+    response: Option<Response>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Response {
+    status: Value,
+    headers: Value,
+    content: Option<Content>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Content {
+    mime_type: Option<String>,
 }
 
 struct Entry {
@@ -117,11 +154,11 @@ impl Har {
 }
 
 impl Entry {
-    fn read(entry: &Value) -> Result<Self, String> {
-        let request = entry.get("request").ok_or("it has no `request`")?;
+    fn read(entry: &Told) -> Result<Self, String> {
+        let request = entry.request.as_ref().ok_or("it has no `request`")?;
         let text =
             |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
-        let started = text(entry, "startedDateTime").ok_or("it has no `startedDateTime`")?;
+        let started = entry.started_date_time.as_ref().ok_or("it has no `startedDateTime`")?;
         let started_ms = started
             .parse::<jiff::Timestamp>()
             .map_err(|_| format!("`{started}` is no time"))?
@@ -129,9 +166,8 @@ impl Entry {
         let method = text(request, "method").ok_or("its request has no `method`")?;
         let url = text(request, "url").ok_or("its request has no `url`")?;
         let (site, target) = split(&url).ok_or_else(|| format!("`{url}` is no URL"))?;
-        let elapsed = entry.get("time").and_then(Value::as_f64).unwrap_or(0.0).max(0.0);
-        let response = entry.get("response").unwrap_or(&Value::Null);
-        let status = response.get("status").and_then(Value::as_u64).unwrap_or(0);
+        let elapsed = entry.time.unwrap_or(0.0).max(0.0);
+        let status = entry.response.as_ref().and_then(|one| one.status.as_u64()).unwrap_or(0);
         let (body, has_files) = request.get("postData").map(body).unwrap_or_default();
         let exchange = Exchange {
             at: Duration::ZERO,
@@ -139,10 +175,10 @@ impl Entry {
             method,
             url,
             target,
-            headers: headers(request),
+            headers: headers(request.get("headers")),
             body,
             status: u16::try_from(status).unwrap_or(0),
-            answer_headers: answer_headers(response),
+            answer_headers: entry.response.as_ref().map(answer_headers).unwrap_or_default(),
             answer: Vec::new(),
             failure: None,
         };
@@ -169,8 +205,8 @@ fn split(url: &str) -> Option<(String, String)> {
     Some((format!("{}://{host}", scheme.to_ascii_lowercase()), target))
 }
 
-fn headers(of: &Value) -> Vec<(String, String)> {
-    let list = of.get("headers").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+fn headers(list: Option<&Value>) -> Vec<(String, String)> {
+    let list = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     list.iter()
         .filter_map(|header| {
             let name = header.get("name")?.as_str()?;
@@ -186,14 +222,13 @@ fn headers(of: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-fn answer_headers(response: &Value) -> Vec<(String, String)> {
-    let mut all = headers(response);
-    let kind =
-        response.get("content").and_then(|content| content.get("mimeType")).and_then(Value::as_str);
+fn answer_headers(response: &Response) -> Vec<(String, String)> {
+    let mut all = headers(Some(&response.headers));
+    let kind = response.content.as_ref().and_then(|content| content.mime_type.as_ref());
     if let Some(kind) = kind
         && !all.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"))
     {
-        all.push(("Content-Type".to_owned(), kind.to_owned()));
+        all.push(("Content-Type".to_owned(), kind.clone()));
     }
     all
 }
@@ -251,6 +286,23 @@ mod tests {
             "entry 1: `x` is no time",
         );
         check(r#"{"log":{"entries":[]}}"#, "no answered request");
+    }
+
+    #[test]
+    fn what_browsers_add_is_passed_over_however_deep_it_is() {
+        // A browser notes who asked for a file: the stack of a script, with the stacks that led to it.
+        let stack = format!("{}{{}}{}", "{\"parent\":".repeat(5_000), "}".repeat(5_000));
+        let text = format!(
+            r#"{{"log":{{"entries":[{{"_initiator":{stack},"startedDateTime":"2026-01-02T03:04:05.006Z","time":7,
+            "request":{{"method":"GET","url":"https://Shop.example/a"}},
+            "response":{{"status":200,"headers":[],"content":{{"mimeType":"text/html","text":"<p>","x":{stack}}}}}}}]}}}}"#
+        );
+        for site in [None, Some("https://SHOP.example/")] {
+            let har = read(&text, "x.har", site).unwrap();
+            let one = &har.exchanges[0];
+            assert_eq!((one.target.as_str(), one.status), ("/a", 200));
+            assert_eq!(one.answer_headers, [("Content-Type".to_owned(), "text/html".to_owned())]);
+        }
     }
 
     #[test]
