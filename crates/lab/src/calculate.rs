@@ -71,6 +71,9 @@ impl fmt::Display for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (every, response) = (self.every.as_secs_f64(), self.response.as_secs_f64());
         writeln!(f, "arrivals   {} users / {every} s = {:.1} requests/s", self.users, self.rate())?;
+        if self.response.is_zero() {
+            return write!(f, "in flight  unknown: give the time of an answer with --resp");
+        }
         write!(
             f,
             "in flight  {:.1}/s x {response} s = {:.1} requests at a time (ab -c {})",

@@ -198,6 +198,8 @@ pub(crate) fn run(load: Load, observer: &mut dyn Observer) -> Result<Results> {
     }
     results.elapsed = started.elapsed();
     results.generator.cpu = cpu;
+    // Of a run that ended within its first second, no interval has seen a user.
+    results.generator.most_active = results.generator.most_active.max(crowd.take_most());
     results.thin_traces(crowd.traces());
     observer.end(&results, crowd.is_stopping());
     outcome.map(|()| results)

@@ -51,6 +51,7 @@ pub(crate) trait User: Send + fmt::Debug {
 pub(crate) struct Crowd {
     stop: AtomicBool,
     active: AtomicU64,
+    most: AtomicU64,
     traces: AtomicUsize,
 }
 
@@ -80,11 +81,17 @@ impl Crowd {
     }
 
     pub(crate) fn note_start(&self) {
-        self.active.fetch_add(1, Ordering::Relaxed);
+        let active = self.active.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(active, Ordering::Relaxed);
     }
 
     pub(crate) fn note_end(&self) {
         self.active.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the most users at a time since this was asked last.
+    pub(crate) fn take_most(&self) -> u64 {
+        self.most.swap(0, Ordering::Relaxed)
     }
 
     pub(crate) fn active(&self) -> u64 {

@@ -18,6 +18,8 @@ fn a_closed_load_sends_exactly_the_wanted_requests() {
     assert_eq!((total.count(), total.errors, origin.requests_for("/a?b=c")), (50, 0, 50));
     assert_eq!(total.statuses.get(&200), Some(&50));
     assert_eq!(total.body, 50 * 5);
+    // Of a run that is over within its first second, too.
+    assert_eq!(results.generator.most_active, 4);
     assert_eq!(results.labels.keys().map(|label| &**label).collect::<Vec<_>>(), ["GET /a?b=c"]);
     assert_eq!(origin.seen()[0].header("host"), Some(origin.addr().to_string().as_str()));
 }

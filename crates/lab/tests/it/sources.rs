@@ -175,6 +175,11 @@ fn a_query_that_is_refined_twice() {
 
 #[test]
 fn visitors_become_a_rate_and_a_concurrency() {
+    // Without the time of an answer nothing is said of requests at a time.
+    let unknown = Users { users: 10, every: Duration::from_secs(2), response: Duration::ZERO };
+    assert!(
+        unknown.to_string().ends_with("in flight  unknown: give the time of an answer with --resp")
+    );
     let users = |users, response| Users { users, every: Duration::from_secs(2), response };
     let thousand = users(1000, Duration::from_millis(150));
     assert_eq!((thousand.rate(), thousand.in_flight()), (500.0, 75.0));
