@@ -483,7 +483,11 @@ impl Conductor {
         let mut asked = Instant::now();
         while self.seats.iter().any(Option::is_some) {
             match events.recv_timeout(Duration::from_millis(500)) {
-                Ok(Event::Frame(index, kind, body)) => self.take(index, kind, &body)?,
+                Ok(Event::Frame(index, kind, body)) => match self.take(index, kind, &body) {
+                    // Who tells nonsense is as good as gone; what the others measured stays.
+                    Err(Error::Fleet(reason)) => self.lose(index, &reason, say),
+                    outcome => outcome?,
+                },
                 Ok(Event::Lost(index, reason)) => self.lose(index, &reason, say),
                 Ok(Event::Ready(_) | Event::Refused(_)) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -518,7 +522,10 @@ impl Conductor {
             }
             Kind::Interval => {
                 let interval = wire::decode(body)
-                    .ok_or_else(|| Error::Fleet("an agent sent numbers that do not read".into()))?;
+                    .ok_or_else(|| Error::Fleet("it sent numbers that do not read".into()))?;
+                if !self.merger.is_plausible(&interval) {
+                    return Err(Error::Fleet("it told of a time that has not come".into()));
+                }
                 self.merger.add(index, &interval);
             }
             Kind::Tally => {
@@ -609,7 +616,7 @@ impl Conductor {
 
 fn read_json<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
     serde_json::from_slice(body)
-        .map_err(|error| Error::Fleet(format!("an agent sent what does not read: {error}")))
+        .map_err(|error| Error::Fleet(format!("it sent what does not read: {error}")))
 }
 
 fn sum(threads: &[Threads]) -> Threads {

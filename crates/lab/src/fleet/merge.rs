@@ -5,6 +5,9 @@ use std::time::{Duration, Instant, SystemTime};
 use super::job::PartOver;
 use crate::record::{Generator, Interval, Member, Results};
 
+/// How far an agent's clock of a run may be before the controller's.
+const LEEWAY: Duration = Duration::from_secs(60);
+
 /// What is known of one agent.
 #[derive(Debug)]
 struct Share {
@@ -58,6 +61,12 @@ impl Merger {
     /// Notes when a part begins.
     pub(super) fn start(&mut self, at: Instant) {
         self.started.get_or_insert(at);
+    }
+
+    /// Reports whether a second can be over: reports are as long as the last second that somebody told of.
+    pub(super) fn is_plausible(&self, interval: &Interval) -> bool {
+        let since = self.started.map_or(Duration::ZERO, |started| started.elapsed());
+        Duration::from_secs(interval.second.into()) <= since + LEEWAY
     }
 
     pub(super) fn add(&mut self, index: usize, interval: &Interval) {
@@ -131,5 +140,31 @@ impl Merger {
             whole.members.push(share.member);
         }
         whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Timing;
+
+    #[test]
+    fn seconds_that_have_not_come_are_no_measurement() {
+        let mut merger = Merger::new(vec!["one".to_owned()]);
+        merger.start(Instant::now());
+        merger.arrive(0);
+        let told = |second: u32| Interval {
+            worker: 0,
+            second,
+            labels: Vec::new(),
+            lag: Timing::new(),
+            late: 0,
+            unsent: 0,
+            active: 0,
+            cpu: Duration::ZERO,
+            traces: Vec::new(),
+        };
+        assert!(merger.is_plausible(&told(0)) && merger.is_plausible(&told(9)));
+        assert!(!merger.is_plausible(&told(3_600)) && !merger.is_plausible(&told(u32::MAX)));
     }
 }
