@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -257,6 +257,9 @@ impl Get {
         (0..workers)
             .map(|number| {
                 let shared = Arc::clone(shared);
+                let place = portion.place(number as u64);
+                let step = portion.count * workers as u64;
+                let pages = Arc::new(Pages { next: AtomicU64::new(place), step });
                 let mine = shared.portion.of(self.max_users as u64).max(1);
                 let most = usize::try_from(mine).unwrap_or(usize::MAX).div_ceil(workers);
                 let mut hired = 0;
@@ -265,14 +268,16 @@ impl Get {
                         return None;
                     }
                     hired += 1;
-                    Some(Box::new(Asker::new(&shared, hired)) as Box<dyn User>)
+                    let mut asker = Asker::new(&shared, hired);
+                    asker.pages = Some(Arc::clone(&pages));
+                    Some(Box::new(asker) as Box<dyn User>)
                 };
                 Crew {
                     users: Vec::new(),
                     arrivals: Some((
                         schedule.share(
-                            usize::try_from(portion.place(number as u64)).unwrap_or(usize::MAX),
-                            usize::try_from(portion.count).unwrap_or(1) * workers,
+                            usize::try_from(place).unwrap_or(usize::MAX),
+                            usize::try_from(step).unwrap_or(workers),
                         ),
                         Box::new(hire),
                     )),
@@ -299,10 +304,22 @@ struct Shared {
     portion: Portion,
 }
 
+/// Which page an arrival asks for: the arrivals' number in the whole schedule says it, whoever is free and however the
+/// schedule is divided, so that a slow page is asked for as often as a quick one.
+#[derive(Debug)]
+struct Pages {
+    /// The number of this worker's next arrival.
+    next: AtomicU64,
+    /// From one arrival of this worker to the next.
+    step: u64,
+}
+
 /// A user of `get`.
 #[derive(Debug)]
 struct Asker {
     shared: Arc<Shared>,
+    /// In the open model.
+    pages: Option<Arc<Pages>>,
     page: usize,
     labels: Vec<LabelId>,
     asked: Option<Asked>,
@@ -325,6 +342,7 @@ impl Asker {
     fn new(shared: &Arc<Shared>, number: usize) -> Self {
         Self {
             shared: Arc::clone(shared),
+            pages: None,
             page: number % shared.pages.len().max(1),
             labels: Vec::new(),
             asked: None,
@@ -340,6 +358,11 @@ impl Asker {
         let is_open = shared.get.rate.is_some();
         if !is_open && shared.tickets.fetch_sub(1, Ordering::Relaxed) <= 0 {
             return Step::End;
+        }
+        if let Some(pages) = &self.pages {
+            let number = pages.next.fetch_add(pages.step, Ordering::Relaxed);
+            let page = number % (shared.pages.len() as u64).max(1);
+            self.page = usize::try_from(page).unwrap_or(0);
         }
         let Some(page) = shared.pages.get(self.page) else { return Step::End };
         self.asked = Some(Asked {
@@ -501,10 +524,10 @@ impl User for Asker {
                 return Step::Fetch(request);
             }
             self.note(turn, &asked, *reply);
-            self.page = (self.page + 1) % self.shared.pages.len().max(1);
             if self.shared.get.rate.is_some() {
                 return Step::Rest;
             }
+            self.page = (self.page + 1) % self.shared.pages.len().max(1);
             self.has_thought = self.shared.get.think.is_zero();
         }
         if !self.has_thought && !turn.is_stopping {

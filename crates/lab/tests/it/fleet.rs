@@ -292,6 +292,12 @@ fn a_schedule_is_divided_and_sent_once() {
     }
     assert_eq!(origin.requests(), 200);
     assert_eq!(outcome.results.total().count(), 200);
+    // Arrivals take the pages in turn, however they are divided, as one process does.
+    let one = get.run().unwrap();
+    for results in [&outcome.results, &one] {
+        let counts: Vec<u64> = results.labels.values().map(|series| series.total.count()).collect();
+        assert_eq!(counts, [100, 100]);
+    }
     assert_eq!(outcome.results.generator.offered, Some(500.0));
     let mut told: Vec<u64> = outcome.results.members.iter().map(|it| it.samples).collect();
     told.sort_unstable();
