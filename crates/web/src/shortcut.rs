@@ -25,6 +25,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::listen::Peer;
+use crate::wire::before_file;
 
 /// No file that is sent so is longer.
 pub const MAX_FILE: u64 = 256 * 1024;
@@ -136,9 +137,8 @@ impl Sending {
                 let slices = [IoSlice::new(head), IoSlice::new(rest.unwrap_or_default())];
                 Ok(rustix::io::writev(stream, &slices)?)
             }
-            // The head waits for the first bytes of the file, to share a packet with them.
-            ReadyBody::File { .. } if !head.is_empty() => {
-                Ok(send(stream, head, SendFlags::MORE | SendFlags::NOSIGNAL)?)
+            ReadyBody::File { length, .. } if !head.is_empty() => {
+                Ok(send(stream, head, before_file(*length) | SendFlags::NOSIGNAL)?)
             }
             ReadyBody::File { file, start, length } => {
                 let mut offset = start + of_body;
@@ -180,6 +180,7 @@ mod tests {
         let bytes: Vec<u8> = (0..MAX_FILE).map(|at| (at % 251) as u8).collect();
         for (body, expected) in [
             (ReadyBody::Empty, &bytes[..0]),
+            (ReadyBody::File { file: file(b""), start: 0, length: 0 }, &bytes[..0]),
             (ReadyBody::Bytes(bytes.clone().into()), &bytes[..]),
             (ReadyBody::File { file: file(&bytes), start: 0, length: MAX_FILE }, &bytes[..]),
             (ReadyBody::File { file: file(&bytes), start: 7, length: 1_000 }, &bytes[7..1_007]),

@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustix::net::{SendFlags, send};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -25,7 +26,7 @@ const MOST_ROUNDS: usize = 16;
 /// What TLS encrypts before it is sent, at most.
 const HELD_BYTES: usize = 64 * 1024;
 /// A head and so much of a file may share a packet.
-const ONE_PACKET: usize = 16 * 1024;
+const ONE_PACKET: u64 = 16 * 1024;
 
 thread_local! {
     /// What is read of a file to be encrypted: a buffer of its own for each part would be cleared each time.
@@ -251,11 +252,8 @@ impl Wire {
     ) -> Result<(usize, usize)> {
         match &mut self.0 {
             Kind::Clear(socket) => {
-                use rustix::net::{SendFlags, send};
-                // A short part goes in the head's packet. Where a long one follows, a head that waits for it saves one
-                // packet of many, and over the loopback interface the whole answer takes half as much CPU again.
-                let more = if count <= ONE_PACKET { SendFlags::MORE } else { SendFlags::empty() };
-                let of_head = send(socket.free()?, head, more | SendFlags::NOSIGNAL)?;
+                let flags = before_file(count as u64) | SendFlags::NOSIGNAL;
+                let of_head = send(socket.free()?, head, flags)?;
                 *sent += of_head as u64;
                 if of_head < head.len() {
                     return Ok((of_head, 0));
@@ -303,6 +301,13 @@ impl Wire {
             Kind::Tls(stream) => stream.get_mut().0,
         }
     }
+}
+
+/// Returns how a head is sent that so much of a file follows. A short part goes in the head's packet. Where a long one
+/// follows, a head that waits for it saves one packet of many, and over the loopback interface the whole answer takes half
+/// as much CPU again. Where nothing follows, a head that waits is sent late.
+pub(crate) fn before_file(length: u64) -> SendFlags {
+    if (1..=ONE_PACKET).contains(&length) { SendFlags::MORE } else { SendFlags::empty() }
 }
 
 /// Reads a part of a file, as far as one buffer goes, and does something with it.
@@ -491,5 +496,22 @@ impl AsyncWrite for Wire {
 
     fn is_write_vectored(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SendFlags, before_file};
+
+    #[test]
+    fn a_head_waits_only_for_a_file_that_shares_its_packet() {
+        for (length, expected) in [
+            (0, SendFlags::empty()),
+            (1, SendFlags::MORE),
+            (16 * 1024, SendFlags::MORE),
+            (100 * 1024, SendFlags::empty()),
+        ] {
+            assert_eq!(before_file(length), expected, "{length}");
+        }
     }
 }
