@@ -52,9 +52,25 @@ pub struct Lent {
     pub http2: Option<Http2>,
 }
 
-/// What a client of the service may send of the bodies of its requests before they are taken, on each stream of HTTP/2
-/// and on all streams of a connection, in bytes.
-pub const RECEIVE_WINDOW: u32 = 1024 * 1024;
+/// What a client of the service may send of the body of a request over HTTP/2 before it is taken, in bytes.
+pub const STREAM_WINDOW: u32 = 256 * 1024;
+
+/// Returns the same for all requests of a connection with so many streams: what all of them may hold, as a body that nobody
+/// takes yet must not hold up one that is taken.
+#[must_use]
+pub const fn connection_window(max_streams: u32) -> u32 {
+    // What the specification begins with (RFC 9113, section 6.9.2), and the most that it allows.
+    const LEAST: u32 = 65_535;
+    const MOST: u32 = 0x7fff_ffff;
+    let window = STREAM_WINDOW.saturating_mul(max_streams);
+    if window < LEAST {
+        LEAST
+    } else if window > MOST {
+        MOST
+    } else {
+        window
+    }
+}
 
 /// What a lane needs to serve a connection of HTTP/2, which it hands back only if it has not read of it.
 #[derive(Debug)]
@@ -64,7 +80,7 @@ pub struct Http2 {
     /// What the fields of a request may count, as HTTP/2 counts.
     pub header_bytes: usize,
     /// Takes one end of a pipe, on which the service answers as a server of HTTP/2 whose client knows that beforehand. It
-    /// lets its client send [`RECEIVE_WINDOW`] bytes.
+    /// lets its client send [`STREAM_WINDOW`] bytes of each body, and [`connection_window`] of all.
     pub service: mpsc::UnboundedSender<DuplexStream>,
 }
 

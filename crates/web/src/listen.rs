@@ -38,7 +38,7 @@ use tokio_rustls::server::TlsStream;
 use tower::{Service, ServiceExt};
 use tracing::{debug, warn};
 
-use crate::lane::{Http2, Lane, Lent, OneRequest, RECEIVE_WINDOW};
+use crate::lane::{Http2, Lane, Lent, OneRequest, STREAM_WINDOW, connection_window};
 use crate::limit::BodyLimit;
 use crate::linger::{Expected, Linger};
 use crate::meter::{Closed, Meter};
@@ -738,8 +738,8 @@ where
     };
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .initial_stream_window_size(RECEIVE_WINDOW)
-        .initial_connection_window_size(RECEIVE_WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(connection_window(limits.max_streams))
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
         .max_concurrent_streams(limits.max_streams)
         .max_send_buf_size(HTTP_2_SEND_BYTES)

@@ -114,7 +114,7 @@ impl Streams {
             self.session.abandon();
         }
         if self.behind.is_none() {
-            let (behind, far) = Behind::open(ring());
+            let (behind, far) = Behind::open(ring(), self.door.max_streams);
             // Nobody takes it when the listener ends.
             if self.door.service.send(far).is_ok() {
                 self.behind = Some(behind);

@@ -4,8 +4,8 @@
 //! judges requests as it does without a lane.
 //!
 //! Invariants
-//! * Bodies of requests: the client may send what the service lets the lane send ([`RECEIVE_WINDOW`] at first on both
-//!   sides), so that nothing gathers here.
+//! * Bodies of requests: the client may send what the service lets the lane send ([`STREAM_WINDOW`] at first on both
+//!   sides, and [`connection_window`] of all), so that nothing gathers here.
 //! * Bodies of answers: the service may send [`WINDOW`] bytes of each beyond what the client took.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
-use tympan_web::lane::RECEIVE_WINDOW;
+use tympan_web::lane::connection_window;
 
 use super::frame::{
     self, HEAD_BYTES, Head, Kind, MAX_31, PREFACE, Reason, flag, read_number, setting,
@@ -86,6 +86,8 @@ pub(crate) struct Behind {
     held: Vec<u8>,
     is_open: bool,
     window: i64,
+    /// The window from which on the service has said what it takes.
+    open_window: i64,
     unread: Vec<u8>,
     decoder: Decoder,
     fields: Fields,
@@ -106,7 +108,7 @@ struct Link {
 
 impl Behind {
     /// Opens a connection; the other end is for the service. `bell` rings when [`Behind::pump`] has something to do.
-    pub(crate) fn open(bell: Arc<Bell>) -> (Self, DuplexStream) {
+    pub(crate) fn open(bell: Arc<Bell>, max_streams: u32) -> (Self, DuplexStream) {
         let (pipe, far) = tokio::io::duplex(PIPE_BYTES);
         let mut out = PREFACE.to_vec();
         let settings = [(setting::ENABLE_PUSH, 0), (setting::INITIAL_WINDOW_SIZE, WINDOW)];
@@ -122,6 +124,7 @@ impl Behind {
             held: Vec::new(),
             is_open: false,
             window: FIRST_WINDOW,
+            open_window: connection_window(max_streams).into(),
             unread: Vec::new(),
             decoder: Decoder::default(),
             fields: Fields::default(),
@@ -337,7 +340,7 @@ impl Behind {
                     session.pass_window(0, bytes);
                 } else {
                     self.window += i64::from(bytes);
-                    if self.window >= i64::from(RECEIVE_WINDOW) {
+                    if self.window >= self.open_window {
                         self.is_open = true;
                         self.out.append(&mut self.held);
                     }
@@ -405,15 +408,17 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::io::DuplexStream;
-    use tympan_web::lane::RECEIVE_WINDOW;
+    use tympan_web::lane::{STREAM_WINDOW, connection_window};
 
     const PAGE: usize = 500_000;
+    const MAX_STREAMS: u32 = 100;
 
     /// Answers with a large page, or with the length of what was sent.
     async fn serve(stream: DuplexStream) {
         let answer = |request: Request<Incoming>| async move {
             let body = match request.uri().path() {
                 "/page" => Bytes::from(vec![b'p'; PAGE]),
+                "/busy" => std::future::pending().await,
                 _ => {
                     let body = request.into_body().collect().await.unwrap().to_bytes();
                     Bytes::from(body.len().to_string())
@@ -422,8 +427,8 @@ mod tests {
             Ok::<_, Infallible>(Response::new(Full::new(body)))
         };
         let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(RECEIVE_WINDOW)
-            .initial_connection_window_size(RECEIVE_WINDOW)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(connection_window(MAX_STREAMS))
             .serve_connection(TokioIo::new(stream), service_fn(answer));
         connection.await.ok();
     }
@@ -455,11 +460,12 @@ mod tests {
         fn new() -> Self {
             let rings = Arc::new(AtomicUsize::new(0));
             let rung = Arc::clone(&rings);
-            let (behind, far) = Behind::open(Bell::new(move || {
+            let bell = Bell::new(move || {
                 rung.fetch_add(1, Ordering::SeqCst);
-            }));
+            });
+            let (behind, far) = Behind::open(bell, MAX_STREAMS);
             tokio::spawn(serve(far));
-            let bounds = Bounds { max_streams: 100, header_bytes: 16 * 1024 };
+            let bounds = Bounds { max_streams: MAX_STREAMS, header_bytes: 16 * 1024 };
             let mut pair = Self { session: Session::new(bounds, 0), behind, rings };
             pair.feed(&[PREFACE, &frame(Kind::Settings, 0, 0, &[])].concat());
             pair
@@ -533,7 +539,7 @@ mod tests {
         // The greeting tells of the first windows.
         pair.settle().await;
         // Of all streams, and of this one.
-        let mut windows = [i64::from(RECEIVE_WINDOW); 2];
+        let mut windows = [connection_window(MAX_STREAMS), STREAM_WINDOW].map(i64::from);
         let piece = frame(Kind::Data, 0, 1, &[0; 16_000]);
         for _ in 0..200 {
             pair.feed(&piece);
@@ -552,6 +558,26 @@ mod tests {
         let frames = pair.settle().await;
         let body = frames.iter().find(|(head, _)| head.kind == Kind::Data).unwrap();
         assert_eq!(body.1, b"3200003");
+    }
+
+    #[tokio::test]
+    async fn bodies_that_nobody_takes_hold_up_no_other() {
+        let mut pair = Pair::new();
+        for number in 0..20 {
+            pair.feed(&request(number * 2 + 1, 0, "/busy"));
+            let mut left = STREAM_WINDOW as usize;
+            while left > 0 {
+                let length = left.min(16 * 1024);
+                pair.feed(&frame(Kind::Data, 0, number * 2 + 1, &vec![0; length]));
+                left -= length;
+            }
+            pair.settle().await;
+        }
+        pair.feed(&request(41, 0, "/length"));
+        pair.feed(&frame(Kind::Data, flag::END_STREAM, 41, b"body"));
+        let frames = pair.settle().await;
+        let body = frames.iter().find(|(head, _)| head.kind == Kind::Data).unwrap();
+        assert_eq!((body.0.stream, &body.1[..]), (41, &b"4"[..]));
     }
 
     #[tokio::test]

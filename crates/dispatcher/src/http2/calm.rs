@@ -1,7 +1,8 @@
 //! How much a client may send that asks for nothing.
 //!
 //! Pings, settings, empty frames and frames for streams that have ended cost little each, and a client can send millions.
-//! Honest clients send some: so each costs one unit, and requests, data and time bring units back.
+//! Honest clients send some, and some of them open both windows again for every 4 KiB that they take: so each frame costs
+//! one unit, and requests, data and time bring units back.
 
 use super::frame::Reason;
 
@@ -9,6 +10,8 @@ use super::frame::Reason;
 const MOST: u32 = 2000;
 /// What a request, and a piece of data in either direction, bring back.
 const FOR_WORK: u32 = 4;
+/// So many bytes of an answer bring back one more.
+const BYTES_PER_UNIT: usize = 1024;
 /// What a second brings back.
 const PER_SECOND: u64 = 100;
 /// So many requests that were taken back before their answer are nobody's impatience, if they are most of all.
@@ -47,12 +50,12 @@ impl Calm {
     /// Notes a request.
     pub(super) fn note_request(&mut self) {
         self.requests += 1;
-        self.note_data();
+        self.note_data(0);
     }
 
-    /// Notes a piece of data.
-    pub(super) fn note_data(&mut self) {
-        self.add(FOR_WORK);
+    /// Notes a piece of data, and how many bytes of an answer it has.
+    pub(super) fn note_data(&mut self, bytes: usize) {
+        self.add(FOR_WORK.saturating_add(u32::try_from(bytes / BYTES_PER_UNIT).unwrap_or(MOST)));
     }
 
     /// Notes a request that was taken back before its answer.
@@ -90,6 +93,18 @@ mod tests {
             calm.spend().unwrap();
         }
         calm.spend().unwrap_err();
+    }
+
+    #[test]
+    fn who_opens_its_windows_in_small_steps_may_take_a_large_answer() {
+        let mut calm = Calm::new(0);
+        for _ in 0..10_000 {
+            calm.note_data(16 * 1024);
+            // Two windows for each 4 KiB.
+            for _ in 0..8 {
+                calm.spend().unwrap();
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use tympan_web::lane::RECEIVE_WINDOW;
+use tympan_web::lane::{STREAM_WINDOW, connection_window};
 
 use super::calm::Calm;
 use super::frame::{
@@ -120,11 +120,12 @@ impl Session {
         let header_bytes = u32::try_from(bounds.header_bytes).unwrap_or(u32::MAX);
         let settings = [
             (setting::MAX_CONCURRENT_STREAMS, bounds.max_streams),
-            (setting::INITIAL_WINDOW_SIZE, RECEIVE_WINDOW),
+            (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
             (setting::MAX_HEADER_LIST_SIZE, header_bytes),
         ];
         frame::push_settings(&mut out, &settings);
-        frame::push_window(&mut out, 0, RECEIVE_WINDOW - FIRST_WINDOW);
+        let receive_window = connection_window(bounds.max_streams);
+        frame::push_window(&mut out, 0, receive_window.saturating_sub(FIRST_WINDOW));
         Self {
             bounds,
             greeted: 0,
@@ -136,7 +137,7 @@ impl Session {
             out,
             send_window: FIRST_WINDOW.into(),
             first_window: FIRST_WINDOW.into(),
-            receive_window: RECEIVE_WINDOW.into(),
+            receive_window: receive_window.into(),
             last_stream: 0,
             resets: VecDeque::new(),
             calm: Calm::new(now_ms),
@@ -209,8 +210,13 @@ impl Session {
     /// Ends the connection at once.
     pub(crate) fn fail(&mut self, reason: Reason) {
         if self.ending != Ending::Now {
+            let last = match self.ending {
+                // Later ones are never said to have been looked at.
+                Ending::After(last) => last,
+                Ending::No | Ending::Announced | Ending::Now => self.last_stream,
+            };
             self.ending = Ending::Now;
-            frame::push_goaway(&mut self.out, self.last_stream, reason);
+            frame::push_goaway(&mut self.out, last, reason);
             self.streams.clear();
             self.news.clear();
             self.ready.clear();
@@ -437,7 +443,7 @@ impl Session {
             self.grant(head.stream, padding);
         }
         if bytes.len() >= LITTLE {
-            self.calm.note_data();
+            self.calm.note_data(0);
         }
         self.progress += 1;
         self.forget_if_done(head.stream);
@@ -622,6 +628,10 @@ impl Session {
         {
             self.ready.push_back(number);
         }
+        if self.ready.len() > 2 * self.bounds.max_streams as usize {
+            // Of streams that ended before their turn, as none comes while the window of all is closed.
+            self.ready.retain(|number| self.streams.contains_key(number));
+        }
     }
 
     /// Forgets a stream on which both sides have said everything.
@@ -649,6 +659,7 @@ impl Session {
         {
             self.send_window -= length;
             self.progress += 1;
+            self.calm.note_data(bytes.len());
             return frame::push(&mut self.out, Kind::Data, (flag::END_STREAM, number), bytes);
         }
         let mut stream = Stream::new(self.first_window, 0, true);
@@ -664,7 +675,7 @@ impl Session {
 
     /// Leaves a request to the service behind, which calls it by another number.
     pub(super) fn leave(&mut self, number: u32, is_whole: bool, behind: u32) {
-        let mut stream = Stream::new(self.first_window, RECEIVE_WINDOW.into(), is_whole);
+        let mut stream = Stream::new(self.first_window, STREAM_WINDOW.into(), is_whole);
         stream.behind = Some(behind);
         self.streams.insert(number, stream);
     }
@@ -721,18 +732,19 @@ impl Session {
         }
     }
 
-    /// Ends all streams of a service that has gone, and takes back what it holds of the window.
+    /// Ends all streams that a service that has gone had not ended, and takes back what it holds of the window.
     pub(crate) fn abandon(&mut self) {
-        let left: Vec<u32> = self
-            .streams
-            .iter()
-            .filter_map(|(number, stream)| stream.behind.map(|_| *number))
-            .collect();
+        let mut left = Vec::new();
+        for (number, stream) in &mut self.streams {
+            if stream.behind.take().is_some() && !(stream.is_whole && stream.has_asked) {
+                left.push(*number);
+            }
+        }
         for number in left {
             self.reset(number, Reason::INTERNAL_ERROR);
         }
         self.news.clear();
-        let held = i64::from(RECEIVE_WINDOW) - self.receive_window;
+        let held = i64::from(connection_window(self.bounds.max_streams)) - self.receive_window;
         self.grant_all(u32::try_from(held).unwrap_or(0));
     }
 
@@ -754,7 +766,7 @@ impl Session {
             };
             if length > 0 {
                 self.progress += 1;
-                self.calm.note_data();
+                self.calm.note_data(length);
             }
             self.send_window -= i64::try_from(length).unwrap_or(0);
             let told = stream.note_taken(length);

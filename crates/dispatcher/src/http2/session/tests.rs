@@ -5,6 +5,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::io::Write;
 use std::sync::Arc;
+use tympan_web::lane::STREAM_WINDOW;
 
 const BOUNDS: Bounds = Bounds { max_streams: 8, header_bytes: 16 * 1024 };
 const END: u8 = flag::END_STREAM | flag::END_HEADERS;
@@ -317,17 +318,42 @@ fn bodies_of_requests_are_bounded() {
     assert_eq!(told, "post1:4 data1001:2 data1001:1.");
     let expected = [(Kind::WindowUpdate, 0, 0, 4), (Kind::WindowUpdate, 1, 0, 4)];
     assert_eq!(sent(&mut session), expected, "padding is taken at once");
-    let piece = frame(Kind::Data, 0, 3, &[0; 16 * 1024]);
-    feed(&mut session, &post(3));
-    for _ in 0..63 {
-        assert_eq!(feed(&mut session, &piece), "data1003:16384");
+    let piece = |stream| frame(Kind::Data, 0, stream, &[0; 16 * 1024]);
+    let pieces = STREAM_WINDOW / (16 * 1024);
+    for stream in [3, 5] {
+        feed(&mut session, &post(stream));
+        for _ in 0..pieces {
+            assert_eq!(feed(&mut session, &piece(stream)), format!("data{}:16384", stream + 1000));
+        }
     }
-    session.pass_window(3, 100);
-    session.pass_window(0, 100);
-    assert_eq!(sent(&mut session).len(), 2);
-    feed(&mut session, &piece);
-    assert_eq!(feed(&mut session, &piece), "over", "the window of all is used up");
+    session.pass_window(3, 16 * 1024);
+    assert_eq!(sent(&mut session), [(Kind::WindowUpdate, 3, 0, 4)]);
+    assert_eq!(feed(&mut session, &piece(3)), "data1003:16384");
+    assert_eq!(feed(&mut session, &piece(3)), "", "its window is used up");
+    assert_eq!(reset(&session), Some((3, Reason::FLOW_CONTROL_ERROR.0)));
+    assert_eq!(farewell(&session), None, "others go on");
+    // Whatever the window of a stream, there is one of all.
+    session.pass_window(5, 10_000_000);
+    let told = feed(&mut session, &piece(5).repeat(1000));
+    assert!(told.ends_with("over"));
     assert_eq!(farewell(&session), Some(Reason::FLOW_CONTROL_ERROR.0));
+}
+
+#[test]
+fn streams_that_end_before_their_turn_leave_nothing_behind() {
+    let mut session = greeted();
+    let large = Bytes::from(vec![0; 100_000]);
+    for number in 0..10_000 {
+        let stream = number * 2 + 1;
+        assert_eq!(feed(&mut session, &get(stream)), format!("get{stream}:4"));
+        session.answer(stream, &[&[0x88]], Kept::Bytes(large.clone()));
+        // The window of all is closed behind the first of it.
+        session.fill(1_000_000);
+        assert_eq!(feed(&mut session, &frame(Kind::Reset, 0, stream, &8_u32.to_be_bytes())), "");
+        session.out.clear();
+    }
+    assert!(!session.has_streams());
+    assert!(session.ready.len() < 100, "{} turns wait", session.ready.len());
 }
 
 #[test]
@@ -461,6 +487,23 @@ fn streams_of_a_service_that_has_gone_are_reset() {
 }
 
 #[test]
+fn an_answer_that_is_whole_survives_its_service() {
+    let mut session = greeted();
+    feed(&mut session, &settings(&[(setting::INITIAL_WINDOW_SIZE, 4)]));
+    feed(&mut session, &[post(1), frame(Kind::Data, 1, 1, b"body")].concat());
+    session.pass_head(1, &[0x88], false);
+    session.pass_data(1, Bytes::from_static(b"answer"), true);
+    session.fill(1000);
+    session.out.clear();
+    session.abandon();
+    assert_eq!(sent(&mut session), [(Kind::WindowUpdate, 0, 0, 4)]);
+    feed(&mut session, &window(1, 10));
+    session.fill(1000);
+    assert_eq!(sent(&mut session), [(Kind::Data, 1, flag::END_STREAM, 2)]);
+    assert!(!session.has_streams());
+}
+
+#[test]
 fn the_end_is_told_before_it_comes() {
     let mut session = greeted();
     feed(&mut session, &post(1));
@@ -480,6 +523,10 @@ fn the_end_is_told_before_it_comes() {
         feed(&mut session, &frame(Kind::Data, 1, stream, &[]));
     }
     assert!(session.is_over());
+    session.out.clear();
+    session.fail(Reason::CANCEL);
+    let last = frames(&session.out).next().and_then(|(_, payload)| frame::read_number(payload));
+    assert_eq!(last, Some(3), "no later stream is said to have been looked at");
 }
 
 proptest! {
