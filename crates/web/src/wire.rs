@@ -158,7 +158,15 @@ impl Wire {
     /// # Errors
     /// [`ErrorKind::WouldBlock`] when the client reads too slowly; any other one ends the connection.
     pub fn send(&mut self, first: &[u8], second: &[u8], sent: &mut u64) -> Result<usize> {
-        self.send_and((first, second), Behind::Anything, sent)
+        self.send_all(&[IoSlice::new(first), IoSlice::new(second)], sent)
+    }
+
+    /// Sends as [`Wire::send`] does, whatever the number of slices.
+    ///
+    /// # Errors
+    /// As [`Wire::send`].
+    pub fn send_all(&mut self, slices: &[IoSlice<'_>], sent: &mut u64) -> Result<usize> {
+        self.send_and(slices, Behind::Anything, sent)
     }
 
     /// Sends as [`Wire::send`] does, and tells a client over TLS behind all of it, in the same packet, that nothing more comes.
@@ -166,27 +174,27 @@ impl Wire {
     /// # Errors
     /// As [`Wire::send`].
     pub fn send_last(&mut self, first: &[u8], second: &[u8], sent: &mut u64) -> Result<usize> {
-        self.send_and((first, second), Behind::Nothing, sent)
+        self.send_and(&[IoSlice::new(first), IoSlice::new(second)], Behind::Nothing, sent)
     }
 
     fn send_and(
         &mut self,
-        (first, second): (&[u8], &[u8]),
+        slices: &[IoSlice<'_>],
         behind: Behind,
         sent: &mut u64,
     ) -> Result<usize> {
-        let slices = [IoSlice::new(first), IoSlice::new(second)];
         match &mut self.0 {
             Kind::Clear(socket) => {
-                let count = socket.free()?.write_vectored(&slices)?;
+                let count = socket.free()?.write_vectored(slices)?;
                 *sent += count as u64;
                 Ok(count)
             }
             Kind::Tls(stream) => {
                 drain(stream, sent)?;
                 let session = stream.get_mut().1;
-                let count = session.writer().write_vectored(&slices)?;
-                if behind == Behind::Nothing && count == first.len() + second.len() {
+                let count = session.writer().write_vectored(slices)?;
+                let length: usize = slices.iter().map(|slice| slice.len()).sum();
+                if behind == Behind::Nothing && count == length {
                     session.send_close_notify();
                 }
                 match drain(stream, sent) {

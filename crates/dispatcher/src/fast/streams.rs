@@ -86,18 +86,14 @@ impl Streams {
                 self.is_blocked = false;
                 return Ok(());
             }
-            let count = match connection.wire.send(out, &[], &mut connection.sent) {
+            let count = match connection.wire.send_all(&out.slices(), &mut connection.sent) {
                 Ok(count) => count,
                 Err(error) => {
                     is_done(Err(error))?;
                     0
                 }
             };
-            if count == out.len() {
-                out.clear();
-            } else {
-                out.drain(..count);
-            }
+            out.advance(count);
             self.turn_left = self.turn_left.saturating_sub(count);
             if count == 0 || connection.wire.is_holding_back() {
                 return Ok(());

@@ -17,6 +17,7 @@ use super::log::{Given, Logs};
 use super::{Mailbox, Order};
 use crate::dispatcher::{Dispatcher, Inner};
 use crate::hit::Told;
+use crate::http2::Out;
 use crate::http2::hpack::{Fields, push_date};
 use crate::memory::{Form, Head, Moment, Ready, write_head};
 use crate::metrics::Counter;
@@ -52,7 +53,7 @@ pub(super) struct Worker {
     news: Vec<usize>,
     /// What connections of HTTP/2 use by turns.
     pub(super) fields: Fields,
-    pub(super) out: Vec<u8>,
+    pub(super) out: Out,
     started: Instant,
     swept_ms: u64,
 }
@@ -151,7 +152,7 @@ impl Worker {
             date: Date::default(),
             news: Vec::new(),
             fields: Fields::default(),
-            out: Vec::new(),
+            out: Out::default(),
             started: Instant::now(),
             swept_ms: 0,
         })

@@ -494,7 +494,7 @@ mod tests {
             for _ in 0..1000 {
                 self.behind.pump(&mut self.session).unwrap();
                 self.session.fill(1_000_000);
-                sent.append(&mut self.session.out);
+                sent.append(&mut std::mem::take(&mut self.session.out).to_vec());
                 tokio::task::yield_now().await;
             }
             let mut rest = &sent[..];

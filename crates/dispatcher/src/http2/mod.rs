@@ -17,7 +17,9 @@ mod calm;
 mod frame;
 pub(crate) mod hpack;
 mod huffman;
+mod out;
 pub(crate) mod session;
 mod stream;
 
 pub(crate) use frame::Reason;
+pub(crate) use out::Out;

@@ -18,6 +18,7 @@ use super::frame::{
     without_padding,
 };
 use super::hpack::{Decoder, Fields, NO_TABLE};
+use super::out::Out;
 use super::stream::{Cut, Part, Stream, Turn};
 
 /// The window that both sides begin with.
@@ -89,7 +90,7 @@ pub(crate) struct Session {
     /// Those that have something to send and a window.
     ready: VecDeque<u32>,
     /// What is to be sent next.
-    pub(crate) out: Vec<u8>,
+    pub(crate) out: Out,
     send_window: i64,
     /// The window of a new stream.
     first_window: i64,
@@ -116,16 +117,16 @@ pub(super) enum News {
 
 impl Session {
     pub(crate) fn new(bounds: Bounds, now_ms: u64) -> Self {
-        let mut out = Vec::new();
+        let mut out = Out::default();
         let header_bytes = u32::try_from(bounds.header_bytes).unwrap_or(u32::MAX);
         let settings = [
             (setting::MAX_CONCURRENT_STREAMS, bounds.max_streams),
             (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
             (setting::MAX_HEADER_LIST_SIZE, header_bytes),
         ];
-        frame::push_settings(&mut out, &settings);
+        frame::push_settings(&mut out.frames, &settings);
         let receive_window = connection_window(bounds.max_streams);
-        frame::push_window(&mut out, 0, receive_window.saturating_sub(FIRST_WINDOW));
+        frame::push_window(&mut out.frames, 0, receive_window.saturating_sub(FIRST_WINDOW));
         Self {
             bounds,
             greeted: 0,
@@ -202,8 +203,8 @@ impl Session {
     pub(crate) fn announce_end(&mut self) {
         if self.ending == Ending::No {
             self.ending = Ending::Announced;
-            frame::push_goaway(&mut self.out, MAX_31, Reason::NO_ERROR);
-            frame::push(&mut self.out, Kind::Ping, (0, 0), LAST_PING);
+            frame::push_goaway(&mut self.out.frames, MAX_31, Reason::NO_ERROR);
+            frame::push(&mut self.out.frames, Kind::Ping, (0, 0), LAST_PING);
         }
     }
 
@@ -216,7 +217,7 @@ impl Session {
                 Ending::No | Ending::Announced | Ending::Now => self.last_stream,
             };
             self.ending = Ending::Now;
-            frame::push_goaway(&mut self.out, last, reason);
+            frame::push_goaway(&mut self.out.frames, last, reason);
             self.streams.clear();
             self.news.clear();
             self.ready.clear();
@@ -530,7 +531,7 @@ impl Session {
                 _ => {}
             }
         }
-        frame::push(&mut self.out, Kind::Settings, (flag::ACK, 0), &[]);
+        frame::push(&mut self.out.frames, Kind::Settings, (flag::ACK, 0), &[]);
         Ok(())
     }
 
@@ -562,10 +563,10 @@ impl Session {
         }
         self.calm.spend()?;
         if !head.has(flag::ACK) {
-            frame::push(&mut self.out, Kind::Ping, (flag::ACK, 0), payload);
+            frame::push(&mut self.out.frames, Kind::Ping, (flag::ACK, 0), payload);
         } else if self.ending == Ending::Announced && payload == LAST_PING {
             self.ending = Ending::After(self.last_stream);
-            frame::push_goaway(&mut self.out, self.last_stream, Reason::NO_ERROR);
+            frame::push_goaway(&mut self.out.frames, self.last_stream, Reason::NO_ERROR);
         }
         Ok(())
     }
@@ -573,7 +574,7 @@ impl Session {
     /// Lets the client send so many bytes more, in all.
     fn grant_all(&mut self, bytes: u32) {
         self.receive_window += i64::from(bytes);
-        frame::push_window(&mut self.out, 0, bytes);
+        frame::push_window(&mut self.out.frames, 0, bytes);
     }
 
     fn grant(&mut self, number: u32, bytes: u32) {
@@ -581,7 +582,7 @@ impl Session {
             && !stream.has_asked
         {
             stream.receive_window += i64::from(bytes);
-            frame::push_window(&mut self.out, number, bytes);
+            frame::push_window(&mut self.out.frames, number, bytes);
         }
     }
 
@@ -601,7 +602,7 @@ impl Session {
         let behind = stream.and_then(|stream| stream.behind);
         self.news.extend(behind.map(|behind| (behind, News::Ended(reason))));
         self.note_reset(number);
-        frame::push_reset(&mut self.out, number, reason);
+        frame::push_reset(&mut self.out.frames, number, reason);
     }
 
     fn note_reset(&mut self, number: u32) {
@@ -613,11 +614,11 @@ impl Session {
 
     fn push_head(&mut self, number: u32, ends_stream: bool, parts: &[&[u8]]) {
         if std::mem::replace(&mut self.is_table_told, true) {
-            return frame::push_block(&mut self.out, number, ends_stream, parts);
+            return frame::push_block(&mut self.out.frames, number, ends_stream, parts);
         }
         let mut all: Vec<&[u8]> = vec![&[NO_TABLE]];
         all.extend_from_slice(parts);
-        frame::push_block(&mut self.out, number, ends_stream, &all);
+        frame::push_block(&mut self.out.frames, number, ends_stream, &all);
     }
 
     fn make_ready(&mut self, number: u32) {
@@ -660,7 +661,12 @@ impl Session {
             self.send_window -= length;
             self.progress += 1;
             self.calm.note_data(bytes.len());
-            return frame::push(&mut self.out, Kind::Data, (flag::END_STREAM, number), bytes);
+            return frame::push(
+                &mut self.out.frames,
+                Kind::Data,
+                (flag::END_STREAM, number),
+                bytes,
+            );
         }
         let mut stream = Stream::new(self.first_window, 0, true);
         stream.is_answered = true;
@@ -708,7 +714,7 @@ impl Session {
             return self.make_ready(number);
         }
         if is_last {
-            frame::push(&mut self.out, Kind::Data, (flag::END_STREAM, number), &[]);
+            frame::push(&mut self.out.frames, Kind::Data, (flag::END_STREAM, number), &[]);
             self.forget_if_done(number);
         }
     }
@@ -755,11 +761,11 @@ impl Session {
             let Some(stream) = self.streams.get_mut(&number) else { continue };
             stream.is_ready = false;
             let window = usize::try_from(self.send_window).unwrap_or(0);
-            let begin = self.out.len();
+            let begin = self.out.frames.len();
             let (length, turn) = match stream.send(number, window, &mut self.out) {
                 Ok(sent) => sent,
                 Err(Cut) => {
-                    self.out.truncate(begin);
+                    self.out.frames.truncate(begin);
                     self.reset(number, Reason::INTERNAL_ERROR);
                     continue;
                 }

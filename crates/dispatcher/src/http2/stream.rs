@@ -5,10 +5,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
 use super::behind::WINDOW;
 use super::frame::{self, Kind, MAX_PAYLOAD, Reason, flag};
+use super::out::Out;
 
 /// A piece of an answer behind its head.
 #[derive(Debug)]
@@ -113,24 +114,23 @@ impl Stream {
         &mut self,
         number: u32,
         most: usize,
-        out: &mut Vec<u8>,
+        out: &mut Out,
     ) -> Result<(usize, Turn), Cut> {
         let window = usize::try_from(self.send_window).unwrap_or(0);
         let most = most.min(window).min(MAX_PAYLOAD);
-        let begin = out.len();
-        out.extend_from_slice(&[0; frame::HEAD_BYTES]);
+        let begin = out.frames.len();
+        out.frames.extend_from_slice(&[0; frame::HEAD_BYTES]);
         let (length, is_over) = match self.parts.front_mut() {
             Some(Part::Bytes(bytes)) => {
                 let length = bytes.len().min(most);
-                out.extend_from_slice(bytes.get(..length).unwrap_or_default());
-                bytes.advance(length);
+                out.push_body(bytes.split_to(length));
                 (length, bytes.is_empty())
             }
             Some(Part::File { file, offset, left }) => {
                 let length = usize::try_from(*left).unwrap_or(usize::MAX).min(most);
-                let place = out.len();
-                out.resize(place + length, 0);
-                let room = out.get_mut(place..).unwrap_or_default();
+                let place = out.frames.len();
+                out.frames.resize(place + length, 0);
+                let room = out.frames.get_mut(place..).unwrap_or_default();
                 file.read_exact_at(room, *offset).map_err(|_cut| Cut)?;
                 *offset += length as u64;
                 *left -= length as u64;
@@ -146,11 +146,11 @@ impl Stream {
         let ends = is_over && self.is_whole && is_last;
         let flags = if ends { flag::END_STREAM } else { 0 };
         if length == 0 {
-            out.truncate(begin);
-        } else if let Some(head) = out.get_mut(begin..begin + frame::HEAD_BYTES) {
+            out.frames.truncate(begin);
+        } else if let Some(head) = out.frames.get_mut(begin..begin + frame::HEAD_BYTES) {
             head.copy_from_slice(&frame::head_bytes(length, Kind::Data, flags, number));
         }
-        match self.send_rest(number, out) {
+        match self.send_rest(number, &mut out.frames) {
             Turn::Empty if ends => Ok((length, Turn::Done)),
             turn => Ok((length, turn)),
         }
