@@ -253,7 +253,7 @@ fn push_shorter(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// Writes a field that refers to nothing.
-pub(super) fn push_literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(crate) fn push_literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.push(0);
     push_plain(out, name);
     push_plain(out, value);

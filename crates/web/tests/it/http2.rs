@@ -41,7 +41,8 @@ impl Drop for Server {
     }
 }
 
-/// Answers `/slow` when the gate opens, `/large` with 4 MiB, everything else at once.
+/// Answers `/slow` when the gate opens, `/large` with 4 MiB, `/length` with the length of what was sent, everything else at
+/// once.
 async fn answer(
     request: Request<Incoming>,
     seen: Arc<Seen>,
@@ -54,6 +55,7 @@ async fn answer(
             "slow".to_owned()
         }
         "/large" => "x".repeat(4 * 1024 * 1024),
+        "/length" => request.into_body().collect().await.unwrap().to_bytes().len().to_string(),
         path => format!("{path} {:?} tls {}", request.version(), peer.is_tls),
     };
     Ok(Response::new(Full::from(body)))
@@ -162,6 +164,32 @@ async fn requests_share_a_connection() {
     server.seen.gate.notify_one();
     assert_eq!(slow.await.unwrap(), "slow");
     assert_eq!(server.counters.accepted.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_nobody_takes_hold_up_no_other() {
+    let server = start(Limits::default());
+    let io = TokioIo::new(server.connect(b"h2").await);
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    let send = |path: &str| {
+        let body = Full::new(Bytes::from(vec![0; 300_000]));
+        let request = Request::post(format!("https://localhost{path}")).body(body).unwrap();
+        let mut sender = sender.clone();
+        async move {
+            let body = sender.send_request(request).await.unwrap().into_body();
+            String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
+        }
+    };
+    for number in 1..=20 {
+        tokio::spawn(send("/slow"));
+        while server.seen.begun.load(Ordering::SeqCst) < number {
+            tokio::task::yield_now().await;
+        }
+    }
+    let length = tokio::time::timeout(Duration::from_secs(60), send("/length")).await;
+    assert_eq!(length.expect("it passes the others"), "300000");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
