@@ -11,7 +11,7 @@
 //! On failure: a line that cannot be written (full disk) is dropped and counted; the next one is tried again. A file
 //! that cannot be renamed goes on under its name.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -207,6 +207,7 @@ struct Writer {
 impl Writer {
     fn run<L: Display>(mut self, queue: &Receiver<Order<L>>) {
         let (mut has_text, mut gathers) = (false, false);
+        let mut text = String::new();
         loop {
             let order = match queue.try_recv() {
                 Ok(order) => order,
@@ -234,9 +235,11 @@ impl Writer {
             match order {
                 Order::Line(line) => {
                     self.rotate();
-                    let line = format!("{line}\n");
-                    self.bytes += line.len() as u64;
-                    self.try_to(|file| file.write_all(line.as_bytes()));
+                    text.clear();
+                    // Writing to a string cannot fail.
+                    writeln!(text, "{line}").ok();
+                    self.bytes += text.len() as u64;
+                    self.try_to(|file| file.write_all(text.as_bytes()));
                     has_text = true;
                 }
                 Order::Text(lines) => {

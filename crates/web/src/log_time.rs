@@ -43,6 +43,20 @@ impl LogTime {
     }
 }
 
+/// The numbers below 100, with two digits each.
+const DIGITS: [[u8; 2]; 100] = digits();
+
+#[expect(clippy::indexing_slicing, reason = "a number below 100")]
+const fn digits() -> [[u8; 2]; 100] {
+    let mut digits = [[0; 2]; 100];
+    let mut number = 0_u8;
+    while number < 100 {
+        digits[number as usize] = [b'0' + number / 10, b'0' + number % 10];
+        number += 1;
+    }
+    digits
+}
+
 impl fmt::Display for LogTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let timestamp = Timestamp::from_second(self.unix_seconds).map_err(|_range| fmt::Error)?;
@@ -54,18 +68,27 @@ impl fmt::Display for LogTime {
             .ok()
             .and_then(|index| MONTHS.get(index))
             .ok_or(fmt::Error)?;
-        let sign = if self.offset_seconds < 0 { '-' } else { '+' };
+        let sign = if self.offset_seconds < 0 { "-" } else { "+" };
         let minutes = self.offset_seconds.unsigned_abs() / 60;
-        write!(
-            f,
-            "{:02}/{month}/{:04}:{:02}:{:02}:{:02} {sign}{:02}{:02}",
-            at.day(),
-            at.year(),
-            at.hour(),
-            at.minute(),
-            at.second(),
-            minutes / 60,
-            minutes % 60,
-        )
+        // Two digits each, but for years before 1 or after 9999: a line of a log is mostly its time.
+        let two = |number: u32| {
+            DIGITS
+                .get(number as usize)
+                .map_or("", |digits| std::str::from_utf8(digits).unwrap_or_default())
+        };
+        let of = |number: i8| two(u32::from(number.unsigned_abs()));
+        f.write_str(of(at.day()))?;
+        f.write_str("/")?;
+        f.write_str(month)?;
+        f.write_str("/")?;
+        match u32::try_from(at.year()) {
+            Ok(year) => {
+                [two(year / 100), two(year % 100)].iter().try_for_each(|two| f.write_str(two))?
+            }
+            Err(_) => write!(f, "{:04}", at.year())?,
+        }
+        let rest = [":", of(at.hour()), ":", of(at.minute()), ":", of(at.second()), " ", sign];
+        rest.iter().try_for_each(|text| f.write_str(text))?;
+        [two(minutes / 60), two(minutes % 60)].iter().try_for_each(|two| f.write_str(two))
     }
 }
