@@ -257,7 +257,7 @@ impl Body {
 
     /// Finds a child by name.
     pub(crate) fn child(&self, node: BodyNode, name: &str) -> Option<BodyNode> {
-        self.children(node).find(|child| self.name_text(child.name) == Some(name))
+        self.children(node).find(|child| self.is_named(child.name, name))
     }
 
     /// Finds a node below the root by its relative path.
@@ -270,8 +270,15 @@ impl Body {
 
     /// Returns a property of a node.
     pub(crate) fn property(&self, node: BodyNode, name: &str) -> Option<BorrowedProperty<'_>> {
-        let (_, property) = self.properties(node).find(|(candidate, _)| *candidate == name)?;
-        Some(property)
+        let mut cursor = Cursor::new(&self.bytes, node.properties as usize);
+        for _ in 0..cursor.length()? {
+            let index = u32::try_from(cursor.number()?).ok()?;
+            let (tag, value) = (cursor.byte()?, cursor.bytes()?);
+            if self.is_named(index, name) {
+                return Some(BorrowedProperty::new(self, tag, value));
+            }
+        }
+        None
     }
 
     /// Returns a single text-like property of a node without copying it.
@@ -303,6 +310,19 @@ impl Body {
         let mut children = Vec::with_capacity(self.children(node).count());
         children.extend(self.children(node).map(|child| self.subtree(child)));
         Subtree { name: self.name(node).to_owned(), properties, children }
+    }
+
+    /// Tells whether an interned name is this one; most differ in their length.
+    #[inline]
+    fn is_named(&self, index: u32, name: &str) -> bool {
+        let index = index as usize;
+        let start = index.checked_sub(1).and_then(|before| self.name_ends.get(before));
+        let start = start.map_or(0, |start| *start as usize);
+        let end = self.name_ends.get(index).map(|end| *end as usize);
+        end.is_some_and(|end| {
+            end - start == name.len()
+                && self.names.as_bytes().get(start..end) == Some(name.as_bytes())
+        })
     }
 
     /// Returns an interned name.

@@ -57,6 +57,11 @@ impl<'a> Cursor<'a> {
     /// Reads a number.
     #[inline]
     pub(crate) fn number(&mut self) -> Option<u64> {
+        // Nearly every number is small.
+        if let Some(byte) = self.bytes.get(self.at).filter(|byte| **byte < 0x80) {
+            self.at += 1;
+            return Some(u64::from(*byte));
+        }
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;

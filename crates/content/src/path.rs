@@ -34,7 +34,9 @@ impl NodePath {
         if text.len() > Self::MAX_BYTES {
             return Err(invalid("it is longer than 1,000 bytes"));
         }
-        names.split('/').try_for_each(check_name)?;
+        if !is_plain(names) {
+            names.split('/').try_for_each(check_name)?;
+        }
         Ok(Self(Arc::from(text)))
     }
 
@@ -89,16 +91,21 @@ impl NodePath {
         if self.is_root() {
             return None;
         }
-        match self.0.rsplit_once('/') {
-            Some(("", _)) | None => Some(Self::root()),
-            Some((parent, _)) => Some(Self(parent.into())),
+        match self.last_slash().and_then(|at| self.0.get(..at)) {
+            Some("") | None => Some(Self::root()),
+            Some(parent) => Some(Self(parent.into())),
         }
     }
 
     /// Returns the last name; it is empty for the root.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.0.rsplit_once('/').map_or("", |(_, name)| name)
+        self.last_slash().and_then(|at| self.0.get(at + 1..)).unwrap_or_default()
+    }
+
+    /// Returns where the last name's slash stands. Names are short, so that a search by words would cost more.
+    fn last_slash(&self) -> Option<usize> {
+        self.0.bytes().rposition(|byte| byte == b'/')
     }
 
     /// Returns the names from the root downwards.
@@ -109,7 +116,7 @@ impl NodePath {
     /// Returns how many names the path has: 0 for the root.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.names().count()
+        if self.is_root() { 0 } else { self.0.bytes().filter(|byte| *byte == b'/').count() }
     }
 
     /// Tells whether this is `/`.
@@ -153,6 +160,25 @@ impl NodePath {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Tells whether all names of a path are of letters, digits and a few marks, so that no rule need be asked.
+fn is_plain(names: &str) -> bool {
+    let (mut length, mut dots, mut colons, mut last) = (0, 0, 0, b'/');
+    for byte in names.bytes().chain([b'/']) {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => {}
+            b'.' => dots += 1,
+            b':' if length > 0 => colons += 1,
+            b'/' if length > dots && length <= 256 && colons <= 1 && last != b':' => {
+                (length, dots, colons, last) = (0, 0, 0, byte);
+                continue;
+            }
+            _ => return false,
+        }
+        (length, last) = (length + 1, byte);
+    }
+    true
 }
 
 /// Checks a node or property name by JCR's rules and the limits of the tree.
@@ -241,11 +267,29 @@ mod tests {
             "a:", "a:b:c",
         ] {
             assert!(check_name(bad).is_err(), "{bad:?}");
+            assert!(!is_plain(bad) || bad == "a/b", "{bad:?}");
         }
         for good in ["a", "jcr:content", "a.b", "a b", "ü", "..a", "a-b_c~1", "%41", "rep:policy"]
         {
             assert!(check_name(good).is_ok(), "{good:?}");
         }
+    }
+
+    #[test]
+    fn plain_paths_have_valid_names() {
+        let long = "x".repeat(256);
+        let too_long = "x".repeat(257);
+        for plain in ["a", "content/site/jcr:content/par_1", "a.b/..a/x-1.html", &long] {
+            assert!(is_plain(plain) && plain.split('/').all(|name| check_name(name).is_ok()));
+        }
+        for other in [
+            "", "a/", "a//b", "/a", "a/.", "../b", "...", "a:/b", "a/:b", "a:b:c", "a b", &too_long,
+        ] {
+            assert!(!is_plain(other), "{other:?}");
+        }
+        let path = |text: &str| NodePath::new(text).unwrap();
+        assert_eq!((NodePath::root().depth(), NodePath::root().name()), (0, ""));
+        assert_eq!((path("/a/b c/d").depth(), path("/a/b c/d").name()), (3, "d"));
     }
 
     #[test]

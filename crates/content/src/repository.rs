@@ -36,6 +36,8 @@ pub(crate) const CONTENT: &str = "content";
 const BODY_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// How many nodes are remembered with the place they were found at: about 500 bytes each.
 const MAX_PLACES: usize = 16_384;
+/// How many children are remembered in lists of all children of a node, about 500 bytes each.
+const MAX_LISTED: u64 = 16_384;
 /// Up to this many documents, indexes are built when a repository is opened.
 const SMALL: u64 = 1_000;
 
@@ -70,11 +72,13 @@ pub(crate) struct Commits {
     pub(crate) staged: Arc<Shared>,
 }
 
-/// Opened bodies by hash, bounded in bytes; where nodes were found, by content map and path; compiled policies; what is
+/// Opened bodies by hash, bounded in bytes; where nodes and their children were found, by content map and path; compiled policies; what is
 /// known about property indexes; and the moves of a revision that is read page by page.
 pub(crate) struct BodyCache {
     bodies: Cache<ChunkId, Arc<Body>, BodyWeight>,
     pub(crate) places: Cache<PlaceKey, Arc<Place>>,
+    /// The children that have records of their own, in order, of nodes that do not have very many.
+    pub(crate) listings: Cache<PlaceKey, Arc<[Arc<Place>]>, ListingWeight>,
     pub(crate) rules: RulesCache,
     pub(crate) access: AccessCache,
     pub(crate) definitions: DefinitionCache,
@@ -91,6 +95,16 @@ impl Weighter<ChunkId, Arc<Body>> for BodyWeight {
     }
 }
 
+/// The memory of a list: what it is found by counts as one child more.
+#[derive(Clone)]
+pub(crate) struct ListingWeight;
+
+impl Weighter<PlaceKey, Arc<[Arc<Place>]>> for ListingWeight {
+    fn weight(&self, _: &PlaceKey, children: &Arc<[Arc<Place>]>) -> u64 {
+        children.len() as u64 + 1
+    }
+}
+
 impl Shared {
     /// Returns the reading side of the chunk store.
     pub(crate) fn reads(&self) -> &dyn ReadChunks {
@@ -103,6 +117,7 @@ impl BodyCache {
         Self {
             bodies: Cache::with_weighter(8192, BODY_CACHE_BYTES, BodyWeight),
             places: Cache::new(MAX_PLACES),
+            listings: Cache::with_weighter(1024, MAX_LISTED, ListingWeight),
             rules: RulesCache::new(MAX_RULES),
             access: AccessCache::default(),
             definitions: DefinitionCache::default(),

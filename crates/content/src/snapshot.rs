@@ -29,6 +29,9 @@ use crate::subtree::JCR_CONTENT;
 use crate::version::VersionEdits;
 use crate::{Error, NodePath, Property, Repository, Result, Subtree, keys};
 
+/// Longer lists of children are read anew each time: navigations have no such lists, and few of them would fill the memory.
+const MAX_KEPT_CHILDREN: usize = 2048;
+
 /// Pending edits by key: a record put, or nothing where one was removed.
 pub(crate) type Overlay = BTreeMap<Vec<u8>, Option<Arc<Record>>>;
 
@@ -83,6 +86,13 @@ enum PlaceKind {
 }
 
 impl Place {
+    /// Tells whether a child of this name has a record of its own, if it is there.
+    fn has_record_of(&self, name: &str) -> bool {
+        let PlaceKind::Document(record) = &self.kind else { return false };
+        let primary_type = record.summary.primary_type();
+        is_container(self.path.name(), primary_type) && !is_own_content(primary_type, name)
+    }
+
     /// Returns path and record of the document.
     fn document(&self) -> (&NodePath, &Record) {
         match &self.kind {
@@ -324,7 +334,14 @@ impl Snapshot {
         {
             return Ok(Some(node));
         }
-        let node = self.find(path)?;
+        // Where a known node's children all have records, one look-up tells; addresses with extensions are looked for so.
+        let parent = path.parent().and_then(|parent| places.get(&PlaceQuery(&content, &parent)));
+        let node = if parent.is_some_and(|parent| parent.has_record_of(path.name())) {
+            let record = self.0.find(&keys::key_at(path.as_str()))?;
+            record.map(|record| self.own_node(path.clone(), record))
+        } else {
+            self.find(path)?
+        };
         if let Some(node) = &node {
             places.insert(PlaceKey(content, path.clone()), node.place.clone());
         }
@@ -347,7 +364,7 @@ impl Snapshot {
     fn find(&self, path: &NodePath) -> Result<Option<Node>> {
         let text = path.as_str();
         // Below `jcr:content` there are no records; mostly it belongs to a page or asset, so that is tried before it.
-        let (deepest, mut depth) = match text.find("/jcr:content") {
+        let (deepest, mut depth) = match find_content(text) {
             Some(at) if text.get(at + "/jcr:content".len()..).is_some_and(is_end) => {
                 let above = depth_of(text.get(..at).unwrap_or_default());
                 (above + 1, above)
@@ -578,7 +595,11 @@ impl Node {
                 .collect(),
             None => Vec::new(),
         };
-        children.extend(self.listed_children()?);
+        let listed = self.listed_children()?;
+        if children.is_empty() {
+            return Ok(listed);
+        }
+        children.extend(listed);
         Ok(children)
     }
 
@@ -591,19 +612,54 @@ impl Node {
         if !self.is_folder() {
             return Ok(Vec::new());
         }
-        let mut children = match self.seen_children() {
+        match self.seen_children() {
             None => {
-                let range = keys::children_of(self.path())?;
-                let entries = self.snapshot.0.entries(&range);
-                entries.map(|entry| self.listed_child(entry)).collect::<Result<Vec<Self>>>()?
+                let places = self.places_of_children()?;
+                Ok(places.iter().map(|place| self.child_at(place)).collect())
             }
-            Some(seen) => self.seen_listed_children(&seen)?,
-        };
-        if has_ordered_children(self.primary_type()) {
-            // Stable: those with equal order keys stay sorted by name.
-            children.sort_by(|left, right| left.record().order.cmp(&right.record().order));
+            Some(seen) => {
+                let mut children = self.seen_listed_children(&seen)?;
+                if has_ordered_children(self.primary_type()) {
+                    // Stable: those with equal order keys stay sorted by name.
+                    children.sort_by(|left, right| left.record().order.cmp(&right.record().order));
+                }
+                Ok(children)
+            }
         }
-        Ok(children)
+    }
+
+    /// Returns where the children are that have records of their own, seen or not, in order.
+    pub(crate) fn places_of_children(&self) -> Result<Arc<[Arc<Place>]>> {
+        let view = &self.snapshot.0;
+        // As with single nodes, pending edits belong to one session.
+        let content = view.content.root().filter(|_| view.overlay.is_empty());
+        let listings = &view.shared.bodies.listings;
+        if let Some(content) = content
+            && let Some(known) = listings.get(&PlaceQuery(&content, self.path()))
+        {
+            return Ok(known);
+        }
+        let range = keys::children_of(self.path())?;
+        let place = |entry: Result<(Bytes, Found<'_>)>| {
+            let (key, found) = entry?;
+            let path = self.path().child_unchecked(keys::name_of(&key)?);
+            let kind = PlaceKind::Document(found.record(&key)?);
+            Ok(Arc::new(Place { path, kind }))
+        };
+        let mut places = view.entries(&range).map(place).collect::<Result<Vec<_>>>()?;
+        if has_ordered_children(self.primary_type()) {
+            places.sort_by(|left, right| left.document().1.order.cmp(&right.document().1.order));
+        }
+        let places: Arc<[Arc<Place>]> = places.into();
+        if let Some(content) = content.filter(|_| places.len() <= MAX_KEPT_CHILDREN) {
+            listings.insert(PlaceKey(content, self.path().clone()), Arc::clone(&places));
+        }
+        Ok(places)
+    }
+
+    /// Makes the node of a child that has a record of its own.
+    pub(crate) fn child_at(&self, place: &Arc<Place>) -> Self {
+        Self::at_place(self.snapshot.clone(), Arc::clone(place), OnceLock::new())
     }
 
     /// Returns a page of what [`Node::listed_children`] gives: at most `limit` children, `offset` of them skipped. The
@@ -896,6 +952,12 @@ fn inner_of(path: &NodePath, record: &Record) -> Inner {
     }
 }
 
+/// Finds the first name that begins like a page's content. Paths are too short for a search that prepares itself.
+fn find_content(path: &str) -> Option<usize> {
+    const CONTENT: &[u8; 12] = b"/jcr:content";
+    path.as_bytes().windows(CONTENT.len()).position(|text| text == CONTENT)
+}
+
 /// Tells whether a name ends before this rest of a path.
 fn is_end(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with('/')
@@ -911,7 +973,8 @@ fn prefix_of(path: &str, depth: usize) -> &str {
     if depth == 0 {
         return "/";
     }
-    let end = path.match_indices('/').nth(depth).map_or(path.len(), |(at, _)| at);
+    let mut slashes = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/');
+    let end = slashes.nth(depth).map_or(path.len(), |(at, _)| at);
     path.get(..end).unwrap_or(path)
 }
 

@@ -15,7 +15,7 @@ use crate::boundary::has_ordered_children;
 use crate::{Node, Result, keys};
 
 impl Node {
-    /// Returns the seen children that have records of their own, by name.
+    /// Returns the seen children that have records of their own, in any order.
     pub(crate) fn seen_listed_children(&self, seen: &Children) -> Result<Vec<Self>> {
         match seen {
             Children::Alike { is_visible: true, others } => {
@@ -102,17 +102,8 @@ impl Node {
     }
 
     fn filtered(&self, shows: impl Fn(&Self) -> bool) -> Result<Vec<Self>> {
-        let range = keys::children_of(self.path())?;
-        let mut children = Vec::new();
-        for entry in self.snapshot().0.entries(&range) {
-            let (key, found) = entry?;
-            let path = self.path().child_unchecked(keys::name_of(&key)?);
-            let child = self.listed(path, found.record(&key)?);
-            if shows(&child) {
-                children.push(child);
-            }
-        }
-        Ok(children)
+        let places = self.places_of_children()?;
+        Ok(places.iter().map(|place| self.child_at(place)).filter(shows).collect())
     }
 
     fn has_pending_children(&self) -> Result<bool> {
