@@ -29,7 +29,7 @@ use crate::template::{
     Asked, Failure, FragmentCounts, Fragments, Handover, Progress, Scope, Visitor, escape,
 };
 use crate::timing::Timing;
-use crate::url::Url;
+use crate::url::{MalformedUrl, Url};
 
 /// The type of nodes that send elsewhere.
 const REDIRECT_TYPE: &str = "sling:redirect";
@@ -149,41 +149,47 @@ impl Answer<'_> {
         if self.routes.has_mappings() {
             self.reader.note_fact(Facts::HOST);
         }
+        // What a route asked for last is mostly what is drawn then.
+        let asked = RefCell::new(None);
         let way =
             self.routes.lead(self.request.scheme, self.request.host, self.request.path, |path| {
-                Url::split(path, |path| self.reader.resource_at(path).is_some())
-                    .is_ok_and(|url| url.exists)
+                let found = self.find(path);
+                let exists = found.as_ref().is_ok_and(|(url, _)| url.exists);
+                *asked.borrow_mut() = Some((path.to_owned(), found));
+                exists
             });
-        match way {
-            Some(Way::Elsewhere { location, kind }) => Drawn::redirect(location, kind),
-            Some(Way::Path(path)) => self.draw_path(&path),
-            None => self.draw_path(self.request.path),
+        let path = match &way {
+            Some(Way::Elsewhere { location, kind }) => {
+                return Drawn::redirect(location.clone(), *kind);
+            }
+            Some(Way::Path(path)) => path.as_str(),
+            None => self.request.path,
+        };
+        let known = asked.into_inner().filter(|(asked, _)| asked == path);
+        match known.map_or_else(|| self.find(path), |(_, found)| found) {
+            Ok((url, Some(node))) if url.exists => self.draw_resource(&url, &node),
+            Ok((url, _)) => self.draw_missing(&url),
+            Err(error) => Drawn::message(Outcome::BadRequest, &format!("Bad request: {error}.")),
         }
     }
 
-    /// Draws what stands at a raw path.
-    fn draw_path(&self, path: &str) -> Drawn {
+    /// Splits a raw path, and finds the node that its resource is.
+    fn find(&self, path: &str) -> Result<(Url, Option<Node>), MalformedUrl> {
         let found = RefCell::new(None);
         let url = Url::split(path, |path| {
             let node = self.reader.resource_at(path);
             let exists = node.is_some();
             *found.borrow_mut() = node;
             exists
-        });
-        let url = match url {
-            Ok(url) => url,
-            Err(error) => {
-                return Drawn::message(Outcome::BadRequest, &format!("Bad request: {error}."));
-            }
-        };
-        match found.into_inner() {
-            Some(node) if url.exists => self.draw_resource(&url, &node),
-            _ => self.draw_missing(&url),
-        }
+        })?;
+        Ok((url, found.into_inner()))
     }
 
     /// Draws a client library's file.
     fn draw_library(&self) -> Option<Drawn> {
+        if !Libraries::may_be_at(self.request.path) {
+            return None;
+        }
         let path = percent_decode_str(self.request.path).decode_utf8().ok()?;
         let libraries = Libraries { scripts: &self.table, joined: self.scripts.libraries() };
         let LibraryAsked { file, extension, is_pinned } = libraries.at_url(&self.reader, &path)?;

@@ -1,6 +1,6 @@
 //! A resource as JSON: `.json`, `.N.json`, `.infinity.json`, with `.tidy` and `.harray`, as Sling's default GET writes it.
 
-use tympan_content::{Node, Property, Value};
+use tympan_content::{BorrowedNode, BorrowedProperty, BorrowedValue, Node, ValueType};
 
 use crate::reads::Reader;
 
@@ -100,17 +100,17 @@ impl Writer<'_> {
             self.key("__name__", &mut is_first);
             self.text(name);
         }
-        for (name, property) in node.properties() {
+        for (name, property) in node.borrowed().into_iter().flat_map(BorrowedNode::properties) {
             // Not even its hash is for anybody's eyes.
             if name == "rep:password" {
                 continue;
             }
-            if property.value_type() == tympan_content::ValueType::Binary {
+            if property.value_type() == ValueType::Binary {
                 self.key(&format!(":{name}"), &mut is_first);
             } else {
-                self.key(&name, &mut is_first);
+                self.key(name, &mut is_first);
             }
-            self.property(&property);
+            self.property(property);
         }
         if depth != Some(0) {
             let below = depth.map(|depth| depth - 1);
@@ -142,14 +142,13 @@ impl Writer<'_> {
     }
 
     /// Writes a single value, or a list of them.
-    fn property(&mut self, property: &Property) {
-        let values = match property {
-            Property::Single(value) => return self.value(value),
-            Property::List(_, values) => values,
-        };
+    fn property(&mut self, property: BorrowedProperty<'_>) {
+        if !property.is_list() {
+            return property.first().into_iter().for_each(|value| self.value(value));
+        }
         self.open(b'[');
         let mut is_first = true;
-        for value in values {
+        for value in property.values() {
             self.separate(&mut is_first);
             self.value(value);
         }
@@ -157,21 +156,23 @@ impl Writer<'_> {
     }
 
     /// Writes one value: numbers and truth values as such, dates in ECMA's form, binaries as their length.
-    fn value(&mut self, value: &Value) {
+    fn value(&mut self, value: BorrowedValue<'_>) {
         match value {
-            Value::Binary(blob) => self.write(&blob.length().to_string()),
-            Value::Date(date) => self.text(&date.to_ecma()),
-            Value::Long(_) | Value::Boolean(_) => self.write(&value.to_text()),
-            Value::Double(number) if number.is_finite() => {
-                drop(serde_json::to_writer(&mut self.out, number));
+            BorrowedValue::Text(_, text) => self.text(text),
+            BorrowedValue::Binary(blob) => self.write(&blob.length().to_string()),
+            BorrowedValue::Date(date) => self.text(&date.to_ecma()),
+            BorrowedValue::Double(number) if number.is_finite() => {
+                drop(serde_json::to_writer(&mut self.out, &number));
             }
-            other => self.text(&other.to_text()),
+            BorrowedValue::Double(_) => self.text(&value.to_value().to_text()),
+            BorrowedValue::Long(_) | BorrowedValue::Boolean(_) => {
+                self.write(&value.to_value().to_text());
+            }
         }
     }
 
     /// Writes a text in quotes.
     fn text(&mut self, text: &str) {
-        // A string always serializes.
         // A string always serializes, and a vector takes all of it.
         drop(serde_json::to_writer(&mut self.out, text));
     }

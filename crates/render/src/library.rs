@@ -75,6 +75,11 @@ impl Libraries<'_> {
         encode_path(&path)
     }
 
+    /// Tells whether a raw URL path may be the address of a library, perhaps by escapes.
+    pub(crate) fn may_be_at(raw: &str) -> bool {
+        raw.starts_with(PREFIX) || raw.bytes().any(|byte| byte == b'%')
+    }
+
     /// Finds the file that a decoded URL path asks for; nothing if it is no address of a library.
     pub(crate) fn at_url(self, reader: &Reader, path: &str) -> Option<Asked> {
         let name = path.strip_prefix(PREFIX)?;

@@ -19,6 +19,9 @@ use crate::listing::Listing;
 /// The places in which notes are found again; a power of two.
 const SLOTS: usize = 256;
 
+/// Room for the notes of a drawing that reads little.
+const FEW: usize = 32;
+
 /// Where components live: the scopes of what is noted of scripts.
 const PROGRAMS: [&str; 2] = ["/apps", "/libs"];
 
@@ -38,6 +41,11 @@ impl Noted {
 
     fn push(&mut self, path: &str, hash: u64, aspects: Aspects) {
         self.pairs.push((hash, aspects));
+        self.cover(path);
+    }
+
+    /// Notes the scope of a path.
+    fn cover(&mut self, path: &str) {
         let is_within = |scope: &str| {
             path.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -69,10 +77,13 @@ impl Noted {
     }
 }
 
+/// How many names a scope has at most.
+const SCOPE_NAMES: usize = 2;
+
 /// Returns the scope of a site that a path lies in: `/content/site`, `/content/dam`, `/home/users`.
 fn scope_of(path: &str) -> &str {
     let slashes = path.match_indices('/');
-    let end = slashes.map(|(at, _)| at).nth(2).unwrap_or(path.len());
+    let end = slashes.map(|(at, _)| at).nth(SCOPE_NAMES).unwrap_or(path.len());
     path.get(..end).unwrap_or(path)
 }
 
@@ -108,7 +119,7 @@ pub(crate) struct Begin {
 impl Default for Notes {
     fn default() -> Self {
         Self {
-            noted: Noted { pairs: Vec::with_capacity(SLOTS), scopes: Vec::new() },
+            noted: Noted { pairs: Vec::with_capacity(FEW), scopes: Vec::new() },
             latest: [0; SLOTS],
             places: Vec::new(),
             scripts: Vec::new(),
@@ -140,6 +151,23 @@ impl Notes {
         path.push_str(name);
         self.add(&path, aspects);
         self.path = path;
+    }
+
+    /// Notes something about children of a node.
+    pub(crate) fn add_children<'a>(
+        &mut self,
+        parent: &NodePath,
+        children: impl ExactSizeIterator<Item = &'a str>,
+        aspects: Aspects,
+    ) {
+        if parent.depth() < SCOPE_NAMES {
+            children.for_each(|path| self.add(path, aspects));
+            return;
+        }
+        // They lie in the scope of their parent.
+        self.noted.cover(parent.as_str());
+        self.noted.pairs.reserve(children.len());
+        children.for_each(|path| self.add_program(hash_text(path), aspects));
     }
 
     /// Notes something about what a script is or where scripts lie.
@@ -264,6 +292,21 @@ mod tests {
         other.add("/content/a/b", Aspects::HEAD);
         other.add("/content", Aspects::DATE);
         assert_eq!(notes.of_component(), other.of_component());
+    }
+
+    #[test]
+    fn children_are_noted_as_their_paths_are() {
+        for parent in ["/", "/content", "/content/site", "/content/site/en"] {
+            let (mut notes, mut other) = (Notes::default(), Notes::default());
+            let children: Vec<NodePath> =
+                ["a", "b", "c"].map(|name| path(parent).child(name).unwrap()).into();
+            let paths = children.iter().chain(children.first()).map(NodePath::as_str);
+            paths.clone().for_each(|path| other.add(path, Aspects::HEAD));
+            let all: Vec<&str> = paths.collect();
+            notes.add_children(&path(parent), all.into_iter(), Aspects::HEAD);
+            assert_eq!(notes.of_component(), other.of_component(), "{parent}");
+            assert_eq!(notes.noted, other.noted, "{parent}");
+        }
     }
 
     #[test]

@@ -274,7 +274,14 @@ impl Reader {
         self.note(node.path(), Aspects::CHILDREN);
         let children = self.keep(node.children()).unwrap_or_default();
         let aspects = self.glance.and(self.types);
-        children.iter().for_each(|child| self.also(child.path(), aspects));
+        // Where one child leads to accounts, all do, but for those of the root.
+        let leads = |child: &Node| leads_to_accounts(child.path().as_str(), aspects);
+        if node.path().is_root() || children.first().is_some_and(leads) {
+            children.iter().for_each(|child| self.also(child.path(), aspects));
+        } else if let Some(notes) = self.open_notes() {
+            let paths = children.iter().map(|child| child.path().as_str());
+            notes.lock().add_children(node.path(), paths, aspects);
+        }
         children
     }
 

@@ -168,6 +168,11 @@ impl Scripts {
         &self.dictionaries
     }
 
+    /// Tells whether any type is put into pages for each visitor.
+    pub(crate) fn has_dynamics(&self) -> bool {
+        !self.dynamics.is_empty()
+    }
+
     /// Tells how a type, or the nearest super type that says so, is put into pages.
     pub(crate) fn dynamic(&self, resource_type: &str, super_type: Option<&str>) -> Option<Dynamic> {
         if self.dynamics.is_empty() {

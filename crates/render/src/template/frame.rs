@@ -188,6 +188,9 @@ impl Frame {
         around: Option<&DynamicChildren>,
     ) -> Option<String> {
         let scope = &self.scope;
+        if around.is_none() && !scope.scripts.has_dynamics() {
+            return None;
+        }
         let (resource_type, super_type) = (resource.resource_type(), resource.super_type());
         let said = around.and_then(|around| around.get(relative(&resource_type)).copied());
         let own = || scope.scripts.dynamic(&resource_type, super_type.as_deref());

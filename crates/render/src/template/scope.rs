@@ -33,6 +33,10 @@ use crate::text_picture::TextPicture;
 use crate::timing::{Counted, Stopwatch, Timing};
 use crate::url::Url;
 
+/// Room for what a page, and for what a part of one, writes mostly; to grow into it would cost more copies than text.
+const PAGE_BYTES: usize = 8 * 1024;
+const PART_BYTES: usize = 1000;
+
 /// So many warnings are told of one page.
 const MAX_WARNINGS: usize = 10;
 
@@ -255,8 +259,15 @@ impl Scope {
         }
         let template = self.scripts.template(script)?;
         let frame = Frame { scope: Arc::clone(self), resource: resource.clone(), selectors };
-        let left = self.limits.bytes.saturating_sub(self.running().lock().bytes);
-        let mut out = Bounded { text: Vec::new(), left };
+        let (left, size) = {
+            let running = self.running().lock();
+            let is_page = running.counted.len() == 1;
+            (
+                self.limits.bytes.saturating_sub(running.bytes),
+                if is_page { PAGE_BYTES } else { PART_BYTES },
+            )
+        };
+        let mut out = Bounded { text: Vec::with_capacity(size), left };
         let captured = template.render_captured_to(Value::from_object(frame), &mut out);
         match &captured {
             Ok(captured) => self.count_steps(captured.state()),
