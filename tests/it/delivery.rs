@@ -140,6 +140,66 @@ fn a_file_is_answered_from_memory_until_it_changes() {
     assert!(running.stop());
 }
 
+#[test]
+fn a_little_page_is_drawn_past_the_general_stack() {
+    const PAGE: &str = "/content/pages/a.json";
+    let dir = tempfile::tempdir().unwrap();
+    let request = |more: &str| [format!("GET {PAGE} HTTP/1.1\r\nHost: h\r\n{more}\r\n")];
+    // A head that says how long its body is goes the general way.
+    let general = request("Content-Length: 0\r\n");
+    let plain = request("User-Agent: x\r\nAccept: */*\r\nAccept-Language: de\r\n");
+    let has = |answers: &[(Vec<String>, Vec<u8>)], title: &str| {
+        let (head, body) = &answers[0];
+        let body = String::from_utf8_lossy(body);
+        head[0].contains(" 200 ") && body.contains(&format!("\"title\":\"{title}\""))
+    };
+    let demo = Demo::start(&dir.path().join("demo"));
+    demo.post("/content/pages", "jcr:primaryType=sling:Folder");
+    for title in ["one", "two", "three"] {
+        let form = format!("jcr:primaryType=nt:unstructured&title={title}");
+        demo.post("/content/pages/a", &form);
+        assert_eq!(demo.post("/content/pages", ":operation=activate&:deep=true").status, 200);
+        let begun = Instant::now();
+        while !has(&converse(demo.publish, &general, &["GET"]), title) {
+            assert!(begun.elapsed() < Duration::from_secs(120), "never {title}");
+            std::thread::yield_now();
+        }
+        // Another state is drawn, not what was drawn of the former one.
+        for _ in 0..20 {
+            assert!(has(&converse(demo.publish, &plain, &["GET"]), title));
+        }
+    }
+    assert!(demo.running.stop());
+
+    let home = dir.path().join("demo/publish");
+    let (address, admin) = (free_address(), free_address());
+    let listen = [address.to_string(), admin.to_string()];
+    let home = home.to_str().unwrap();
+    let arguments =
+        ["publish", "--home", home, "--listen", &listen[0], "--admin-listen", &listen[1]];
+    let running = Running::start(&arguments);
+    let drawn = || -> u64 {
+        let metrics = get(admin, "/metrics").text();
+        let line = metrics.lines().find(|line| line.starts_with("tympan_drawn_by_shortcut_total{"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
+    };
+    // It is little work once what it needs is in memory.
+    let begun = Instant::now();
+    while drawn() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(120), "never drawn past the stack");
+        let expected = converse(address, &general, &["GET"]);
+        assert!(has(&expected, "three"), "{expected:?}");
+        assert_eq!(converse(address, &plain, &["GET"]), expected);
+    }
+    // What somebody may be asked for, or is asked beside the path, is drawn the general way.
+    let before = drawn();
+    for more in ["Authorization: Basic eDp5\r\n", "Surrogate-Capability: a=\"SSI/1.0\"\r\n"] {
+        converse(address, &request(more), &["GET"]);
+        assert_eq!(drawn(), before, "{more}");
+    }
+    assert!(running.stop());
+}
+
 /// Sends requests on one connection, one after the other, and returns the sorted lines of each head and its body.
 fn converse(
     address: SocketAddr,

@@ -1,7 +1,8 @@
-//! Answers of stored bytes that are given again without drawing anything: pictures and files, as visitors get them.
+//! What is known of answers to visitors, so that the same request can be answered on the thread that reads it.
 //!
-//! In: a visitor's request. Out: the answer that the same request got, if content is in the same state and the bytes are
-//! in memory; nothing otherwise, and the request is drawn as any other.
+//! In: a visitor's request. Out: for pictures and files the answer that the same request got, if content is in the same
+//! state and the bytes are in memory; for pages and data a new drawing, if the last one of the same state was little work;
+//! nothing otherwise, and the request is drawn on the pool as any other.
 //!
 //! Invariants
 //! * Kept is only what used nothing of its request but the URL, and only what anybody may get. Members get it if they see
@@ -10,10 +11,13 @@
 //!   been drawn anew: each change that concerns it is told to the caches that have it.
 //! * Nothing here waits: for no disk, no database, and not for the ledger, which answers at once or not at all. This runs on
 //!   the threads that all connections share.
+//! * A page is drawn here only from a state that it was drawn from on the pool, which has read then what it needs, and took
+//!   no more than [`LITTLE_WORK`]. It takes a place among those who draw. Its bytes are never kept.
 //!
 //! Not here: the bytes (`tympan_blobs` keeps those that are asked for often).
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use http::request::Parts;
@@ -22,18 +26,30 @@ use quick_cache::sync::Cache;
 use tympan_content::ChunkId;
 use tympan_render::ledger::{Look, ReadDigest};
 use tympan_render::{Blob, Body, Facts, Outcome, RenderResponse};
+use tympan_web::listen::Peer;
 use tympan_web::shortcut::ReadyBody;
 
 use crate::login::Identity;
-use crate::page::{CAPABILITY, send_known, send_plainly};
+use crate::page::{Asked, CAPABILITY, draw_known, send_known, send_plainly};
 use crate::{Instance, Role};
 
 /// Longer URLs are drawn each time.
 const MAX_PATH_BYTES: usize = 1024;
 
+/// The time of a drawing that may be done where requests are read: other connections of the same thread wait for
+/// so long, which is about what a busy thread takes to come round to them anyway.
+const LITTLE_WORK: Duration = Duration::from_millis(1);
+
+/// Longer bodies are drawn on the pool.
+const MAX_DRAWN_BYTES: usize = 256 * 1024;
+
 /// Answers by their paths.
 #[derive(Debug)]
-pub(crate) struct HotAnswers(Cache<String, Arc<HotAnswer>>);
+pub(crate) struct HotAnswers {
+    stored: Cache<String, Arc<HotAnswer>>,
+    /// The states of which drawings were little work.
+    drawn: Cache<String, ChunkId>,
+}
 
 /// What is known of an answer.
 #[derive(Debug)]
@@ -52,7 +68,7 @@ impl Instance {
     /// Remembers so many answers of stored bytes, for as long as content stays as it is. For instances whose repository
     /// tells its newest root without waiting, and whose scripts change with content alone.
     pub fn remember_answers(&self, count: usize) {
-        self.hot.get_or_init(|| HotAnswers(Cache::new(count)));
+        self.hot.get_or_init(|| HotAnswers { stored: Cache::new(count), drawn: Cache::new(count) });
     }
 
     /// Answers at once what was answered before; nothing if it has to be drawn.
@@ -88,6 +104,34 @@ impl Instance {
         Some((response, body))
     }
 
+    /// Draws what visitors get for a GET of a path, and returns the head of the answer and its body; nothing if it has to be
+    /// drawn on the pool. `headers` are all that were sent.
+    pub(crate) fn shortcut_drawing(
+        &self,
+        path: &str,
+        headers: HeaderMap,
+        peer: Peer,
+    ) -> Option<(Response, ReadyBody)> {
+        let known = &self.hot.get()?.drawn;
+        let root = known.get(path)?;
+        if !may_be_known(self, (&Method::GET, path, &headers))
+            || self.repository.head().ok()? != root
+        {
+            return None;
+        }
+        let _place = self.work.enter_now()?;
+        let asked = Asked::of_visitor(path, headers, peer, self).ok()?;
+        let begin = Instant::now();
+        let drawn = draw_known(self, &asked);
+        // What is drawn otherwise now has to show first that it is little work.
+        if drawn.is_none() || begin.elapsed() > 4 * LITTLE_WORK {
+            known.remove(path);
+        }
+        let (response, body) = drawn?;
+        crate::metrics::count(&self.metrics.drawn_by_shortcut);
+        Some((response, ReadyBody::Bytes(body)))
+    }
+
     /// Answers what was answered before by what `send` makes of its blob.
     fn answer_by(
         &self,
@@ -98,7 +142,7 @@ impl Instance {
         if !may_be_known(self, (method, path, headers)) {
             return None;
         }
-        let known = self.hot.get()?.0.get(path)?;
+        let known = self.hot.get()?.stored.get(path)?;
         let ledger = self.ledger.as_ref()?;
         let ticket = ledger.ticket();
         if self.repository.head().ok()? != known.root {
@@ -142,6 +186,7 @@ fn may_be_known(instance: &Instance, (method, path, headers): (&Method, &str, &H
         && !path.contains(';')
         && !headers.contains_key(CAPABILITY)
         && !instance.telling.header.includes(None)
+        && !instance.telling.comment.includes(None)
 }
 
 /// What the drawing of an answer is remembered by: taken before the answer goes its way.
@@ -184,6 +229,35 @@ impl Remembered {
             headers.remove(name);
         });
         let Self { root, blob, read, look } = self;
-        hot.0.insert(path.to_owned(), Arc::new(HotAnswer { root, blob, read, look, headers }));
+        hot.stored.insert(path.to_owned(), Arc::new(HotAnswer { root, blob, read, look, headers }));
     }
+}
+
+/// Remembers that a drawing of visitors' answer was little work, for the state that it is of; `spent` is the time that it took.
+pub(crate) fn note_drawing(
+    instance: &Instance,
+    (path, root): (&str, Option<ChunkId>),
+    drawn: &RenderResponse,
+    spent: Duration,
+) {
+    let (Some(hot), Some(root)) = (instance.hot.get(), root) else { return };
+    let is_little = spent <= LITTLE_WORK
+        && path.len() <= MAX_PATH_BYTES
+        && drawn.outcome == Outcome::Ok
+        && drawn.failed_components == 0
+        && drawn.reads.queries == 0
+        && is_short_text(drawn);
+    match is_little {
+        true => hot.drawn.insert(path.to_owned(), root),
+        false => drop(hot.drawn.remove(path)),
+    }
+}
+
+/// Tells whether an answer is a page or data, rather than a picture or a file.
+fn is_short_text(drawn: &RenderResponse) -> bool {
+    let is_text = ["text/html", "application/json"]
+        .iter()
+        .any(|essence| drawn.content_type.starts_with(essence));
+    let Body::Bytes(bytes) = &drawn.body else { return false };
+    is_text && bytes.len() <= MAX_DRAWN_BYTES
 }

@@ -41,6 +41,8 @@ counters! {
     answered_at_once,
     /// Those of them that were written to the socket as they are, past the general HTTP stack.
     answered_by_shortcut,
+    /// Pages and data drawn where their request was read, past the general HTTP stack, as they are known to be little work.
+    drawn_by_shortcut,
     /// Components that failed and left a placeholder; a rise means a broken template or content.
     failed_components,
     /// Answers with a status of 500 or above; someone must look.

@@ -109,6 +109,12 @@ impl Gate {
         }
     }
 
+    /// Takes a place if one is free and nobody waits for it.
+    pub(crate) fn enter_now(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
+        let is_awaited = self.waiting.load(Ordering::Relaxed) > 0;
+        if is_awaited { None } else { self.places.try_acquire().ok() }
+    }
+
     pub(crate) fn free(&self) -> usize {
         self.places.available_permits()
     }

@@ -1,7 +1,7 @@
-//! Pictures and files for visitors, from the head of a request to an answer without hyper and without a copy.
+//! Pictures, files and pages for visitors, from the head of a request to an answer without hyper and without a copy.
 //!
-//! In: a head as it came. Out: the answer that [`crate::hot`] remembers, with its bytes in an open file or in memory; nothing
-//! for whatever else, which is answered as ever.
+//! In: a head as it came. Out: the answer that [`crate::hot`] remembers, with its bytes in an open file or in memory, or a
+//! page that it draws; nothing for whatever else, which is answered as ever.
 //!
 //! Invariants
 //! * What is answered here is what the routes would answer, header for header, and is logged and counted alike.
@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
 use tympan_web::request_log::{self, Event};
-use tympan_web::shortcut::{Ready, Shortcut};
+use tympan_web::shortcut::{Ready, ReadyBody, Shortcut};
 
 use crate::Instance;
 use crate::login::has_session;
@@ -41,6 +41,8 @@ struct Plain<'a> {
     path: &'a str,
     /// Those that decide how much is sent, and that tell what takes another way.
     headers: HeaderMap,
+    host: Option<&'a [u8]>,
+    accept_language: Option<&'a [u8]>,
     referer: Option<&'a [u8]>,
     user_agent: Option<&'a [u8]>,
 }
@@ -48,13 +50,25 @@ struct Plain<'a> {
 impl Shortcut for InstanceShortcut {
     fn answer(&self, head: &[u8], peer: Peer) -> Option<Ready> {
         let instance = &self.0;
-        let Plain { method, path, headers, referer, user_agent } = read(head)?;
+        let Plain { method, path, headers, host, accept_language, referer, user_agent } =
+            read(head)?;
         if has_session(&headers) {
             return None;
         }
         let started = Instant::now();
-        let (response, body) = instance.shortcut_answer(&method, path, &headers)?;
         let at = LogTime::from_system(SystemTime::now());
+        let (mut response, body) = match instance.shortcut_answer(&method, path, &headers) {
+            Some(answer) => answer,
+            None if method == Method::GET => {
+                let headers = with_senders(headers, (host, accept_language, user_agent))?;
+                instance.shortcut_drawing(path, headers, peer)?
+            }
+            None => return None,
+        };
+        if let ReadyBody::Bytes(bytes) = &body {
+            let length = HeaderValue::from(bytes.len());
+            response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length);
+        }
         let number = instance.numbers.take_next();
         let event = Event::Entry {
             method: method.to_string(),
@@ -103,12 +117,20 @@ fn read(head: &[u8]) -> Option<Plain<'_>> {
     let is_plain = path.starts_with('/')
         && path.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#'));
     let (mut hosts, mut connections) = (0, 0);
-    let mut plain =
-        Plain { method, path, headers: HeaderMap::new(), referer: None, user_agent: None };
+    let mut plain = Plain {
+        method,
+        path,
+        headers: HeaderMap::new(),
+        host: None,
+        accept_language: None,
+        referer: None,
+        user_agent: None,
+    };
     for one in request.headers.iter() {
         let is = |name: &HeaderName| one.name.eq_ignore_ascii_case(name.as_str());
         if is(&header::HOST) {
             hosts += 1;
+            plain.host = Some(one.value);
         } else if is(&header::CONNECTION) {
             connections += 1;
             if !one.value.eq_ignore_ascii_case(b"keep-alive") {
@@ -118,6 +140,8 @@ fn read(head: &[u8]) -> Option<Plain<'_>> {
             plain.referer.get_or_insert(one.value);
         } else if is(&header::USER_AGENT) {
             plain.user_agent.get_or_insert(one.value);
+        } else if is(&header::ACCEPT_LANGUAGE) {
+            plain.accept_language.get_or_insert(one.value);
         } else if !HARMLESS.iter().any(is) {
             let name = HeaderName::from_bytes(one.name.as_bytes()).ok()?;
             plain.headers.append(name, HeaderValue::from_bytes(one.value).ok()?);
@@ -127,16 +151,33 @@ fn read(head: &[u8]) -> Option<Plain<'_>> {
 }
 
 /// Headers that change nothing about a stored file.
-static HARMLESS: [HeaderName; 8] = [
+static HARMLESS: [HeaderName; 7] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
-    header::ACCEPT_LANGUAGE,
     header::CACHE_CONTROL,
     header::DNT,
     header::PRAGMA,
     header::UPGRADE_INSECURE_REQUESTS,
     header::ORIGIN,
 ];
+
+/// Adds what pages may ask of their request besides: where it was sent to, and by what.
+fn with_senders(
+    mut headers: HeaderMap,
+    (host, accept_language, user_agent): (Option<&[u8]>, Option<&[u8]>, Option<&[u8]>),
+) -> Option<HeaderMap> {
+    let named = [
+        (header::HOST, host),
+        (header::ACCEPT_LANGUAGE, accept_language),
+        (header::USER_AGENT, user_agent),
+    ];
+    for (name, value) in named {
+        if let Some(value) = value {
+            headers.insert(name, HeaderValue::from_bytes(value).ok()?);
+        }
+    }
+    Some(headers)
+}
 
 /// Writes a head as hyper does.
 fn write_head(status: StatusCode, headers: &HeaderMap) -> Vec<u8> {

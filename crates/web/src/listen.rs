@@ -562,6 +562,9 @@ where
                         if unread.is_empty() {
                             // Who waits holds none.
                             unread = Vec::new();
+                        } else {
+                            // Who has sent many requests at once takes turns with the others.
+                            tokio::task::yield_now().await;
                         }
                         continue;
                     }

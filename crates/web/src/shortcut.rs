@@ -33,7 +33,7 @@ pub const MAX_FILE: u64 = 256 * 1024;
 /// Answers requests from what is at hand.
 pub trait Shortcut: Send + Sync + Debug {
     /// Returns the answer to a GET or HEAD; nothing if the service has to give it. `head` is the whole head of one request
-    /// without a body. Never waits.
+    /// without a body. Never waits, and takes the processor for a millisecond or so at most.
     fn answer(&self, head: &[u8], peer: Peer) -> Option<Ready>;
 }
 

@@ -51,6 +51,27 @@ impl Asked {
         })
     }
 
+    /// Makes a request for a path by somebody without a login.
+    pub(crate) fn of_visitor(
+        path: &str,
+        headers: HeaderMap,
+        peer: Peer,
+        instance: &Instance,
+    ) -> Result<Self> {
+        Ok(Self {
+            viewer: instance.viewer_of(None)?,
+            path: path.to_owned(),
+            branch: None,
+            query: String::new(),
+            headers,
+            is_edit: false,
+            method: "GET",
+            form: String::new(),
+            peer: Some(peer),
+            user: None,
+        })
+    }
+
     pub(super) fn by_nobody(parts: &Parts, instance: &Instance) -> Result<Self> {
         Self::by(None, parts, instance)
     }
