@@ -140,7 +140,7 @@ fn repair_index(
     let is_listed = |id: &Id, length: u64| {
         known.get(id).is_some_and(|pack| length_of_pack(pack) == length) && depth != Depth::Data
     };
-    let (listed, doubtful): (Vec<(Id, u64)>, Vec<(Id, u64)>) =
+    let (listed, doubtful): (Vec<_>, Vec<_>) =
         there.into_iter().partition(|(id, length)| is_listed(id, *length));
     let mut packs: Vec<StoredPack> =
         listed.iter().filter_map(|(id, _)| known.get(id).cloned()).collect();

@@ -16,6 +16,7 @@
 //!
 //! Not here: the bytes (`tympan_blobs` keeps those that are asked for often).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -122,7 +123,8 @@ impl Instance {
         let _place = self.work.enter_now()?;
         let asked = Asked::of_visitor(path, headers, peer, self).ok()?;
         let begin = Instant::now();
-        let drawn = draw_known(self, &asked);
+        // A drawing that panics is drawn on the pool, which answers for it.
+        let drawn = catch_unwind(AssertUnwindSafe(|| draw_known(self, &asked))).ok().flatten();
         // What is drawn otherwise now has to show first that it is little work.
         if drawn.is_none() || begin.elapsed() > 4 * LITTLE_WORK {
             known.remove(path);
@@ -233,15 +235,17 @@ impl Remembered {
     }
 }
 
-/// Remembers that a drawing of visitors' answer was little work, for the state that it is of; `spent` is the time that it took.
+/// Remembers that a drawing of visitors' answer was little work, for the state that it is of; `spent` is the time that it
+/// took. Nothing is remembered of what has no look: it shows data of other systems, which would have to be waited for.
 pub(crate) fn note_drawing(
     instance: &Instance,
     (path, root): (&str, Option<ChunkId>),
-    drawn: &RenderResponse,
+    (drawn, look): (&RenderResponse, Option<&Look>),
     spent: Duration,
 ) {
     let (Some(hot), Some(root)) = (instance.hot.get(), root) else { return };
     let is_little = spent <= LITTLE_WORK
+        && look.is_some()
         && path.len() <= MAX_PATH_BYTES
         && drawn.outcome == Outcome::Ok
         && drawn.failed_components == 0

@@ -157,7 +157,7 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     }
     let Drawn { answer: drawn, look, root, spent, .. } = drawn;
     if let Some(spent) = spent {
-        note_drawing(instance, (&everyones.path, root), &drawn, spent);
+        note_drawing(instance, (&everyones.path, root), (&drawn, look.as_ref()), spent);
     }
     let remembered = Remembered::of(instance, &drawn, root, look.as_ref());
     let response = answer(everyones, drawn)?;

@@ -60,7 +60,7 @@ impl Shortcut for InstanceShortcut {
         let (mut response, body) = match instance.shortcut_answer(&method, path, &headers) {
             Some(answer) => answer,
             None if method == Method::GET => {
-                let headers = with_senders(headers, (host, accept_language, user_agent))?;
+                let headers = with_senders(headers, [host, accept_language, user_agent])?;
                 instance.shortcut_drawing(path, headers, peer)?
             }
             None => return None,
@@ -164,7 +164,7 @@ static HARMLESS: [HeaderName; 7] = [
 /// Adds what pages may ask of their request besides: where it was sent to, and by what.
 fn with_senders(
     mut headers: HeaderMap,
-    (host, accept_language, user_agent): (Option<&[u8]>, Option<&[u8]>, Option<&[u8]>),
+    [host, accept_language, user_agent]: [Option<&[u8]>; 3],
 ) -> Option<HeaderMap> {
     let named = [
         (header::HOST, host),

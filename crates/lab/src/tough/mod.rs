@@ -533,7 +533,7 @@ impl Author {
         let question = Question { method: "GET", url: &url, headers: &self.headers, body: b"" };
         let Ok(answer) = self.client.ask(&question) else { return Look::default() };
         let found: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let text = |name: &str| found["hits"][0][name].as_str().map(str::to_owned);
+        let text = |name| Some(found.pointer("/hits/0")?.get(name)?.as_str()?.to_owned());
         Look { resource_type: text("sling:resourceType"), template: text("cq:template") }
     }
 

@@ -338,6 +338,7 @@ async fn a_list_depends_on_what_it_selects() {
             });
             publisher.ledger.affected(&before, &publisher.snapshot()).unwrap()
         };
+        publisher.ledger.stored(publisher.snapshot().root_id());
         publisher.keep(LIST, By::Anybody);
         for edit in unseen {
             assert_eq!(set(*edit).urls, NOTHING, "{edit:?} does not show in {list}");
