@@ -395,6 +395,7 @@ mod tests {
             tree.name = name.to_owned();
             tree
         };
+        // Nodes one in the other; the last of them is the leaf.
         let below = |path: &str, leaf: Subtree| {
             let mut names: Vec<&str> = path.split('/').collect();
             let last = names.pop().unwrap();
@@ -421,18 +422,15 @@ mod tests {
         let mappings =
             below("policies", Subtree::new("", "cq:Page").with_child(mappings.with_child(root)));
         let home = Subtree::new("home", "cq:Template").with_child(mappings);
-        put("/conf/t/de/settings", below("wcm/templates", plain().with_child(home)));
+        let templates = below("wcm/templates", plain().with_child(home));
+        put("/conf/t/de/settings", plain().with_child(templates));
         let wide =
             named(plain().with(COMPONENTS, texts(&["group:T.Content", "/libs/t/box"])), "wide");
-        put(
-            "/conf/t/settings",
-            below(
-                "wcm/policies/t/box",
-                plain().with_child(wide).with_child(named(plain(), "bare")),
-            ),
-        );
+        let policies = plain().with_child(wide).with_child(named(plain(), "bare"));
+        put("/conf/t/settings", plain().with_child(below("wcm/policies/t/box", policies)));
         let narrow = named(plain().with(COMPONENTS, "/apps/t/form"), "narrow");
-        put("/conf/global/settings", below("wcm/policies/t/box", plain().with_child(narrow)));
+        let policies = below("wcm/policies/t/box", plain().with_child(narrow));
+        put("/conf/global/settings", plain().with_child(policies));
         put("/page", plain());
         let template = "/conf/t/de/settings/wcm/templates/home";
         put("/page/jcr:content", plain().with("cq:template", template));
