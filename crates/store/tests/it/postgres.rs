@@ -458,9 +458,9 @@ fn a_newer_format_is_refused_with_advice() {
     drop(store);
     // Once more finds what is there.
     assert_eq!(open(&options).read_ref("main").unwrap(), Some(id));
-    sql(&options, "update {}.format set version = 2");
+    sql(&options, "update {}.format set version = 3");
     let error = PostgresStore::open(options).map(drop).unwrap_err();
-    assert!(matches!(error, Error::StateNewer { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, Error::StateNewer { found: 3, known: 2, .. }), "{error}");
     assert!(error.to_string().contains("newer program"), "{error}");
 }
 
