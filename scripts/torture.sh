@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|backup|render|dispatcher|lab|program]...    (default: all)
-#   KILLS         processes killed in each test (default: 1,000 of the store, 200 of the index, 300 of job workers, 500 of
-#                 the dispatcher, 100 of the whole program)
+# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|blobs|search|jobs|backup|render|dispatcher|lab|program]...    (default: all)
+#   KILLS         processes killed in each test (default: 1,000 of the store, 200 in each of six tests of blobs, 200 of the
+#                 index, 300 of job workers, 500 of the dispatcher, 100 of the whole program)
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
 #   FILES         of a mount that is passed over twice (default 100,000)
 #   JOBS          in one table (default 100,000)
@@ -12,7 +12,8 @@
 #   PORTAL_USERS  of a file, who go through the portal once each, sent by JMeter, by the lab, and by four agents (default
 #                 10,000; JMeter is found through TYMPAN_JMETER)
 #   COMBINATIONS  FILES,RUNS: files of a folder, and runs of each of 16 combinations of settings (default 20000,3)
-#   INTERLEAVINGS runs of drawings, edits, flushes and kills in random order (default 3,000)
+#   BLOBS         of one folder, marked by three repositories, swept and counted (default 1,000,000)
+#   INTERLEAVINGS orders of marks and sweeps, and runs of drawings, edits, flushes and kills in random order (default 3,000)
 #   EDITS         random edits of each real site, every cached page compared with a fresh one (default 10,000)
 # Exit code: 0 nothing lost, 1 something failed, 2 no such room.
 set -u
@@ -31,6 +32,14 @@ store() {
   run "authors on one database" env TYMPAN_POSTGRES_SECONDS="${POSTGRES_SECONDS:-60}" "${test[@]}" two_processes
   run "soak" env TYMPAN_SAVES="${SAVES:-10000}" "${test[@]}" soak
   run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh chunk record commit index
+}
+
+blobs() {
+  # Six tests: folder, bucket with and without staging, the bucket's server likewise, senders.
+  run "kills of those who send, take and keep blobs" env TYMPAN_KILLS="${KILLS:-200}" cargo test --test it blob_kills -- --nocapture
+  run "orders of marks and sweeps" env TYMPAN_INTERLEAVINGS="${INTERLEAVINGS:-3000}" cargo test -p tympan-blobs --test it interleaved
+  run "very many blobs" env TYMPAN_BLOBS="${BLOBS:-1000000}" \
+    cargo test --release -p tympan-blobs --test it -- --nocapture many_blobs
 }
 
 search() {
@@ -82,11 +91,11 @@ lab() {
 }
 
 rooms=("$@")
-[ $# -gt 0 ] || rooms=(store search jobs backup render dispatcher lab program)
+[ $# -gt 0 ] || rooms=(store blobs search jobs backup render dispatcher lab program)
 for room in "${rooms[@]}"; do
   case $room in
-    store|search|jobs|backup|render|dispatcher|lab|program) "$room" ;;
-    *) echo "there is no room \`$room\` here; there are store, search, jobs, backup, render, dispatcher, lab, program" >&2; exit 2 ;;
+    store|blobs|search|jobs|backup|render|dispatcher|lab|program) "$room" ;;
+    *) echo "there is no room \`$room\` here; there are store, blobs, search, jobs, backup, render, dispatcher, lab, program" >&2; exit 2 ;;
   esac
 done
 [ ${#failed[@]} -eq 0 ] || { echo "torture: FAILED: ${failed[*]}"; exit 1; }

@@ -1,12 +1,12 @@
-//! Servers of buckets that others wrote, started for a test: moto for S3, Azurite for Azure; and a proxy before them
-//! that answers with faults.
+//! Servers of buckets that others wrote, started for a test: moto for S3, Azurite for Azure, and Versity's gateway for S3
+//! over a folder, which can be killed; and a proxy before them that answers with faults.
 //!
-//! Where one is not installed, it is installed below a folder that tests keep, from PyPI or npm; where that cannot be done,
-//! the test is skipped.
+//! Where one is not installed, it is installed below a folder that tests keep, from PyPI, npm or Go's modules; where that
+//! cannot be done, the test is skipped.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -18,12 +18,16 @@ use crate::tool::{installed, quiet, skip, works};
 const PATIENCE: Duration = Duration::from_secs(120);
 const MOTO: &str = "moto[s3,server]==5.2.1";
 const AZURITE: &str = "azurite@3.35.0";
-/// Seconds that npm may take: an unfinished installation counts as none.
+const GATEWAY: &str = "github.com/versity/versitygw/cmd/versitygw@v1.0.14";
+/// Seconds that npm or Go may take: an unfinished installation counts as none.
 const INSTALLING: &str = "600";
 /// The account that every Azurite has; its key is no secret.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// The name and the secret that servers of S3 are started with.
+const S3_KEYS: (&str, &str) = ("ann", "secret");
 
 /// A running server with one bucket, named `blobs`.
 #[derive(Debug)]
@@ -31,12 +35,15 @@ pub struct BucketServer {
     child: Child,
     port: u16,
     kind: Kind,
+    /// The folders of a server that keeps its objects on disk, and the program.
+    kept: Option<(PathBuf, PathBuf)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Moto,
     Azurite,
+    Gateway,
 }
 
 impl BucketServer {
@@ -62,24 +69,68 @@ impl BucketServer {
         Some(server)
     }
 
+    /// Starts Versity's gateway to S3, which keeps its objects as files in `folder`, whole ones only: what it has
+    /// acknowledged outlives [`kill`](Self::kill). Nothing, said aloud, where it cannot be installed. `tools` is a folder
+    /// that tests keep.
+    ///
+    /// # Panics
+    /// If it is installed and does not start.
+    #[must_use]
+    #[expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+    pub fn gateway(tools: &Path, folder: &Path) -> Option<Self> {
+        let program = gateway(tools)?;
+        std::fs::create_dir_all(folder.join("blobs")).expect("a folder for the bucket");
+        for _ in 0..5 {
+            let port = dead_addr().port();
+            let child = serve_folder(&program, folder, port);
+            let kept = Some((program.clone(), folder.to_owned()));
+            let mut server = Self { child, port, kind: Kind::Gateway, kept };
+            if server.answers() {
+                return Some(server);
+            }
+        }
+        panic!("the server is installed and does not start");
+    }
+
+    /// Kills a server that keeps its objects on disk, with whatever it was doing.
+    pub fn kill(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+
+    /// Starts a killed server again, where it was, with what it has.
+    ///
+    /// # Panics
+    /// If it does not start, or keeps nothing on disk.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn start_again(&mut self) {
+        let (program, folder) = self.kept.as_ref().expect("a server that keeps its objects");
+        self.child = serve_folder(program, folder, self.port);
+        assert!(self.answers(), "the server does not start again");
+    }
+
     #[expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
     fn start(kind: Kind, tools: &Path) -> Option<Self> {
         // Somebody else may take a port between its being found free and its use.
         for _ in 0..5 {
             let port = dead_addr().port();
             let mut command = match kind {
-                Kind::Moto => moto(tools)?,
-                Kind::Azurite => azurite(tools)?,
-            };
-            match kind {
-                Kind::Moto => command.args(["-H", "127.0.0.1", "-p", &port.to_string()]),
-                Kind::Azurite => command
-                    .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()])
-                    .args(["--silent", "--skipApiVersionCheck", "--disableTelemetry"])
-                    .arg("--inMemoryPersistence"),
+                Kind::Azurite => {
+                    let mut command = azurite(tools)?;
+                    command
+                        .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()])
+                        .args(["--silent", "--skipApiVersionCheck", "--disableTelemetry"])
+                        .arg("--inMemoryPersistence");
+                    command
+                }
+                _ => {
+                    let mut command = moto(tools)?;
+                    command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
+                    command
+                }
             };
             let child = quiet(&mut command).spawn().expect("the server is installed");
-            let mut server = Self { child, port, kind };
+            let mut server = Self { child, port, kind, kept: None };
             if server.answers() {
                 return Some(server);
             }
@@ -109,7 +160,7 @@ impl BucketServer {
     /// Returns the URL of the bucket, with a prefix.
     #[must_use]
     pub fn url(&self, prefix: &str) -> String {
-        let scheme = if self.kind == Kind::Moto { "s3" } else { "az" };
+        let scheme = if self.kind == Kind::Azurite { "az" } else { "s3" };
         format!("{scheme}://blobs/{prefix}")
     }
 
@@ -117,9 +168,9 @@ impl BucketServer {
     #[must_use]
     pub fn settings(&self, addr: SocketAddr) -> Vec<(String, String)> {
         let settings = match self.kind {
-            Kind::Moto => vec![
-                ("AWS_ACCESS_KEY_ID", "ann".to_owned()),
-                ("AWS_SECRET_ACCESS_KEY", "secret".to_owned()),
+            Kind::Moto | Kind::Gateway => vec![
+                ("AWS_ACCESS_KEY_ID", S3_KEYS.0.to_owned()),
+                ("AWS_SECRET_ACCESS_KEY", S3_KEYS.1.to_owned()),
                 ("AWS_REGION", "us-east-1".to_owned()),
                 ("AWS_ENDPOINT_URL", format!("http://{addr}")),
             ],
@@ -147,6 +198,8 @@ impl BucketServer {
                 let answer = String::from_utf8_lossy(&answer);
                 assert!(answer.contains(" 200 "), "{answer}");
             }
+            // A folder is a bucket of it.
+            Kind::Gateway => {}
             Kind::Azurite => {
                 let mut node = Command::new("node");
                 node.args(["-e", MAKE_CONTAINER, &self.port.to_string(), ACCOUNT, KEY]);
@@ -218,6 +271,37 @@ fn azurite(tools: &Path) -> Option<Command> {
         return None;
     }
     Some(program(&home))
+}
+
+/// Returns the gateway's program.
+fn gateway(tools: &Path) -> Option<PathBuf> {
+    const NAME: &str = "versitygw";
+    if works(Command::new(NAME).arg("--version")) {
+        return Some(PathBuf::from(NAME));
+    }
+    let home = tools.join(format!("{NAME}-{}", GATEWAY.rsplit('@').next().unwrap_or_default()));
+    let is_here = installed(&home, |making| {
+        let mut go = Command::new("timeout");
+        go.args([INSTALLING, "go", "install", GATEWAY]).env("GOBIN", making);
+        // Modules are read-only files, which nobody could clean up with `rm` in a folder of ours.
+        go.env("GOFLAGS", "-modcacherw").env("GOPATH", making.join("path"));
+        let is_made = works(&mut go) && works(Command::new(making.join(NAME)).arg("--version"));
+        std::fs::remove_dir_all(making.join("path")).ok();
+        is_made
+    });
+    if !is_here {
+        skip(&format!("buckets of {GATEWAY}"), "Go");
+        return None;
+    }
+    Some(home.join(NAME))
+}
+
+#[expect(clippy::expect_used, reason = "a test fails by panicking")]
+fn serve_folder(program: &Path, folder: &Path, port: u16) -> Child {
+    let mut command = Command::new(program);
+    command.args(["--access", S3_KEYS.0, "--secret", S3_KEYS.1, "--quiet", "--port"]);
+    command.arg(format!("127.0.0.1:{port}")).arg("posix").arg(folder);
+    quiet(&mut command).spawn().expect("the server is installed")
 }
 
 /// What the proxy does with one request.

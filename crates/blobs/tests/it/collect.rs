@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tympan_blobs::collect::{
     Clock, GuestNotes, Identity, Kinship, MarkWriter, Member, SharedBlobs, SharedIdentity, Sorter,
@@ -667,7 +667,7 @@ fn a_copy_of_a_database_is_found_out() {
     assert_eq!(begun, ("four".to_owned(), Kinship::Copy));
 }
 
-/// As many blobs as `TYMPAN_BLOBS` says: how much memory the process has used is read from outside.
+/// As many blobs as `TYMPAN_BLOBS` says; prints how much memory the process has used at its peak, and the times.
 #[test]
 fn many_blobs_are_marked_swept_and_counted() {
     let count: u32 =
@@ -697,10 +697,16 @@ fn many_blobs_are_marked_swept_and_counted() {
         }
         marks.publish(&shared.place, &member(name), "1").unwrap();
     }
+    let begun = Instant::now();
     let swept = shared.sweep();
+    let sweeping = begun.elapsed();
     let garbage = u64::from(count / 1_000);
     assert_eq!(swept.discarded.blobs, garbage);
     assert_eq!(swept.live.blobs, u64::from(count) - garbage);
+    let begun = Instant::now();
     let census = census(&shared.place).unwrap();
     assert_eq!((census.live.blobs, census.trash.blobs), (swept.live.blobs, garbage));
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    eprintln!("{count} blobs: sweep {sweeping:.1?}, count {:.1?}, {peak}", begun.elapsed());
 }

@@ -544,10 +544,15 @@ fn run_seeded(seed: u64, kind: Kind, scratch: &Path) -> Outcome {
     })
 }
 
+/// How many orders are tried; `TYMPAN_INTERLEAVINGS` says another number.
+fn orders() -> u64 {
+    std::env::var("TYMPAN_INTERLEAVINGS").ok().and_then(|count| count.parse().ok()).unwrap_or(100)
+}
+
 fn check_orders(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (mut purged, mut restored) = (0, 0);
-    for seed in 1..=100 {
+    for seed in 1..=orders() {
         let outcome = run_seeded(seed, kind, dir.path());
         assert_eq!(outcome.lost, None, "{kind:?}, seed {seed}");
         purged += outcome.purged;
