@@ -68,6 +68,38 @@ impl PostgresServer {
         server
     }
 
+    /// Starts a standby of this server with the same settings: it follows, answers readers, and can take over with
+    /// [`PostgresServer::promote`]. Whether this server waits for it is a matter of `synchronous_standby_names`.
+    ///
+    /// # Panics
+    /// If this server does not run or the standby does not start.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let dir = tempfile::Builder::new().prefix("tympan-standby").tempdir().expect("a directory");
+        let dir = dir.keep();
+        give_away(&dir);
+        let copied = command("pg_basebackup")
+            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--pgdata"])
+            .arg(dir.join("data"))
+            .args(["--host=127.0.0.1", "--username", USER, "--port"])
+            .arg(self.port.to_string())
+            .output()
+            .expect("pg_basebackup runs");
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        let settings = self.settings.clone();
+        let mut server = Self { dir, port: free_port(), settings, supervisor: None };
+        server.resume();
+        server
+    }
+
+    /// Lets a standby take over: from now on it is written to.
+    ///
+    /// # Panics
+    /// If it does not within a minute.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("SELECT pg_promote(wait_seconds => 60)"), "t", "it takes over");
+    }
+
     /// Starts the server again after [`PostgresServer::kill`], on the same port.
     ///
     /// # Panics
@@ -100,7 +132,8 @@ impl PostgresServer {
         std::thread::spawn(move || {
             let mut seen = Vec::new();
             for line in BufReader::new(log).lines().map_while(Result::ok) {
-                if line.contains("ready to accept connections") {
+                // A standby says "read-only connections".
+                if line.contains("ready to accept") {
                     sender.send(Ok(())).ok();
                 }
                 seen.push(line);

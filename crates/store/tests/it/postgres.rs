@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -161,6 +161,8 @@ fn sql(options: &PostgresOptions, text: &str) -> String {
 struct Proxy {
     port: u16,
     cut: Arc<Mutex<Cut>>,
+    /// The port of the server for new connections.
+    target: Arc<AtomicU16>,
 }
 
 /// Where a connection is cut.
@@ -182,13 +184,15 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let cut = Arc::new(Mutex::new(Cut::Nowhere));
-        let shared = Arc::clone(&cut);
+        let target = Arc::new(AtomicU16::new(server_port));
+        let (shared, server_port) = (Arc::clone(&cut), Arc::clone(&target));
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 if *shared.lock().unwrap() == Cut::Closed {
                     continue;
                 }
-                let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)) else {
+                let server = ("127.0.0.1", server_port.load(Ordering::SeqCst));
+                let Ok(server) = TcpStream::connect(server) else {
                     continue;
                 };
                 let is_silent = Arc::new(AtomicBool::new(false));
@@ -198,7 +202,12 @@ impl Proxy {
                 std::thread::spawn(move || backward(server, client, &is_silent));
             }
         });
-        Self { port, cut }
+        Self { port, cut, target }
+    }
+
+    /// Leads new connections to another server.
+    fn lead_to(&self, server_port: u16) {
+        self.target.store(server_port, Ordering::SeqCst);
     }
 
     fn cut(&self, at: Cut) {
@@ -306,24 +315,21 @@ fn an_outcome_that_cannot_be_asked_for_is_told_as_unknown_and_found_later() {
     try_move(&store, "main", Some(second), "third").unwrap();
 }
 
-#[test]
-fn a_server_that_falls_and_rises_loses_nothing() {
-    let mut server = PostgresServer::start(&["max_connections=40"]);
-    let options =
-        PostgresOptions { url: server.url(), wait: Duration::from_secs(30), ..postgres_options() };
-    let store = Arc::new(open(&options));
+/// Lets four writers, whose refs are below a name, commit while `strike` does something to the server; it gets a function that waits until they have gone
+/// on. What was acknowledged is there afterwards, each once, in order.
+fn while_writing(store: &Arc<PostgresStore>, below: &str, strike: impl FnOnce(&dyn Fn())) {
     let acknowledged = Arc::new(AtomicU64::new(0));
     let is_over = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..4)
         .map(|writer| {
             let (store, acknowledged, is_over) =
-                (Arc::clone(&store), Arc::clone(&acknowledged), Arc::clone(&is_over));
+                (Arc::clone(store), Arc::clone(&acknowledged), Arc::clone(&is_over));
+            let name = format!("{below}/{writer}");
             std::thread::spawn(move || {
-                let name = format!("writer/{writer}");
                 let mut done = Vec::new();
                 let mut current = None;
                 while !is_over.load(Ordering::SeqCst) {
-                    let text = format!("{writer} {}", done.len());
+                    let text = format!("{name} {}", done.len());
                     match try_move(&*store, &name, current, &text) {
                         Ok(id) => {
                             current = Some(id);
@@ -338,14 +344,12 @@ fn a_server_that_falls_and_rises_loses_nothing() {
             })
         })
         .collect();
-    for _ in 0..2 {
+    let go_on = || {
         let before = acknowledged.load(Ordering::SeqCst);
         until("commits go on", || acknowledged.load(Ordering::SeqCst) > before + 20);
-        server.kill();
-        server.resume();
-    }
-    let before = acknowledged.load(Ordering::SeqCst);
-    until("commits go on", || acknowledged.load(Ordering::SeqCst) > before + 20);
+    };
+    strike(&go_on);
+    go_on();
     is_over.store(true, Ordering::SeqCst);
     for writer in writers {
         let (name, done) = writer.join().unwrap();
@@ -354,6 +358,47 @@ fn a_server_that_falls_and_rises_loses_nothing() {
         assert_eq!(found, done, "each once, in order");
     }
     until("refs are followed again", || store.is_following());
+}
+
+#[test]
+fn a_server_that_falls_and_rises_loses_nothing() {
+    let mut server = PostgresServer::start(&["max_connections=40"]);
+    let options =
+        PostgresOptions { url: server.url(), wait: Duration::from_secs(30), ..postgres_options() };
+    let store = Arc::new(open(&options));
+    while_writing(&store, "writer", |go_on| {
+        for _ in 0..2 {
+            go_on();
+            server.kill();
+            server.resume();
+        }
+    });
+}
+
+#[test]
+fn a_standby_that_takes_over_has_all_that_was_acknowledged() {
+    let mut primary = PostgresServer::start(&["max_connections=40"]);
+    let proxy = Proxy::start(primary.port());
+    let options =
+        PostgresOptions { url: primary.url_at(proxy.port), wait: PATIENCE, ..postgres_options() };
+    let store = Arc::new(open(&options));
+    for reign in ["first", "second"] {
+        let standby = primary.standby();
+        primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        primary.sql("SELECT pg_reload_conf()");
+        let waits = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        until("the standby is waited for", || primary.sql(waits) == "1");
+        while_writing(&store, reign, |go_on| {
+            go_on();
+            primary.kill();
+            standby.promote();
+            proxy.lead_to(standby.port());
+        });
+        primary = standby;
+    }
+    let third = open(&PostgresOptions { url: primary.url(), ..options });
+    assert_eq!(third.refs().unwrap(), store.refs().unwrap());
+    collect(&third);
 }
 
 #[test]
