@@ -6,7 +6,8 @@
 #   FILES         of a mount that is passed over twice (default 100,000)
 #   JOBS          in one table (default 100,000)
 #   CASES         damaged stores that are repaired, and histories of a site that both lanes answer alike (default 2,000)
-#   SAVES         page saves of the soak (default 10,000)
+#   SAVES         page saves of the store's soak (default 10,000)
+#   SOAK_SECONDS  of a site at work, whose memory, files and threads stay as they are (default 3,600)
 #   FUZZ_SECONDS  for each of the store's decoders (default 1,800)
 #   CLIENTS, CROWD_SECONDS  clients of a dispatcher at once, half of them hostile, and for how long (default 10,000 for 600)
 #   PORTAL_USERS  of a file, who go through the portal once each, sent by JMeter, by the lab, and by four agents (default
@@ -83,6 +84,7 @@ dispatcher() {
 program() {
   run "kills of the program" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it crash -- --nocapture
   run "kills of a publisher and old pages" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it ledger_kills -- --nocapture
+  run "a site at work" env TYMPAN_SOAK_SECONDS="${SOAK_SECONDS:-3600}" cargo test --release --test it soak -- --nocapture
   run "kills of a farm" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it farm -- --nocapture
 }
 

@@ -63,6 +63,7 @@ mod search;
 mod secrets;
 mod site;
 mod sling_post;
+mod soak;
 mod sources;
 mod staging;
 mod stalled;
