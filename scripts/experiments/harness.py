@@ -199,7 +199,8 @@ class Summary:
         self.line, self.samples = line, len(rows)
         self.rate = len(rows) * 1000 / max(1, end - begin)
         self.errors = sum(row["success"] != "true" for row in rows)
-        self.cells = (self.samples, self.rate, part(times, 0.5), part(times, 0.99), times[-1], self.errors)
+        self.p99 = part(times, 0.99)
+        self.cells = (self.samples, self.rate, part(times, 0.5), self.p99, times[-1], self.errors)
 
 
 def jmeter(arguments, plan, name, rampup, threads, duration):
@@ -209,9 +210,11 @@ def jmeter(arguments, plan, name, rampup, threads, duration):
         file.write("127.0.0.1 localhost aem-publish.local\n")
     out = os.path.join(arguments.folder, f"jmeter-{name}")
     environment = dict(os.environ, JAVA_TOOL_OPTIONS=f"-Djdk.net.hosts.file={hosts}")
-    command = ["bash", arguments.jmeter, "-o", out, plan]
+    command = ["bash", os.path.abspath(arguments.jmeter), "-o", os.path.abspath(out), os.path.abspath(plan)]
     command += [f"-Jrampup={rampup}", f"-Jthreads={threads}", f"-Jduration={duration}"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=duration + 300)
+    # Plans write results of their own into the folder where they run.
+    result = subprocess.run(
+        command, cwd=arguments.folder, env=environment, capture_output=True, text=True, timeout=duration + 300)
     results = os.path.join(out, "results.jtl")
     if not os.path.exists(results):
         raise RuntimeError(f"JMeter gave no results: {result.stdout}{result.stderr}")
