@@ -44,7 +44,13 @@ fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
   need nginx nginx-light
+  need varnishd varnish
+  # Its server without a service; httpd's and nginx's MIME types are another package.
+  need apache2 apache2-bin
+  [ -f /etc/mime.types ] || packages+=(media-types)
   need wrk wrk
+  # Pins servers and loads to cores.
+  need taskset util-linux
   need h2load nghttp2-client
   need openssl openssl
   need ab apache2-utils
@@ -67,6 +73,9 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
   # A freshly installed server starts by itself; tests and bench start their own.
   if [[ " ${packages[*]} " == *" nginx-light "* ]] && command -v service >/dev/null 2>&1; then
     service nginx stop >/dev/null 2>&1 || true
+  fi
+  if [[ " ${packages[*]} " == *" varnish "* ]] && command -v service >/dev/null 2>&1; then
+    service varnish stop >/dev/null 2>&1 || true
   fi
   if [[ " ${packages[*]} " == *" openssh-server "* ]] && command -v service >/dev/null 2>&1; then
     service ssh stop >/dev/null 2>&1 || true
