@@ -70,13 +70,16 @@ fn as_hyper_reads(head: &[u8]) -> Option<Request<()>> {
 /// Reads what a client of HTTP/2 sends, in pieces, and answers some of its requests.
 pub fn http2(bytes: &[u8]) {
     const HEADER_BYTES: usize = 4096;
-    let bounds = Bounds { max_streams: 4, header_bytes: HEADER_BYTES };
+    let stall = Duration::from_secs(30);
+    let bounds = Bounds { max_streams: 4, header_bytes: HEADER_BYTES, stall };
     let (mut session, mut fields) = (Session::new(bounds, 0), Fields::default());
     // An input need not spell the greeting.
     let greeting: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let input = if bytes.starts_with(b"PRI") { bytes.to_vec() } else { [greeting, bytes].concat() };
     let mut held = Vec::new();
-    for piece in input.chunks(61) {
+    // Time goes by, so that answers without a window are given up.
+    for (piece, now_ms) in input.chunks(61).zip((0..).step_by(7_000)) {
+        session.tick(now_ms);
         held.extend_from_slice(piece);
         let mut rest = &held[..];
         loop {
@@ -112,8 +115,10 @@ pub fn http2(bytes: &[u8]) {
         let left = rest.len();
         held.drain(..held.len() - left);
         session.fill(40_000);
+        session.give_up_stalled();
         assert!(session.out.len() < 200_000, "{} bytes wait", session.out.len());
         session.out.clear();
+        assert!(session.stall_end_ms().is_none_or(|end_ms| end_ms > now_ms));
     }
 }
 

@@ -40,10 +40,11 @@ pub(crate) enum Counter {
     KeptHits,
     LaneHits,
     LaneRefusals,
+    AnswersGivenUp,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 23] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 24] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -127,6 +128,12 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 23] = [
         "lane_refusals",
         "Connections that the kernel would not let the lane for kept answers wait for; the HTTP server took them. A rise \
          means a limit of the kernel, such as `fs.epoll.max_user_watches`.",
+    ),
+    (
+        Counter::AnswersGivenUp,
+        "answers_given_up",
+        "Answers of the lane that their clients took too slowly or not at all; many mean clients that mean no good, or a \
+         network that loses them.",
     ),
 ];
 

@@ -3,7 +3,7 @@
 //! Entry to this room requires a byte format or a socket; it is no drawer for helpers.
 //!
 //! * Sockets: [`listen`] (bind, limits, TLS, drain), [`lane`] and [`wire`] (who answers before it), [`handover`] (to the process that takes this one's place),
-//!   [`limit`] (bounded bodies), [`rate`] (what one client may ask), [`proxy_protocol`] (who is behind a proxy),
+//!   [`limit`] (bounded bodies), [`patience`] (with who takes them slowly), [`rate`] (what one client may ask), [`proxy_protocol`] (who is behind a proxy),
 //!   [`client`] (pooled HTTP/1.1).
 //! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`]; the [`flush_message`] from
 //!   publish to dispatcher; [`cache_path`], the rule from a URL to a file below the document root.
@@ -26,6 +26,7 @@ pub mod log_time;
 mod meter;
 pub mod network;
 mod pace;
+pub mod patience;
 pub mod proxy_protocol;
 mod quiet;
 pub mod rate;

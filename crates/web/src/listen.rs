@@ -28,7 +28,7 @@ use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -41,7 +41,7 @@ use tracing::{debug, warn};
 use crate::lane::{Http2, Lane, Lent, OneRequest, STREAM_WINDOW, connection_window};
 use crate::limit::BodyLimit;
 use crate::linger::{Expected, Linger};
-use crate::meter::{Closed, Meter};
+use crate::meter::{Closed, Meter, Streams};
 use crate::network::{Network, any_contains};
 use crate::proxy_protocol;
 use crate::quiet::{self, Next};
@@ -86,8 +86,8 @@ pub struct Limits {
     /// Time for the next complete head, from the accept or from the end of the previous answer; default 60 s.
     /// It bounds idle connections as well as clients that send a head byte by byte.
     pub header_timeout: Duration,
-    /// Time in which a peer that is being written to must take at least one byte, and a TLS handshake must
-    /// end; default 30 s.
+    /// Time in which a peer that is being written to must take at least one byte, and less often if it takes less than
+    /// [`LEAST_RATE`](crate::patience::LEAST_RATE) on average. A TLS handshake must end in it, too. Default 30 s.
     pub stall_timeout: Duration,
     /// Time for open requests to finish after the shutdown began; default 10 s.
     pub drain_timeout: Duration,
@@ -646,9 +646,9 @@ where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { peer, front, service, permit, .. } = self;
+        let patience = Waits::of_clients(&front.limits);
         let asked = Arc::new(Asked::new(peer, Some(handshake), front));
-        let idle = asked.front.limits.header_timeout;
-        let outcome = answer_streams(asked, service, stream, (Some(watcher), idle)).await;
+        let outcome = answer_streams(asked, service, stream, (Some(watcher), patience)).await;
         drop(permit);
         outcome
     }
@@ -692,14 +692,14 @@ where
                     // The lane serves nobody any more, and has read nothing.
                     let wire = handed.wire.take_back()?;
                     let stream = WriteStall::new(wire, limits.stall_timeout);
-                    let watch = (Some(watcher), limits.header_timeout);
+                    let watch = (Some(watcher), Waits::of_clients(&limits));
                     return answer_streams(asked, service, stream, watch).await;
                 }
                 Some(stream) = opened.recv() => {
                     let (asked, service) = (Arc::clone(&asked), service.clone());
-                    // The lane ends it when nothing is asked.
+                    // The lane ends it when nothing is asked, and answers that nobody takes.
                     behind.spawn(async move {
-                        let ended = answer_streams(asked, service, stream, (None, Duration::MAX));
+                        let ended = answer_streams(asked, service, stream, (None, Waits::FOR_EVER));
                         ended.await.inspect_err(|error| debug!(reason = %error, "streams ended early"))
                     });
                 }
@@ -709,12 +709,33 @@ where
     }
 }
 
-/// Lets the service answer the streams of a connection, until it ends or nothing is asked for so long.
+/// How long the client of a connection of HTTP/2 is waited for.
+#[derive(Debug, Clone, Copy)]
+struct Waits {
+    /// For a request.
+    idle: Duration,
+    /// Until it takes something of its answers.
+    stall: Duration,
+    /// Until it takes something of one answer while it takes others.
+    one_stall: Duration,
+}
+
+impl Waits {
+    const FOR_EVER: Self =
+        Self { idle: Duration::MAX, stall: Duration::MAX, one_stall: Duration::MAX };
+
+    fn of_clients(limits: &Limits) -> Self {
+        let stall = limits.stall_timeout;
+        Self { idle: limits.header_timeout, stall, one_stall: stall.saturating_mul(ONE_STALL) }
+    }
+}
+
+/// Lets the service answer the streams of a connection, until it ends or is waited for too long.
 async fn answer_streams<S, B, T>(
     asked: Arc<Asked>,
     service: S,
     stream: T,
-    (watcher, idle): (Option<Watcher>, Duration),
+    (watcher, waits): (Option<Watcher>, Waits),
 ) -> Result<(), BoxError>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
@@ -739,7 +760,7 @@ where
             Ok::<_, S::Error>(response.map(|body| stream.answer(Box::pin(body))))
         }
     };
-    let connection = http2::Builder::new(TokioExecutor::new())
+    let connection = http2::Builder::new(Streams { after: waits.one_stall })
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(connection_window(limits.max_streams))
@@ -757,7 +778,7 @@ where
     };
     tokio::select! {
         outcome = connection => outcome.map_err(BoxError::from),
-        closed = meter.closed(idle, limits.stall_timeout) => match closed {
+        closed = meter.closed(waits.idle, waits.stall) => match closed {
             Closed::Idle => Ok(()),
             closed @ (Closed::Stalled | Closed::Flood) => Err(closed.into()),
         },
@@ -842,6 +863,9 @@ where
 
 /// What one stream of HTTP/2 may hold that its client has not taken.
 const HTTP_2_SEND_BYTES: usize = 128 * 1024;
+
+/// An answer may wait so many times as long for a client that takes others: many at once take turns on a slow network.
+const ONE_STALL: u32 = 4;
 
 /// Streams that a client may reset before they are looked at, or by its own mistakes.
 const HTTP_2_RESETS: usize = 20;

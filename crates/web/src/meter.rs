@@ -3,6 +3,9 @@
 //! HTTP/1.1 has one request at a time, so timers at its socket are enough. An HTTP/2 client can keep a connection lively
 //! while it takes no byte of its answers, holds the connection open without asking anything, or asks and takes back in
 //! a loop; only the streams tell.
+//!
+//! A client of which nothing moves is closed. One that lets an answer wait while it takes others loses that answer alone,
+//! later ([`Streams`]): hyper does not tell whether an answer waits for its window or for its turn.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,11 +13,68 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use hyper::rt::Executor;
 use tokio::time::Instant;
+use tracing::debug;
 
 /// So many requests that were taken back before their answer are nobody's impatience, if they are most of all.
 const MAX_CANCELED: u64 = 100;
+
+tokio::task_local! {
+    /// The answer that this task sends.
+    static OFFER: Arc<Offer>;
+}
+
+/// Since when the client could take more of one answer.
+#[derive(Debug, Default)]
+struct Offer(Mutex<Option<Instant>>);
+
+impl Offer {
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Waits until the client took nothing for so long.
+    async fn overdue(&self, after: Duration) {
+        loop {
+            let now = Instant::now();
+            let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match since.unwrap_or(now).checked_add(after) {
+                Some(end) if end <= now => return,
+                Some(end) => tokio::time::sleep_until(end).await,
+                // What does not fit into the clock is for ever.
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// Runs the streams of a connection, and ends those of whose answer the client took nothing for too long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Streams {
+    /// How long that is.
+    pub(crate) after: Duration,
+}
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let after = self.after;
+        let offer = Arc::new(Offer::default());
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = OFFER.scope(Arc::clone(&offer), stream) => {}
+                // h2 resets a stream that nobody holds any more.
+                () = offer.overdue(after) => debug!("an answer was given up, as its client takes nothing of it"),
+            }
+        });
+    }
+}
 
 /// The streams of one connection.
 #[derive(Debug)]
@@ -106,12 +166,14 @@ impl Stream {
     pub(crate) fn answer<B>(mut self, body: B) -> Metered<B> {
         self.is_answered = true;
         self.offer(true);
-        Metered { body, stream: self }
+        Metered { body, rest: Bytes::new(), stream: self }
     }
 
     /// Notes whether the client could take more now.
     fn offer(&mut self, is_offered: bool) {
         self.meter.note();
+        // Elsewhere there is nothing to give up.
+        OFFER.try_with(|offer| offer.set(is_offered.then(Instant::now))).ok();
         match (self.is_offered, is_offered) {
             (false, true) => {
                 self.meter.offered.fetch_add(1, Ordering::Relaxed);
@@ -135,41 +197,64 @@ impl Drop for Stream {
     }
 }
 
+/// What is given out of a body at once: a frame, so that what the client has not taken is seen.
+const PIECE: usize = 16 * 1024;
+
 /// A body that tells a [`Meter`] when the client takes something.
 #[derive(Debug)]
 pub(crate) struct Metered<B> {
     body: B,
+    /// What the body gave, and the client was not offered.
+    rest: Bytes,
     stream: Stream,
 }
 
-impl<B: Body + Unpin> Body for Metered<B> {
-    type Data = B::Data;
+impl<B: Body<Data = Bytes> + Unpin> Body for Metered<B> {
+    type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        let mut frame = if this.rest.is_empty() {
+            Pin::new(&mut this.body).poll_frame(cx)
+        } else {
+            Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.rest)))))
+        };
+        if let Poll::Ready(Some(Ok(frame))) = &mut frame
+            && let Some(bytes) = frame.data_mut()
+            && bytes.len() > PIECE
+        {
+            this.rest = bytes.split_off(PIECE);
+        }
         // A body that has nothing yet waits for its source, not for the client.
-        self.stream.offer(frame.is_ready());
+        this.stream.offer(frame.is_ready());
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (body, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint.set_lower(body.lower().saturating_add(rest));
+        hint
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Closed, MAX_CANCELED, Meter};
+    use super::{Closed, MAX_CANCELED, Meter, PIECE};
     use bytes::Bytes;
-    use http_body_util::Full;
+    use http_body::Body;
+    use http_body_util::{BodyExt, Full};
     use std::time::Duration;
     use tokio::time::Instant;
 
@@ -224,5 +309,20 @@ mod tests {
             drop(meter.begin().answer(Full::<Bytes>::default()));
         }
         assert_eq!(judge(), None, "an honest client may be impatient too");
+    }
+
+    #[tokio::test]
+    async fn a_large_body_is_offered_in_pieces() {
+        let bytes: Vec<u8> = (0..=255).cycle().take(2 * PIECE + 7).collect();
+        let mut body = Meter::new().begin().answer(Full::<Bytes>::from(bytes.clone()));
+        let mut seen = Vec::new();
+        for length in [PIECE, PIECE, 7] {
+            assert!(!body.is_end_stream());
+            assert_eq!(body.size_hint().exact(), Some((bytes.len() - seen.len()) as u64));
+            let piece = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!(piece.len(), length);
+            seen.extend_from_slice(&piece);
+        }
+        assert!(seen == bytes && body.is_end_stream());
     }
 }

@@ -8,7 +8,7 @@
 //! * Files go from the page cache to the socket without a copy. They are small enough that one that has to be read from
 //!   the disk holds up others for no longer than a page does.
 //!
-//! On failure: a client that takes nothing for the stall time, or a file that ends too early, ends the connection, which
+//! On failure: a client that takes nothing for the stall time, or takes it too slowly, or a file that ends too early, ends the connection, which
 //! tells the client that the answer is not whole.
 //!
 //! Not here: which requests have such an answer (`server`).
@@ -17,7 +17,7 @@ use std::fmt::{self, Debug};
 use std::fs::File;
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::net::{SendFlags, send};
@@ -25,6 +25,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::listen::Peer;
+use crate::patience::Patience;
 use crate::wire::before_file;
 
 /// No file that is sent so is longer.
@@ -103,25 +104,42 @@ impl Drop for Sending {
 /// Sends an answer.
 ///
 /// # Errors
-/// Of the socket; [`ErrorKind::TimedOut`] if the client takes nothing for `patience`.
+/// Of the socket; [`ErrorKind::TimedOut`] if the client takes nothing for `patience`, or less than [`Patience`] asks for.
 pub(crate) async fn send_ready(stream: &TcpStream, ready: Ready, patience: Duration) -> Result<()> {
     let Ready { head, body, done } = ready;
     let total = head.len() as u64 + body.length();
     let mut sending = Sending { head, body, sent: 0, done: Some(done) };
+    let mut waiting: Option<(Instant, Patience)> = None;
     while sending.sent < total {
         match stream.try_io(Interest::WRITABLE, || sending.send_some(stream)) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(count) => sending.sent += count as u64,
+            Ok(count) => {
+                sending.sent += count as u64;
+                if let Some((since, patience)) = &mut waiting {
+                    patience.note(elapsed_ms(*since), count as u64, false);
+                }
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let writable = tokio::time::timeout(patience, stream.writable()).await;
-                writable
-                    .map_err(|_| Error::new(ErrorKind::TimedOut, "the peer reads nothing"))??;
+                let (since, patience) =
+                    waiting.get_or_insert_with(|| (Instant::now(), Patience::new(patience)));
+                let now_ms = elapsed_ms(*since);
+                patience.note(now_ms, 0, true);
+                let end_ms = patience.end_ms().unwrap_or(now_ms);
+                let rest = Duration::from_millis(end_ms.saturating_sub(now_ms));
+                let writable = tokio::time::timeout(rest, stream.writable()).await;
+                writable.map_err(|_| {
+                    Error::new(ErrorKind::TimedOut, "the peer reads nothing, or too slowly")
+                })??;
             }
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+fn elapsed_ms(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Sending {

@@ -1,4 +1,4 @@
-//! A connection that gives up on a peer that reads nothing.
+//! A connection that gives up on a peer that reads nothing, or too slowly.
 //!
 //! Reading is bounded elsewhere: heads by the listener's timer, bodies by [`crate::limit`].
 
@@ -10,18 +10,21 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Fails a write that makes no progress for `after`.
+use crate::patience::Patience;
+
+/// Fails a write for which a peer was waited for beyond its [`Patience`].
 pub(crate) struct WriteStall<T> {
     inner: T,
-    after: Duration,
+    patience: Patience,
+    /// When the clock of the patience began.
+    epoch: Instant,
     // Made at the first stall only, so that a connection whose peer reads costs no timer.
     alarm: Option<Pin<Box<Sleep>>>,
-    is_armed: bool,
 }
 
 impl<T> WriteStall<T> {
     pub(crate) fn new(inner: T, after: Duration) -> Self {
-        Self { inner, after, alarm: None, is_armed: false }
+        Self { inner, patience: Patience::new(after), epoch: Instant::now(), alarm: None }
     }
 
     /// Returns the connection, of which a writer has to bound its waits itself.
@@ -34,21 +37,38 @@ impl<T> WriteStall<T> {
         self.inner
     }
 
-    fn judge<R>(&mut self, cx: &mut Context<'_>, outcome: Poll<Result<R>>) -> Poll<Result<R>> {
-        if outcome.is_ready() {
-            self.is_armed = false;
-            return outcome;
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn judge<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        outcome: Poll<Result<R>>,
+        taken: impl FnOnce(&R) -> usize,
+    ) -> Poll<Result<R>> {
+        if let Poll::Ready(outcome) = outcome {
+            if !self.patience.is_fresh() {
+                let taken = outcome.as_ref().map_or(0, taken);
+                self.patience.note(self.now_ms(), taken as u64, false);
+            }
+            return Poll::Ready(outcome);
         }
-        let deadline = Instant::now() + self.after;
-        let is_armed = std::mem::replace(&mut self.is_armed, true);
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if !is_armed {
-            alarm.as_mut().reset(deadline);
+        if !self.patience.is_waiting() {
+            self.patience.note(self.now_ms(), 0, true);
+            let end = self.patience.end_ms().map(Duration::from_millis);
+            // What does not fit into the clock is for ever.
+            match (end.and_then(|end| self.epoch.checked_add(end)), &mut self.alarm) {
+                (None, alarm) => *alarm = None,
+                (Some(end), Some(alarm)) => alarm.as_mut().reset(end),
+                (Some(end), alarm) => *alarm = Some(Box::pin(tokio::time::sleep_until(end))),
+            }
         }
+        let Some(alarm) = &mut self.alarm else { return Poll::Pending };
         alarm
             .as_mut()
             .poll(cx)
-            .map(|()| Err(Error::new(ErrorKind::TimedOut, "the peer reads nothing")))
+            .map(|()| Err(Error::new(ErrorKind::TimedOut, "the peer reads nothing, or too slowly")))
     }
 }
 
@@ -69,17 +89,17 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteStall<T> {
         bytes: &[u8],
     ) -> Poll<Result<usize>> {
         let outcome = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        self.judge(cx, outcome)
+        self.judge(cx, outcome, |count| *count)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let outcome = Pin::new(&mut self.inner).poll_flush(cx);
-        self.judge(cx, outcome)
+        self.judge(cx, outcome, |()| 0)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let outcome = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.judge(cx, outcome)
+        self.judge(cx, outcome, |()| 0)
     }
 
     fn poll_write_vectored(
@@ -88,10 +108,50 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteStall<T> {
         slices: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
         let outcome = Pin::new(&mut self.inner).poll_write_vectored(cx, slices);
-        self.judge(cx, outcome)
+        self.judge(cx, outcome, |count| *count)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.inner.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WriteStall;
+    use std::io::ErrorKind;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Writes 100,000 bytes to a peer that takes so many every 29 s; tells whether all of them went out.
+    async fn is_taken_by(bytes: usize) -> bool {
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut near = WriteStall::new(near, Duration::from_secs(30));
+        let reader = tokio::spawn(async move {
+            let mut piece = vec![0; bytes];
+            loop {
+                tokio::time::sleep(Duration::from_secs(29)).await;
+                if far.read_exact(&mut piece).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let outcome = near.write_all(&[7; 100_000]).await;
+        drop(near);
+        reader.await.unwrap();
+        match outcome {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::TimedOut);
+                false
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_byte_by_byte_is_given_up() {
+        assert!(!is_taken_by(1).await);
+        assert!(!is_taken_by(64).await);
+        assert!(is_taken_by(20_000).await);
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tokio::sync::{oneshot, watch};
 use tympan_web::lane::{Handed, Lent};
+use tympan_web::patience::Patience;
 use tympan_web::wire::Wire;
 
 use super::streams::Streams;
@@ -43,7 +44,8 @@ pub(super) struct Connection {
     /// When it ends if nothing happens, on the worker's clock.
     pub(super) deadline_ms: u64,
     pub(super) idle_ms: u64,
-    pub(super) stall_ms: u64,
+    /// With a client that takes its answers slowly.
+    pub(super) patience: Patience,
     /// Whether there may be something to read: the kernel told so, and not all of it was read since.
     pub(super) may_read: bool,
     /// Whether nothing was done for it yet.
@@ -101,13 +103,15 @@ impl Connection {
             then: Then::GoOn,
             deadline_ms: now_ms + idle_ms,
             idle_ms,
-            stall_ms: millis(lent.stall_timeout),
+            patience: Patience::new(lent.stall_timeout),
             requests_left: lent.requests_left,
             closing,
             is_new: true,
             ending,
             done,
-            http2: lent.http2.map(|http2| Box::new(Streams::new(http2, now_ms))),
+            http2: lent
+                .http2
+                .map(|http2| Box::new(Streams::new(http2, lent.stall_timeout, now_ms))),
         }
     }
 

@@ -6,9 +6,11 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 use tympan_web::lane::Http2;
+use tympan_web::patience::Patience;
 
 use super::Order;
 use super::connection::{Broken, Connection};
@@ -21,6 +23,7 @@ use crate::http2::behind::{Behind, Bell};
 use crate::http2::hpack::Fields;
 use crate::http2::session::{Bounds, Kept, Session, Step};
 use crate::memory::{Form, KeptBody, Ready, slice, write_head};
+use crate::metrics::Counter;
 
 /// What is encrypted and sent at once.
 const SEND_BYTES: usize = 48 * 1024;
@@ -43,19 +46,22 @@ pub(super) struct Streams {
     has_frames: bool,
     /// When the client did something useful or took something, on the worker's clock.
     moved_ms: u64,
+    /// With a client that takes nothing, or opens no window for all answers.
+    patience: Patience,
 }
 
 impl Streams {
-    pub(super) fn new(door: Http2, now_ms: u64) -> Self {
+    pub(super) fn new(door: Http2, stall: Duration, now_ms: u64) -> Self {
         let Http2 { max_streams, header_bytes, .. } = door;
         Self {
-            session: Session::new(Bounds { max_streams, header_bytes }, now_ms),
+            session: Session::new(Bounds { max_streams, header_bytes, stall }, now_ms),
             door,
             behind: None,
             is_blocked: false,
             turn_left: TURN_BYTES,
             has_frames: false,
             moved_ms: now_ms,
+            patience: Patience::new(stall),
         }
     }
 
@@ -103,6 +109,17 @@ impl Streams {
         Ok(())
     }
 
+    /// Returns when something is given up if nothing happens: an answer or the whole connection.
+    fn deadline_ms(&mut self, idle_ms: u64) -> u64 {
+        let session = &mut self.session;
+        // The service is waited for no longer than its own bounds say.
+        let is_idle = !session.has_streams() || session.is_within_block();
+        let idle_end_ms =
+            (is_idle && !self.is_blocked).then(|| self.moved_ms.saturating_add(idle_ms));
+        let ends = [self.patience.end_ms(), session.stall_end_ms(), idle_end_ms];
+        ends.into_iter().flatten().min().unwrap_or(u64::MAX)
+    }
+
     /// Leaves a request to the service.
     fn leave(&mut self, request: (u32, bool), fields: &Fields, ring: impl FnOnce() -> Arc<Bell>) {
         if self.behind.as_ref().is_some_and(|behind| behind.is_idle() && !behind.has_numbers()) {
@@ -145,6 +162,7 @@ impl Worker {
     ) {
         connection.may_read |= flags != EventFlags::OUT;
         let before = (connection.sent, streams.session.progress(), streams.is_blocked);
+        let taken = streams.session.taken();
         if *connection.ending.borrow() {
             streams.session.announce_end();
         }
@@ -173,7 +191,15 @@ impl Worker {
         if has_moved {
             streams.moved_ms = batch.now_ms;
         }
-        connection.deadline_ms = deadline(&connection, &streams);
+        let taken = if before.2 {
+            connection.sent - before.0
+        } else {
+            // Heads and answers to pings are no progress of answers that wait.
+            streams.session.taken() - taken
+        };
+        let is_waiting = streams.is_blocked || streams.session.wants_window();
+        streams.patience.note(batch.now_ms, taken, is_waiting);
+        connection.deadline_ms = streams.deadline_ms(connection.idle_ms);
         let has_paused = !streams.is_blocked && streams.session.can_send();
         let can_read = (connection.may_read || streams.has_frames) && !streams.is_blocked;
         let is_full = streams.behind.as_ref().is_some_and(Behind::is_full);
@@ -207,6 +233,10 @@ impl Worker {
             } else {
                 break;
             }
+        }
+        let given_up = streams.session.give_up_stalled();
+        if given_up > 0 {
+            batch.inner.metrics.add(Counter::AnswersGivenUp, given_up as u64);
         }
         // What was sent may let the service go on.
         streams.pump();
@@ -364,27 +394,18 @@ impl Worker {
 
     /// Closes a connection whose time is over; one of HTTP/2 is told why.
     pub(super) fn end_streams(&mut self, mut connection: Connection) {
+        let mut given_up = u64::from(connection.is_blocked());
         if let Some(mut streams) = connection.http2.take() {
+            given_up = streams.session.waiting() as u64;
             let is_late = streams.session.has_streams();
             streams.session.fail(if is_late { Reason::CANCEL } else { Reason::NO_ERROR });
             streams.turn_left = TURN_BYTES;
             // Who takes nothing hears nothing.
             streams.send(&mut connection).ok();
         }
+        if given_up > 0 {
+            self.dispatcher.current().metrics.add(Counter::AnswersGivenUp, given_up);
+        }
         close(connection);
     }
-}
-
-/// Returns when a connection ends if nothing happens.
-fn deadline(connection: &Connection, streams: &Streams) -> u64 {
-    let session = &streams.session;
-    let patience = if streams.is_blocked || session.is_waiting() {
-        connection.stall_ms
-    } else if session.has_streams() && !session.is_within_block() {
-        // The service is waited for, which has bounds of its own.
-        return u64::MAX;
-    } else {
-        connection.idle_ms
-    };
-    streams.moved_ms.saturating_add(patience)
 }

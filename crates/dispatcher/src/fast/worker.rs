@@ -40,7 +40,7 @@ const HEAR_OUT_MS: u64 = 2000;
 /// One thread of the lane.
 #[derive(Debug)]
 pub(super) struct Worker {
-    dispatcher: Dispatcher,
+    pub(super) dispatcher: Dispatcher,
     pub(super) mailbox: Arc<Mailbox>,
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
@@ -363,10 +363,13 @@ impl Worker {
     /// Keeps a connection that had sent so many bytes before this turn.
     fn keep(&mut self, slot: usize, mut connection: Connection, sent: u64, batch: &Batch) {
         let is_blocked = connection.is_blocked();
+        let taken = connection.sent - sent;
+        connection.patience.note(batch.now_ms, taken, is_blocked);
         // Bytes of a head that goes on, or of one while an answer waits, are no progress.
-        if connection.sent != sent {
-            let patience = if is_blocked { connection.stall_ms } else { connection.idle_ms };
-            connection.deadline_ms = batch.now_ms.saturating_add(patience);
+        if let Some(end_ms) = connection.patience.end_ms() {
+            connection.deadline_ms = end_ms;
+        } else if taken > 0 {
+            connection.deadline_ms = batch.now_ms.saturating_add(connection.idle_ms);
         }
         if connection.has_paused() || (connection.may_read && !is_blocked) {
             return self.put_again(slot, connection);

@@ -465,7 +465,8 @@ mod tests {
             });
             let (behind, far) = Behind::open(bell, MAX_STREAMS);
             tokio::spawn(serve(far));
-            let bounds = Bounds { max_streams: MAX_STREAMS, header_bytes: 16 * 1024 };
+            let stall = std::time::Duration::from_secs(30);
+            let bounds = Bounds { max_streams: MAX_STREAMS, header_bytes: 16 * 1024, stall };
             let mut pair = Self { session: Session::new(bounds, 0), behind, rings };
             pair.feed(&[PREFACE, &frame(Kind::Settings, 0, 0, &[])].concat());
             pair

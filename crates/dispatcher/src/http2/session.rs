@@ -6,9 +6,12 @@
 //! * What waits to be sent and is no answer is bounded by what was read, and nothing is read while the client takes
 //!   nothing.
 //! * A block of fields is held up to `header_bytes` and some; one that goes on is cut with `ENHANCE_YOUR_CALM`.
+//! * An answer for which its client opens no window, or too small ones, is given up in time, whatever else the client does
+//!   ([`Patience`](tympan_web::patience::Patience)). While the window of all is short, answers that wait get at least as much of it as new ones.
 //! * After an error of the connection nothing is read any more, and a GOAWAY tells why.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use tympan_web::lane::{STREAM_WINDOW, connection_window};
 
@@ -39,6 +42,8 @@ pub(crate) struct Bounds {
     pub(crate) max_streams: u32,
     /// What the fields of a request may count.
     pub(crate) header_bytes: usize,
+    /// How long the client may open no window for an answer.
+    pub(crate) stall: Duration,
 }
 
 /// What was read.
@@ -98,6 +103,10 @@ pub(crate) struct Session {
     last_stream: u32,
     resets: VecDeque<u32>,
     calm: Calm,
+    /// The time, as it was noted last.
+    now_ms: u64,
+    /// How many bytes of bodies were sent.
+    taken: u64,
     ending: Ending,
     is_table_told: bool,
     /// Changes whenever the client did something useful, or took something of an answer.
@@ -142,6 +151,8 @@ impl Session {
             last_stream: 0,
             resets: VecDeque::new(),
             calm: Calm::new(now_ms),
+            now_ms,
+            taken: 0,
             ending: Ending::No,
             is_table_told: false,
             progress: 0,
@@ -152,6 +163,39 @@ impl Session {
     /// Notes the time.
     pub(crate) fn tick(&mut self, now_ms: u64) {
         self.calm.tick(now_ms);
+        self.now_ms = now_ms;
+    }
+
+    /// Ends the answers for which the client opened no window in time; returns how many.
+    pub(crate) fn give_up_stalled(&mut self) -> usize {
+        let now_ms = self.now_ms;
+        let mut late = Vec::new();
+        for (number, stream) in &mut self.streams {
+            if stream.note_stall(now_ms).is_some_and(|end_ms| end_ms <= now_ms) {
+                late.push(*number);
+            }
+        }
+        for number in &late {
+            self.reset(*number, Reason::CANCEL);
+        }
+        late.len()
+    }
+
+    /// Returns when the next of these answers is given up.
+    pub(crate) fn stall_end_ms(&mut self) -> Option<u64> {
+        let now_ms = self.now_ms;
+        self.streams.values_mut().filter_map(|stream| stream.note_stall(now_ms)).min()
+    }
+
+    /// Tells whether answers wait for nothing but the window of all.
+    pub(crate) fn wants_window(&self) -> bool {
+        let wants = |stream: &Stream| stream.is_waiting() && !stream.is_stalled();
+        self.send_window <= 0 && self.streams.values().any(wants)
+    }
+
+    /// Returns how many bytes of bodies the client took.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Returns a number that changes when the client does something useful.
@@ -159,9 +203,9 @@ impl Session {
         self.progress
     }
 
-    /// Tells whether an answer waits for its client.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.streams.values().any(Stream::is_waiting)
+    /// Returns how many answers wait for their client.
+    pub(crate) fn waiting(&self) -> usize {
+        self.streams.values().filter(|stream| stream.is_waiting()).count()
     }
 
     /// Returns how many bytes wait that are nowhere else.
@@ -657,8 +701,11 @@ impl Session {
             && self.send_window >= length
             && self.first_window >= length
             && bytes.len() <= MAX_PAYLOAD
+            // Those that wait have a frame for each of these.
+            && (self.ready.is_empty() || self.has_frame_beside(length))
         {
             self.send_window -= length;
+            self.taken += bytes.len() as u64;
             self.progress += 1;
             self.calm.note_data(bytes.len());
             return frame::push(
@@ -668,7 +715,7 @@ impl Session {
                 bytes,
             );
         }
-        let mut stream = Stream::new(self.first_window, 0, true);
+        let mut stream = Stream::new((self.first_window, 0), true, self.bounds.stall);
         stream.is_answered = true;
         stream.is_whole = true;
         stream.push(match body {
@@ -679,9 +726,15 @@ impl Session {
         self.make_ready(number);
     }
 
+    /// Tells whether the window of all has room for a frame beside so many bytes.
+    fn has_frame_beside(&self, length: i64) -> bool {
+        usize::try_from(self.send_window - length).is_ok_and(|rest| rest >= MAX_PAYLOAD)
+    }
+
     /// Leaves a request to the service behind, which calls it by another number.
     pub(super) fn leave(&mut self, number: u32, is_whole: bool, behind: u32) {
-        let mut stream = Stream::new(self.first_window, STREAM_WINDOW.into(), is_whole);
+        let windows = (self.first_window, STREAM_WINDOW.into());
+        let mut stream = Stream::new(windows, is_whole, self.bounds.stall);
         stream.behind = Some(behind);
         self.streams.insert(number, stream);
     }
@@ -775,6 +828,7 @@ impl Session {
                 self.calm.note_data(length);
             }
             self.send_window -= i64::try_from(length).unwrap_or(0);
+            self.taken += length as u64;
             let told = stream.note_taken(length);
             self.news.extend(told.map(|(behind, bytes)| (behind, News::Taken(bytes))));
             match turn {

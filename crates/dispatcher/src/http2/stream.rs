@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tympan_web::patience::Patience;
 
 use super::behind::WINDOW;
 use super::frame::{self, Kind, MAX_PAYLOAD, Reason, flag};
@@ -45,6 +47,10 @@ pub(super) struct Stream {
     pub(super) taken: u32,
     /// Whether it waits for its turn to send.
     pub(super) is_ready: bool,
+    /// With a client that opens no window for it.
+    patience: Patience,
+    /// What was sent since that was noted last.
+    sent: u64,
     /// Never begins with an empty piece, trailers or a reset.
     parts: VecDeque<Part>,
 }
@@ -67,11 +73,17 @@ pub(super) enum Turn {
 pub(super) struct Cut;
 
 impl Stream {
-    pub(super) fn new(send_window: i64, receive_window: i64, has_asked: bool) -> Self {
+    pub(super) fn new(
+        (send_window, receive_window): (i64, i64),
+        has_asked: bool,
+        stall: Duration,
+    ) -> Self {
         Self {
             send_window,
             receive_window,
             has_asked,
+            patience: Patience::new(stall),
+            sent: 0,
             is_answered: false,
             is_whole: false,
             behind: None,
@@ -84,6 +96,18 @@ impl Stream {
     /// Tells whether something waits to be sent.
     pub(super) fn is_waiting(&self) -> bool {
         !self.parts.is_empty()
+    }
+
+    /// Tells whether it waits for nothing but its own window.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.is_waiting() && self.send_window <= 0
+    }
+
+    /// Notes whether it is stalled from now on; returns when it is given up then.
+    pub(super) fn note_stall(&mut self, now_ms: u64) -> Option<u64> {
+        let is_stalled = self.is_stalled();
+        self.patience.note(now_ms, std::mem::take(&mut self.sent), is_stalled);
+        self.patience.end_ms()
     }
 
     /// Returns how many bytes wait that are nowhere else.
@@ -142,6 +166,7 @@ impl Stream {
             self.parts.pop_front();
         }
         self.send_window -= i64::try_from(length).unwrap_or(0);
+        self.sent += length as u64;
         let is_last = matches!(self.parts.front(), None | Some(Part::Reset(_)));
         let ends = is_over && self.is_whole && is_last;
         let flags = if ends { flag::END_STREAM } else { 0 };

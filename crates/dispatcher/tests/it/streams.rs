@@ -368,6 +368,50 @@ fn who_takes_nothing_or_asks_nothing_is_let_go() {
     });
 }
 
+#[test]
+fn an_answer_for_which_no_window_opens_is_given_up_whatever_else_is_asked() {
+    run(async {
+        let limits = Limits { stall_timeout: Duration::from_millis(300), ..limits() };
+        let site = site(limits);
+        site.keep("/large.html").await;
+        site.keep("/small.html").await;
+        // Kept, and of the service.
+        for path in ["/large.html", "/other.html?q"] {
+            let (mut stream, mut held) = (site.connect().await, Vec::new());
+            // A window for `page /small.html`, and for nothing else; and one of all for many of these.
+            let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 16]);
+            let window = frame(8, 0, 0, &[0x3f, 0xff, 0, 0]);
+            let ask = frame(1, 5, 1, &fields("GET", path));
+            stream.write_all(&[PREFACE, &settings, &window, &ask].concat()).await.unwrap();
+            let mut next = 3;
+            let (mut taken, mut has_reset) = (0, false);
+            while !has_reset {
+                let ask = frame(1, 5, next, &fields("GET", "/small.html"));
+                stream.write_all(&ask).await.unwrap();
+                let is_page = |frame: &(u8, u32, Vec<u8>)| (frame.0, frame.1) == (0, next);
+                loop {
+                    let wanted = |frame: &(u8, u32, Vec<u8>)| {
+                        is_page(frame) || (frame.0 != 1 && frame.1 == 1)
+                    };
+                    let found = read_until(&mut stream, &mut held, wanted).await;
+                    match found.0 {
+                        _ if is_page(&found) => break,
+                        0 => taken += found.2.len(),
+                        3 => {
+                            assert_eq!(found.2, [0, 0, 0, 8], "{path}: canceled");
+                            has_reset = true;
+                        }
+                        kind => panic!("{path}: a frame of kind {kind}"),
+                    }
+                }
+                next += 2;
+            }
+            assert_eq!(taken, 16, "{path}");
+        }
+        assert_eq!(site.front.metric("answers_given_up_total"), 2);
+    });
+}
+
 /// Reads frames until one is found.
 async fn read_until(
     stream: &mut TlsStream<TcpStream>,

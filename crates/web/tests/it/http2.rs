@@ -86,9 +86,7 @@ impl Server {
     /// Sends raw frames behind the preface, and returns all that comes back until the server closes.
     async fn closes_after(&self, frames: &[u8]) -> Vec<u8> {
         let mut stream = self.connect(b"h2").await;
-        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        bytes.extend(frame(4, 0, 0, &[]));
-        bytes.extend(frames);
+        let bytes = [PREFACE, &frame(4, 0, 0, &[]), frames].concat();
         // The server may close before it took everything.
         stream.write_all(&bytes).await.ok();
         let mut answer = Vec::new();
@@ -131,8 +129,11 @@ fn farewells(mut bytes: &[u8]) -> Vec<u32> {
     reasons
 }
 
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -274,4 +275,53 @@ async fn a_client_that_opens_no_window_is_closed() {
     while server.counters.failed.load(Ordering::Relaxed) == 0 {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_not_taken_is_ended_and_no_other() {
+    let limits = Limits { stall_timeout: Duration::from_millis(500), ..Limits::default() };
+    let server = start(limits);
+    let mut stream = server.connect(b"h2").await;
+    // SETTINGS_INITIAL_WINDOW_SIZE 100: enough for all answers but the large one.
+    let mut frames = [PREFACE, &frame(4, 0, 0, &[0, 4, 0, 0, 0, 100])].concat();
+    frames.extend(frame(WINDOW_UPDATE, 0, 0, &[0x3f, 0xff, 0, 0]));
+    frames.extend(frame(HEADERS, END_STREAM | END_HEADERS, 1, &get("/large")));
+    let (mut held, mut next, mut left) = (Vec::new(), 3, 0);
+    let mut has_reset = false;
+    // One small request after the other, so that there is always something that moves.
+    while !has_reset || left > 0 {
+        if left == 0 {
+            frames.extend(frame(HEADERS, END_STREAM | END_HEADERS, next, &get("/a")));
+            (next, left) = (next + 2, 1);
+        }
+        stream.write_all(&frames).await.unwrap();
+        frames.clear();
+        let mut piece = [0; 4096];
+        let reading = stream.read(&mut piece);
+        let count = tokio::time::timeout(Duration::from_secs(60), reading).await.unwrap().unwrap();
+        assert!(count > 0, "the connection ended");
+        held.extend_from_slice(&piece[..count]);
+        while let Some((kind, flags, number, payload)) = take_frame(&mut held) {
+            match (kind, number) {
+                (RST_STREAM, 1) => {
+                    assert_eq!(payload, [0, 0, 0, 8], "canceled");
+                    has_reset = true;
+                }
+                (DATA, 1) => assert!(payload.len() <= 100),
+                (DATA, _) if flags & END_STREAM != 0 => left -= 1,
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(server.counters.failed.load(Ordering::Relaxed), 0);
+}
+
+/// Takes a whole frame out of what was read: its kind, flags, stream and payload.
+fn take_frame(held: &mut Vec<u8>) -> Option<(u8, u8, u32, Vec<u8>)> {
+    let head: [u8; 9] = held.get(..9)?.try_into().unwrap();
+    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+    let payload = held.get(9..9 + length)?.to_vec();
+    held.drain(..9 + length);
+    let stream = u32::from_be_bytes(head[5..].try_into().unwrap());
+    Some((head[3], head[4], stream, payload))
 }

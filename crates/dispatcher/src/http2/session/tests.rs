@@ -5,9 +5,12 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 use tympan_web::lane::STREAM_WINDOW;
 
-const BOUNDS: Bounds = Bounds { max_streams: 8, header_bytes: 16 * 1024 };
+const STALL_MS: u64 = 30_000;
+const BOUNDS: Bounds =
+    Bounds { max_streams: 8, header_bytes: 16 * 1024, stall: Duration::from_millis(STALL_MS) };
 const END: u8 = flag::END_STREAM | flag::END_HEADERS;
 
 fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -385,7 +388,7 @@ fn kept_answers_keep_to_the_windows() {
         (Kind::Data, 1, 0, 10),
     ];
     assert_eq!(sent(&mut session), expected);
-    assert!(session.is_waiting() && !session.can_send());
+    assert!(session.waiting() == 1 && !session.can_send());
     feed(&mut session, &window(1, 1));
     session.fill(1000);
     assert_eq!(sent(&mut session), [(Kind::Data, 1, 0, 1)]);
@@ -425,6 +428,72 @@ fn large_answers_take_turns_and_share_one_window() {
     let ends: Vec<u8> = sent(&mut session).iter().map(|frame| frame.2).collect();
     assert_eq!(ends.iter().filter(|flags| **flags == flag::END_STREAM).count(), 2);
     assert!(!session.has_streams());
+}
+
+/// Returns when an answer of 100,000 bytes is given up of which the client takes so many every so many seconds and asks
+/// for little pages besides, if it is within an hour.
+fn given_up_after(bytes: u32, every: u64) -> Option<u64> {
+    let mut session = greeted();
+    feed(&mut session, &settings(&[(setting::INITIAL_WINDOW_SIZE, 10)]));
+    feed(&mut session, &window(0, 1 << 20));
+    feed(&mut session, &get(1));
+    session.answer(1, &[&[0x88]], Kept::Bytes(vec![7; 100_000].into()));
+    session.fill(1 << 20);
+    assert_eq!(session.stall_end_ms(), Some(STALL_MS));
+    let mut stream = 3;
+    for second in 1..=3600 {
+        session.tick(second * 1000);
+        session.out.clear();
+        if second % every == 0 {
+            feed(&mut session, &window(1, bytes));
+        }
+        feed(&mut session, &get(stream));
+        session.answer(stream, &[&[0x88]], Kept::Bytes(Bytes::from_static(b"page")));
+        stream += 2;
+        session.fill(1 << 20);
+        if session.give_up_stalled() > 0 {
+            assert_eq!(reset(&session), Some((1, Reason::CANCEL.0)));
+            assert!(!session.has_streams() && session.stall_end_ms().is_none());
+            return Some(second);
+        }
+        if !session.has_streams() {
+            return None;
+        }
+        session.stall_end_ms();
+    }
+    panic!("the answer is neither taken nor given up");
+}
+
+#[test]
+fn an_answer_without_a_window_is_given_up_whatever_else_is_asked() {
+    assert_eq!(given_up_after(1, 3600), Some(30));
+    assert_eq!(given_up_after(1, 1), Some(31));
+    assert_eq!(given_up_after(1, 29), Some(31));
+    assert_eq!(given_up_after(14_000, 29), None, "who takes enough gets all");
+    assert_eq!(given_up_after(500, 1), None);
+}
+
+#[test]
+fn small_answers_do_not_take_the_window_of_those_that_wait() {
+    let mut session = greeted();
+    feed(&mut session, &get(1));
+    feed(&mut session, &settings(&[(setting::INITIAL_WINDOW_SIZE, 1 << 20)]));
+    session.answer(1, &[&[0x88]], Kept::Bytes(vec![7; 200_000].into()));
+    session.fill(1 << 20);
+    assert!(session.wants_window() && session.stall_end_ms().is_none());
+    let taken = |session: &mut Session, stream: u32| {
+        let data = |frame: &&(Kind, u32, u8, usize)| (frame.0, frame.1) == (Kind::Data, stream);
+        sent(session).iter().filter(data).map(|frame| frame.3).sum::<usize>()
+    };
+    session.out.clear();
+    for (stream, opened) in [(3, 1000), (5, 17_000), (7, 40_000)] {
+        feed(&mut session, &[window(0, opened), get(stream)].concat());
+        session.answer(stream, &[&[0x88]], Kept::Bytes(vec![7; 1000].into()));
+        session.fill(1 << 20);
+        assert!(taken(&mut session, 1) * 2 >= opened as usize, "of {opened}");
+        session.out.clear();
+    }
+    assert_eq!(session.taken(), 65_535 + 58_000);
 }
 
 #[test]
