@@ -437,7 +437,7 @@ impl Session {
             return Err(Reason::STREAM_CLOSED);
         }
         if !ends_stream || is_too_long {
-            self.reset(number, Reason::PROTOCOL_ERROR);
+            self.reset_for_fault(number, Reason::PROTOCOL_ERROR)?;
             return Ok(None);
         }
         stream.has_asked = true;
@@ -474,7 +474,7 @@ impl Session {
         stream.receive_window -= length;
         if stream.receive_window < 0 {
             self.grant_all(u32::try_from(payload.len()).unwrap_or(0));
-            self.reset(head.stream, Reason::FLOW_CONTROL_ERROR);
+            self.reset_for_fault(head.stream, Reason::FLOW_CONTROL_ERROR)?;
             return Ok(None);
         }
         stream.has_asked = is_last;
@@ -540,7 +540,7 @@ impl Session {
         };
         match fault {
             None => self.make_ready(head.stream),
-            Some(reason) => self.reset(head.stream, reason),
+            Some(reason) => self.reset_for_fault(head.stream, reason)?,
         }
         Ok(())
     }
@@ -638,6 +638,15 @@ impl Session {
         if !is_whole {
             self.reset(number, Reason::NO_ERROR);
         }
+    }
+
+    /// Ends a stream at once for a mistake of the client, who took its request back by it.
+    fn reset_for_fault(&mut self, number: u32, reason: Reason) -> Result<(), Reason> {
+        if self.streams.get(&number).is_some_and(|stream| !stream.is_answered) {
+            self.calm.note_cancel()?;
+        }
+        self.reset(number, reason);
+        Ok(())
     }
 
     /// Ends a stream at once.

@@ -292,14 +292,29 @@ fn a_large_block_is_refused_and_a_larger_one_cut() {
 
 #[test]
 fn requests_that_are_taken_back_at_once_end_the_connection() {
-    let mut session = greeted();
-    let mut input = Vec::new();
-    for number in 0..1000 {
-        input.extend(post(number * 2 + 1));
-        input.extend(frame(Kind::Reset, 0, number * 2 + 1, &8_u32.to_be_bytes()));
+    let by_reset = |stream| frame(Kind::Reset, 0, stream, &8_u32.to_be_bytes());
+    // Mistakes that make this side take them back.
+    let by_window = |stream| window(stream, 0);
+    let by_large_window = |stream| window(stream, 0x7fff_ffff);
+    let by_trailers = |stream| frame(Kind::Headers, flag::END_HEADERS, stream, &block("/a"));
+    let ways: [(&str, &dyn Fn(u32) -> Vec<u8>); 4] = [
+        ("reset", &by_reset),
+        ("window of nothing", &by_window),
+        ("window too large", &by_large_window),
+        ("trailers that do not end", &by_trailers),
+    ];
+    for (what, way) in ways {
+        let mut session = greeted();
+        let mut input = Vec::new();
+        for number in 0..1000 {
+            input.extend(post(number * 2 + 1));
+            input.extend(way(number * 2 + 1));
+        }
+        let told = feed(&mut session, &input);
+        assert!(told.ends_with("over"), "{what}");
+        assert!(told.split(' ').count() < 150, "{what}: {told}");
+        assert_eq!(farewell(&session), Some(Reason::ENHANCE_YOUR_CALM.0), "{what}");
     }
-    assert!(feed(&mut session, &input).ends_with("over"));
-    assert_eq!(farewell(&session), Some(Reason::ENHANCE_YOUR_CALM.0));
 }
 
 #[test]
