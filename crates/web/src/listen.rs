@@ -486,9 +486,10 @@ where
             None if self.front.lane.is_none() => self.take_requests(stream, watcher).await,
             None => Box::pin(self.speak_http1(Wire::clear(stream), watcher, None)).await,
             Some(tls) => {
-                let handshake = tls.acceptor().accept(Socket::Runtime(stream));
-                let stream = Box::pin(tokio::time::timeout(patience, handshake)).await??;
-                let connection = stream.get_ref().1;
+                let handshake = tls.acceptor().accept(Socket::Shaking(stream));
+                let mut stream = Box::pin(tokio::time::timeout(patience, handshake)).await??;
+                let (socket, connection) = stream.get_mut();
+                socket.end_handshake();
                 let handshake = Handshake::of(connection);
                 if connection.alpn_protocol() == Some(HTTP_2) {
                     if let Some(lane) = self.front.lane.clone() {

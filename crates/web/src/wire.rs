@@ -4,6 +4,7 @@
 //! * A socket belongs to the runtime's reactor or to nobody ([`Wire::lend`], [`Wire::take_back`]), so that a lane's bytes
 //!   wake no task. Bytes that TLS holds already, read or not yet sent, move with it.
 //! * The calls of a lane never wait: what cannot be done now fails with [`ErrorKind::WouldBlock`].
+//! * What TLS says behind a handshake waits for the first answer, whose packet it shares.
 //! * TLS takes bytes only when everything that it took before is on its way, so that a client that reads nothing costs
 //!   one buffer of [`HELD_BYTES`].
 
@@ -14,10 +15,10 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use rustix::net::{SendFlags, send};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
@@ -63,6 +64,8 @@ pub struct Received {
 #[derive(Debug)]
 pub(crate) enum Socket {
     Runtime(TcpStream),
+    /// The runtime's, until TLS is agreed on.
+    Shaking(TcpStream),
     Free(std::net::TcpStream),
     /// While it changes hands, and after that failed.
     Lost,
@@ -93,7 +96,7 @@ impl Wire {
     pub(crate) fn lend(mut self) -> Result<Self> {
         let socket = self.socket_mut();
         *socket = match std::mem::replace(socket, Socket::Lost) {
-            Socket::Runtime(stream) => Socket::Free(stream.into_std()?),
+            Socket::Runtime(stream) | Socket::Shaking(stream) => Socket::Free(stream.into_std()?),
             other => other,
         };
         Ok(self)
@@ -400,14 +403,48 @@ impl Socket {
     fn free(&self) -> Result<&std::net::TcpStream> {
         match self {
             Self::Free(stream) => Ok(stream),
-            Self::Runtime(_) | Self::Lost => Err(ErrorKind::NotConnected.into()),
+            Self::Runtime(_) | Self::Shaking(_) | Self::Lost => Err(ErrorKind::NotConnected.into()),
         }
+    }
+
+    /// Sends everything at once from now on.
+    pub(crate) fn end_handshake(&mut self) {
+        *self = match std::mem::replace(self, Self::Lost) {
+            Self::Shaking(stream) => Self::Runtime(stream),
+            other => other,
+        };
     }
 
     fn runtime(&mut self) -> Result<Pin<&mut TcpStream>> {
         match self {
-            Self::Runtime(stream) => Ok(Pin::new(stream)),
+            Self::Runtime(stream) | Self::Shaking(stream) => Ok(Pin::new(stream)),
             Self::Free(_) | Self::Lost => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+/// Tells whether what is written during a handshake is what comes behind it: the tickets of TLS 1.3. They are the first that
+/// is written with a record of this kind (RFC 8446, section 5.1); in the handshake itself such records follow a plain one.
+fn is_behind_handshake(bytes: &[u8]) -> bool {
+    const APPLICATION_DATA: u8 = 23;
+    bytes.first() == Some(&APPLICATION_DATA)
+}
+
+/// Leaves bytes to the kernel, to be sent with what comes next, or by themselves within 200 ms.
+fn send_later(
+    stream: &TcpStream,
+    cx: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+) -> Poll<Result<usize>> {
+    let sending = || {
+        let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+        Ok(sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), flags)?)
+    };
+    loop {
+        ready!(stream.poll_write_ready(cx))?;
+        match stream.try_io(Interest::WRITABLE, sending) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            outcome => return Poll::Ready(outcome),
         }
     }
 }
@@ -428,7 +465,12 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<Result<usize>> {
-        self.runtime()?.poll_write(cx, bytes)
+        match &*self {
+            Self::Shaking(stream) if is_behind_handshake(bytes) => {
+                send_later(stream, cx, &[IoSlice::new(bytes)])
+            }
+            _ => self.runtime()?.poll_write(cx, bytes),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
@@ -444,7 +486,14 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
-        self.runtime()?.poll_write_vectored(cx, slices)
+        match &*self {
+            Self::Shaking(stream)
+                if slices.first().is_some_and(|first| is_behind_handshake(first)) =>
+            {
+                send_later(stream, cx, slices)
+            }
+            _ => self.runtime()?.poll_write_vectored(cx, slices),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -509,7 +558,7 @@ impl AsyncWrite for Wire {
 
 #[cfg(test)]
 mod tests {
-    use super::{SendFlags, before_file};
+    use super::{SendFlags, before_file, is_behind_handshake};
 
     #[test]
     fn a_head_waits_only_for_a_file_that_shares_its_packet() {
@@ -521,5 +570,14 @@ mod tests {
         ] {
             assert_eq!(before_file(length), expected, "{length}");
         }
+    }
+
+    #[test]
+    fn only_what_comes_behind_a_handshake_waits() {
+        // An alert, a handshake that begins, and application data.
+        for (kind, expected) in [(21, false), (22, false), (23, true)] {
+            assert_eq!(is_behind_handshake(&[kind, 3, 3, 0, 1, 0]), expected, "{kind}");
+        }
+        assert!(!is_behind_handshake(&[]));
     }
 }

@@ -74,6 +74,14 @@ pub(crate) async fn connect_as(
     protocols: &[&[u8]],
     own: Option<&Made>,
 ) -> Result<TlsStream<TcpStream>> {
+    let config = client_config(roots, protocols, own);
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = TcpStream::connect(addr).await?;
+    connector.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await
+}
+
+/// Returns what such a client knows; it remembers whom it has met.
+pub(crate) fn client_config(roots: &str, protocols: &[&[u8]], own: Option<&Made>) -> ClientConfig {
     let mut store = RootCertStore::empty();
     for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
         store.add(root.unwrap()).unwrap();
@@ -92,7 +100,5 @@ pub(crate) async fn connect_as(
         }
     };
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let stream = TcpStream::connect(addr).await?;
-    connector.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await
+    config
 }

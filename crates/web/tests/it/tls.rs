@@ -2,18 +2,22 @@
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
+use rustls::HandshakeKind;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tower::service_fn;
 use tympan_web::client::{Client, Options};
 use tympan_web::listen::{Front, Peer, Reuse, bind, serve};
 use tympan_web::tls::{ClientRoots, Handshake, Offering, Tls, Trust};
 
-use crate::certificates::{Authority, Made, connect, connect_as};
+use crate::certificates::{Authority, Made, client_config, connect, connect_as};
 
 // A key pair for tests only, for `localhost` and 127.0.0.1, valid from 2020 to 2120.
 const KEY: &str = "\
@@ -173,4 +177,31 @@ async fn clients_prove_themselves() {
         assert_eq!(is_refused(None).await, is_required);
         server.abort();
     }
+}
+
+#[tokio::test]
+async fn who_comes_again_goes_on_with_the_session_before() {
+    let made = Made::for_names(&["localhost"]);
+    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Reuse::Exclusive).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let offering = Offering { identities: vec![made.identity()], ..Offering::default() };
+    let front = Front { tls: Some(Tls::new(&offering).unwrap()), ..Front::default() };
+    let server = tokio::spawn(serve(listener, service_fn(answer), front, std::future::pending()));
+    let config = Arc::new(client_config(&made.certificate, &[], None));
+    let mut kinds = Vec::new();
+    for _ in 0..3 {
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = TcpStream::connect(addr).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&config));
+        let mut stream = connector.connect(name, stream).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("tls true"), "{answer}");
+        kinds.push(stream.get_ref().1.handshake_kind().unwrap());
+    }
+    let again = HandshakeKind::Resumed;
+    assert_eq!(kinds, [HandshakeKind::Full, again, again]);
+    server.abort();
 }
