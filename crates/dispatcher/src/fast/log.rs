@@ -12,7 +12,7 @@ use crate::log::{Level, Line, escaped};
 use crate::memory::Ready;
 
 /// Text that waits for the writers is handed on at this size.
-const BUFFER_BYTES: usize = 32 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// What was logged and not handed on yet, and the texts of the current second.
 #[derive(Debug, Default)]
@@ -105,10 +105,10 @@ impl Logs {
     /// Hands everything on to the writers.
     pub(super) fn hand_on(&mut self, runtime: &Runtime) {
         if let Some(log) = runtime.access_log.as_ref().filter(|_| !self.access.is_empty()) {
-            log.write_text(std::mem::take(&mut self.access));
+            log.write_text(take(&mut self.access));
         }
         if let Some(log) = runtime.log.file.as_ref().filter(|_| !self.own.is_empty()) {
-            log.write_text(std::mem::take(&mut self.own));
+            log.write_text(take(&mut self.own));
         }
     }
 
@@ -123,4 +123,10 @@ impl Logs {
         self.own_prefix = prefix(Level::Info);
         self.warning_prefix = prefix(Level::Warn);
     }
+}
+
+/// Takes a text, and leaves room for one as long: most are, and one that grows step by step is copied with each step.
+fn take(text: &mut String) -> String {
+    let room = String::with_capacity(text.len());
+    std::mem::replace(text, room)
 }
