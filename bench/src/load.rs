@@ -73,6 +73,13 @@ pub(crate) fn run(target: &Target, intensity: Intensity, folder: &Path) -> Outco
     }
     #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
     let requests = counts.requests as f64;
+    if spent <= 0.0 {
+        let text = format!(
+            "{}: {requests} requests cost less CPU than the kernel tells; the load had no core of its own",
+            target.address
+        );
+        return Err(text.into());
+    }
     Ok(Load { cpu_us: spent * 1e6 / requests, p50_ms: counts.p50_ms, p99_ms: counts.p99_ms })
 }
 

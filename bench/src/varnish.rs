@@ -57,7 +57,8 @@ impl Peer {
 
     fn start(command: std::process::Command, address: SocketAddr, folder: &Path) -> Outcome<Self> {
         let mut process = Process::start(command, folder)?;
-        process.wait_for_port(address, Duration::from_secs(20))?;
+        // Varnish compiles its configuration with the C compiler first.
+        process.wait_for_port(address, Duration::from_secs(60))?;
         Ok(Self { process, address })
     }
 

@@ -180,6 +180,11 @@ fn load(target: &Target, subject: Subject, seconds: u64, folder: &Path) -> Outco
     if requests == 0 {
         return Err(format!("{url}: no request was answered").into());
     }
+    if spent <= 0.0 {
+        return Err(
+            format!("{url}: {requests} requests cost less CPU than the kernel tells").into()
+        );
+    }
     #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
     let requests = requests as f64;
     Ok(spent * 1e6 / requests)
