@@ -36,9 +36,9 @@ mod vault;
 mod verify;
 
 pub use backend::{
-    AppendOnly, Backend, FileKind, LocalBackend, PacedBackend, Rate, RestAddress, RestBackend,
-    RestLogin, S3Address, S3Backend, SftpAddress, SftpBackend, SftpOptions, UnknownHost,
-    without_secrets,
+    AppendOnly, Around, Backend, FileKind, FolderDisk, LocalBackend, PacedBackend, Rate,
+    RestAddress, RestBackend, RestLogin, S3Address, S3Backend, SftpAddress, SftpBackend,
+    SftpOptions, SystemDisk, UnknownHost, without_secrets,
 };
 pub use check::{CheckReport, Depth, check};
 pub use compress::Compression;

@@ -7,9 +7,8 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use super::{Backend, FileKind};
+use super::{Around, Backend, FileKind};
 use crate::id::Id;
 
 /// A backend that removes and replaces nothing but locks.
@@ -30,43 +29,9 @@ fn refused(text: &str) -> io::Error {
     io::Error::new(ErrorKind::PermissionDenied, format!("the vault is opened append-only: {text}"))
 }
 
-impl Backend for AppendOnly {
-    fn place(&self) -> String {
-        self.inner.place()
-    }
-
-    fn connections(&self) -> usize {
-        self.inner.connections()
-    }
-
-    fn is_remote(&self) -> bool {
-        self.inner.is_remote()
-    }
-
-    fn create(&self) -> io::Result<()> {
-        self.inner.create()
-    }
-
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
-        self.inner.list(kind)
-    }
-
-    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
-        self.inner.contains(kind, id)
-    }
-
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
-        self.inner.read(kind, id)
-    }
-
-    fn read_range(
-        &self,
-        kind: FileKind,
-        id: &Id,
-        start: u64,
-        length: usize,
-    ) -> io::Result<Vec<u8>> {
-        self.inner.read_range(kind, id, start, length)
+impl Around for AppendOnly {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
     }
 
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
@@ -82,9 +47,5 @@ impl Backend for AppendOnly {
             FileKind::Lock => self.inner.remove(kind, id),
             _ => Err(refused("nothing is removed from it")),
         }
-    }
-
-    fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
-        self.inner.remove_leftovers(now)
     }
 }

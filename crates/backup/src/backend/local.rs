@@ -22,6 +22,89 @@ use tracing::warn;
 use super::{Backend, FileKind, file_name, folder_name};
 use crate::id::Id;
 
+/// What a vault's folder has done by the file system, call by call: the seam at which a test sees what a loss of power may
+/// leave. Reading needs none.
+pub trait FolderDisk: Send + Sync + std::fmt::Debug {
+    /// Makes a file that is not there yet, locked until it is closed, with its bytes; nothing of it is durable.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<File>;
+
+    /// Makes the bytes of a file durable.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn sync_file(&self, file: &File, path: &Path) -> io::Result<()>;
+
+    /// Gives a file another name, in place of what has it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Makes a folder, and those above it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn make_folder(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a folder durable.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn sync_folder(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The file system itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemDisk;
+
+impl FolderDisk for SystemDisk {
+    fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        // Without a lock, which some file systems do not offer, a sweep takes the file for nobody's after an hour.
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::NOLCK) => {}
+            Err(error) if is_not_offered(&error.into()) => {}
+            locked => locked?,
+        }
+        file.write_all(bytes)?;
+        match file.set_permissions(fs::Permissions::from_mode(0o400)) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied || is_not_offered(&error) => {
+            }
+            set => set?,
+        }
+        Ok(file)
+    }
+
+    fn sync_file(&self, file: &File, _: &Path) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+}
+
 const TEMPORARY: &str = "tmp";
 /// A file in `tmp` that is younger may not have been locked yet by the process that made it.
 const SWEEP_AGE: Duration = Duration::from_hours(1);
@@ -34,8 +117,7 @@ pub struct LocalBackend {
     dir: PathBuf,
     /// The packs read last, newest at the end.
     open: Mutex<Vec<(Id, std::sync::Arc<File>)>>,
-    /// How a folder is synced; a test has another way.
-    sync: fn(&Path) -> io::Result<()>,
+    disk: Box<dyn FolderDisk>,
     /// Whether it was told that folders cannot be synced.
     is_warned: AtomicBool,
 }
@@ -44,17 +126,19 @@ impl LocalBackend {
     /// Names the folder; nothing is touched yet.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self {
-            dir: dir.into(),
-            open: Mutex::new(Vec::new()),
-            sync: |folder| File::open(folder)?.sync_all(),
-            is_warned: AtomicBool::new(false),
-        }
+        Self::over(Box::new(SystemDisk), dir)
+    }
+
+    /// As [`LocalBackend::new`], over a file system of the caller's own.
+    #[must_use]
+    pub fn over(disk: Box<dyn FolderDisk>, dir: impl Into<PathBuf>) -> Self {
+        let (open, is_warned) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+        Self { dir: dir.into(), open, disk, is_warned }
     }
 
     /// Makes the names in a folder durable, where the file system offers that.
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        match (self.sync)(folder) {
+        match self.disk.sync_folder(folder) {
             Err(error) if is_not_offered(&error) => {
                 if !self.is_warned.swap(true, Ordering::Relaxed) {
                     warn!(file = %folder.display(), %error, "the file system syncs no folders: a loss of power may cost what was saved last");
@@ -93,7 +177,7 @@ impl LocalBackend {
             let is_old = now.duration_since(age).is_ok_and(|age| age > SWEEP_AGE);
             if is_old && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
             {
-                fs::remove_file(&path)?;
+                self.disk.remove_file(&path)?;
             }
         }
         Ok(())
@@ -106,17 +190,15 @@ impl Backend for LocalBackend {
     }
 
     fn create(&self) -> io::Result<()> {
-        let mut make = DirBuilder::new();
-        make.recursive(true).mode(0o700);
-        make.create(&self.dir)?;
+        self.disk.make_folder(&self.dir)?;
         if fs::read_dir(&self.dir)?.next().is_some() {
             return Err(ErrorKind::AlreadyExists.into());
         }
         for folder in ["data", "index", "keys", "locks", "snapshots", TEMPORARY] {
-            make.create(self.dir.join(folder))?;
+            self.disk.make_folder(&self.dir.join(folder))?;
         }
         for number in 0..=u8::MAX {
-            make.create(self.dir.join("data").join(format!("{number:02x}")))?;
+            self.disk.make_folder(&self.dir.join("data").join(format!("{number:02x}")))?;
         }
         self.sync_folder(&self.dir.join("data"))?;
         self.sync_folder(&self.dir)?;
@@ -178,12 +260,13 @@ impl Backend for LocalBackend {
         let path = self.file(kind, id);
         let folder = path.parent().unwrap_or(&self.dir);
         let temporary = self.temporary()?;
-        let written = write_whole(&temporary, bytes).and_then(|_locked| {
-            match fs::rename(&temporary, &path) {
+        let written = self.disk.write_new(&temporary, bytes).and_then(|locked| {
+            self.disk.sync_file(&locked, &temporary)?;
+            match self.disk.rename(&temporary, &path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+                    self.disk.make_folder(folder)?;
                     folder.parent().map_or(Ok(()), |above| self.sync_folder(above))?;
-                    fs::rename(&temporary, &path)
+                    self.disk.rename(&temporary, &path)
                 }
                 renamed => renamed,
             }?;
@@ -191,7 +274,7 @@ impl Backend for LocalBackend {
         });
         if written.is_err() {
             // What is said is why the write failed; the file is swept away later, if it cannot be removed now.
-            fs::remove_file(&temporary).ok();
+            self.disk.remove_file(&temporary).ok();
         }
         written
     }
@@ -201,7 +284,7 @@ impl Backend for LocalBackend {
             self.open.lock().retain(|(open, _)| open != id);
         }
         let path = self.file(kind, id);
-        match fs::remove_file(&path) {
+        match self.disk.remove_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             removed => removed?,
         }
@@ -222,28 +305,10 @@ impl LocalBackend {
         let folder = self.dir.join(TEMPORARY);
         if !folder.is_dir() {
             // Vaults that restic made have no such folder.
-            DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+            self.disk.make_folder(&folder)?;
         }
         Ok(folder.join(name))
     }
-}
-
-/// Writes a new file and syncs it. It is locked until the returned handle is dropped.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<File> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    // Without a lock, which some file systems do not offer, a sweep takes the file for nobody's after an hour.
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::NOLCK) => {}
-        Err(error) if is_not_offered(&error.into()) => {}
-        locked => locked?,
-    }
-    file.write_all(bytes)?;
-    match file.set_permissions(fs::Permissions::from_mode(0o400)) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied || is_not_offered(&error) => {}
-        set => set?,
-    }
-    file.sync_all()?;
-    Ok(file)
 }
 
 fn list_folder(folder: &Path, found: &mut Vec<(Id, u64)>) -> io::Result<()> {
@@ -272,9 +337,39 @@ fn is_not_offered(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
+    /// The system's, with another way to sync folders.
+    struct Odd(fn(&Path) -> io::Result<()>);
+
+    impl std::fmt::Debug for Odd {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Odd")
+        }
+    }
+
+    impl FolderDisk for Odd {
+        fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {
+            SystemDisk.write_new(path, bytes)
+        }
+        fn sync_file(&self, file: &File, path: &Path) -> io::Result<()> {
+            SystemDisk.sync_file(file, path)
+        }
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            SystemDisk.rename(from, to)
+        }
+        fn make_folder(&self, path: &Path) -> io::Result<()> {
+            SystemDisk.make_folder(path)
+        }
+        fn remove_file(&self, path: &Path) -> io::Result<()> {
+            SystemDisk.remove_file(path)
+        }
+        fn sync_folder(&self, path: &Path) -> io::Result<()> {
+            (self.0)(path)
+        }
+    }
+
     fn written_with(sync: fn(&Path) -> io::Result<()>) -> (io::Result<()>, LocalBackend) {
         let dir = tempfile::tempdir().unwrap();
-        let backend = LocalBackend { sync, ..LocalBackend::new(dir.path().join("vault")) };
+        let backend = LocalBackend::over(Box::new(Odd(sync)), dir.path().join("vault"));
         backend
             .create()
             .and_then(|()| {

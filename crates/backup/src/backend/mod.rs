@@ -7,6 +7,7 @@
 //! * A file is never changed, only made and removed.
 
 mod append_only;
+mod around;
 mod dry;
 mod local;
 mod paced;
@@ -19,8 +20,9 @@ use std::io;
 use std::time::SystemTime;
 
 pub use append_only::AppendOnly;
+pub use around::Around;
 pub(crate) use dry::DryBackend;
-pub use local::LocalBackend;
+pub use local::{FolderDisk, LocalBackend, SystemDisk};
 pub use paced::{PacedBackend, Rate};
 pub use rest::{RestAddress, RestBackend, RestLogin};
 pub use s3::{S3Address, S3Backend};

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{Backend, FileKind};
+use super::{Around, Backend, FileKind};
 use crate::id::Id;
 
 /// Bytes in a second, at most.
@@ -52,43 +52,9 @@ impl PacedBackend {
     }
 }
 
-impl Backend for PacedBackend {
-    fn place(&self) -> String {
-        self.inner.place()
-    }
-
-    fn connections(&self) -> usize {
-        self.inner.connections()
-    }
-
-    fn is_remote(&self) -> bool {
-        self.inner.is_remote()
-    }
-
-    fn create(&self) -> io::Result<()> {
-        self.inner.create()
-    }
-
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
-        self.inner.list(kind)
-    }
-
-    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
-        self.inner.contains(kind, id)
-    }
-
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
-        self.inner.read(kind, id)
-    }
-
-    fn read_range(
-        &self,
-        kind: FileKind,
-        id: &Id,
-        start: u64,
-        length: usize,
-    ) -> io::Result<Vec<u8>> {
-        self.inner.read_range(kind, id, start, length)
+impl Around for PacedBackend {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
     }
 
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
@@ -98,14 +64,6 @@ impl Backend for PacedBackend {
             std::thread::sleep(wait);
         }
         self.inner.write(kind, id, bytes)
-    }
-
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
-        self.inner.remove(kind, id)
-    }
-
-    fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
-        self.inner.remove_leftovers(now)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use tympan_backup::{Backend, FileKind, Id, LocalBackend};
+use tympan_backup::{Around, Backend, FileKind, Id, LocalBackend};
 
 use crate::support::{Bench, describe, noise, now, plant, prune_with, save};
 
@@ -34,31 +34,9 @@ impl Dying {
     }
 }
 
-impl Backend for Dying {
-    fn place(&self) -> String {
-        self.inner.place()
-    }
-
-    fn create(&self) -> io::Result<()> {
-        self.inner.create()
-    }
-
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
-        self.inner.list(kind)
-    }
-
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
-        self.inner.read(kind, id)
-    }
-
-    fn read_range(
-        &self,
-        kind: FileKind,
-        id: &Id,
-        start: u64,
-        length: usize,
-    ) -> io::Result<Vec<u8>> {
-        self.inner.read_range(kind, id, start, length)
+impl Around for Dying {
+    fn inner(&self) -> &dyn Backend {
+        &self.inner
     }
 
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {

@@ -17,6 +17,7 @@ mod mount;
 mod power;
 mod prune;
 mod remote;
+mod power_disk;
 mod repair;
 mod repository;
 mod rest;

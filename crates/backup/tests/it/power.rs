@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tympan_backup::{
-    Backend, Depth, FileKind, Id, LocalBackend, Progress, Vault, check, find_path,
+    Around, Backend, Depth, FileKind, Id, LocalBackend, Progress, Vault, check, find_path,
 };
 
 use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, save};
@@ -17,9 +17,9 @@ use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, save}
 /// Of so many calls under way at once, all combinations are tried.
 const TOGETHER: usize = 6;
 
-type Files = BTreeMap<(u8, Id), Vec<u8>>;
+pub(crate) type Files = BTreeMap<(u8, Id), Vec<u8>>;
 
-const KINDS: [FileKind; 6] = [
+pub(crate) const KINDS: [FileKind; 6] = [
     FileKind::Config,
     FileKind::Key,
     FileKind::Lock,
@@ -28,7 +28,7 @@ const KINDS: [FileKind; 6] = [
     FileKind::Pack,
 ];
 
-fn number(kind: FileKind) -> u8 {
+pub(crate) fn number(kind: FileKind) -> u8 {
     KINDS.iter().position(|one| *one == kind).unwrap() as u8
 }
 
@@ -77,31 +77,9 @@ impl Recorder {
     }
 }
 
-impl Backend for Recorder {
-    fn place(&self) -> String {
-        self.inner.place()
-    }
-
-    fn create(&self) -> io::Result<()> {
-        self.inner.create()
-    }
-
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
-        self.inner.list(kind)
-    }
-
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
-        self.inner.read(kind, id)
-    }
-
-    fn read_range(
-        &self,
-        kind: FileKind,
-        id: &Id,
-        start: u64,
-        length: usize,
-    ) -> io::Result<Vec<u8>> {
-        self.inner.read_range(kind, id, start, length)
+impl Around for Recorder {
+    fn inner(&self) -> &dyn Backend {
+        &self.inner
     }
 
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
@@ -117,7 +95,7 @@ impl Backend for Recorder {
 
 /// What a disk was left with.
 #[derive(Debug)]
-struct Left(Mutex<Files>);
+pub(crate) struct Left(pub(crate) Mutex<Files>);
 
 impl Backend for Left {
     fn place(&self) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tympan_backup::{Backend, Error, FileKind, Id, LocalBackend, Saved, Unlock, Who};
+use tympan_backup::{Around, Backend, Error, FileKind, Id, LocalBackend, Saved, Unlock, Who};
 
 use crate::support::{
     Bench, describe, noise, now, plant, prune_vault, prune_with, save, some_file,
@@ -151,17 +151,9 @@ impl std::fmt::Debug for Meddling {
     }
 }
 
-impl Backend for Meddling {
-    fn place(&self) -> String {
-        self.inner.place()
-    }
-
-    fn create(&self) -> io::Result<()> {
-        self.inner.create()
-    }
-
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
-        self.inner.list(kind)
+impl Around for Meddling {
+    fn inner(&self) -> &dyn Backend {
+        &self.inner
     }
 
     fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
@@ -171,16 +163,6 @@ impl Backend for Meddling {
         self.inner.read(kind, id)
     }
 
-    fn read_range(
-        &self,
-        kind: FileKind,
-        id: &Id,
-        start: u64,
-        length: usize,
-    ) -> io::Result<Vec<u8>> {
-        self.inner.read_range(kind, id, start, length)
-    }
-
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
         self.inner.write(kind, id, bytes)?;
         let act = if kind == self.at { self.act.lock().take() } else { None };
@@ -188,10 +170,6 @@ impl Backend for Meddling {
             act();
         }
         Ok(())
-    }
-
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
-        self.inner.remove(kind, id)
     }
 }
 

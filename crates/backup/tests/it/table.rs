@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use tympan_backup::{
-    Backend, FileKind, Id, LocalBackend, Parent, Progress, SaveOptions, Saved, Who, find_path,
+    Around, Backend, FileKind, Id, LocalBackend, Parent, Progress, SaveOptions, Saved, Who,
+    find_path,
 };
 
 use crate::support::{Bench, describe, now, plant, prune_vault, save_with};
@@ -54,19 +55,11 @@ struct Counting {
     reads: AtomicU64,
 }
 
-impl Backend for Counting {
-    fn place(&self) -> String {
-        self.inner.place()
+impl Around for Counting {
+    fn inner(&self) -> &dyn Backend {
+        &self.inner
     }
-    fn create(&self) -> io::Result<()> {
-        self.inner.create()
-    }
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
-        self.inner.list(kind)
-    }
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
-        self.inner.read(kind, id)
-    }
+
     fn read_range(
         &self,
         kind: FileKind,
@@ -76,12 +69,6 @@ impl Backend for Counting {
     ) -> io::Result<Vec<u8>> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.read_range(kind, id, start, length)
-    }
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
-        self.inner.write(kind, id, bytes)
-    }
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
-        self.inner.remove(kind, id)
     }
 }
 
