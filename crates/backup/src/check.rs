@@ -1,13 +1,14 @@
 //! Checking a vault: that what its snapshots refer to is there, and, if asked, that it is what it should be.
 //!
-//! On failure: damage is a finding with the paths that it reaches; a check changes nothing.
+//! On failure: damage is a finding with the paths that it reaches; a place that cannot be read now is an error. A check changes
+//! nothing.
 
 use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
 
 use crate::backend::FileKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_lost};
 use crate::id::Id;
 use crate::look::walk_trees;
 use crate::save::Progress;
@@ -67,7 +68,7 @@ pub fn check(vault: &Vault, depth: Depth, progress: &Progress) -> Result<CheckRe
     progress.expected_items.store(wanted.len() as u64, std::sync::atomic::Ordering::Relaxed);
     let faults = wanted.par_iter().map(|pack| {
         progress.go_on()?;
-        let faults = read_pack(vault, pack);
+        let faults = read_pack(vault, pack)?;
         progress.add(1, 0);
         Ok(faults)
     });
@@ -90,9 +91,7 @@ fn load(vault: &Vault, report: &mut CheckReport) -> Result<(Index, Vec<StoredPac
                 }
                 marked.extend(file.packs_to_delete.iter().map(|pack| pack.id));
             }
-            Err(error @ (Error::Damaged { .. } | Error::Backend { .. })) => {
-                report.faults.push(crate::chain(&error));
-            }
+            Err(error) if error.is_loss() => report.faults.push(crate::chain(&error)),
             Err(error) => return Err(error),
         }
     }
@@ -137,7 +136,8 @@ fn check_snapshots(vault: &Vault, index: &Index, report: &mut CheckReport) -> Re
         report.snapshots += 1;
         match vault.read_json::<crate::Snapshot>(FileKind::Snapshot, &id) {
             Ok(snapshot) => roots.push(snapshot.tree),
-            Err(error) => report.faults.push(crate::chain(&error)),
+            Err(error) if error.is_loss() => report.faults.push(crate::chain(&error)),
+            Err(error) => return Err(error),
         }
     }
     walk_trees((vault, index), &roots, &mut |id, tree| {
@@ -146,7 +146,8 @@ fn check_snapshots(vault: &Vault, index: &Index, report: &mut CheckReport) -> Re
                 let faults = tree.nodes.iter().filter_map(|node| fault_of(index, node));
                 report.faults.extend(faults.map(|fault| format!("in the folder `{id}`: {fault}")));
             }
-            Err(error) => report.faults.push(crate::chain(&error)),
+            Err(error) if error.is_loss() => report.faults.push(crate::chain(&error)),
+            Err(error) => return Err(error),
         }
         Ok(())
     })
@@ -170,11 +171,12 @@ fn fault_of(index: &Index, node: &Node) -> Option<String> {
 }
 
 /// Reads a pack to its last byte; returns what is wrong.
-fn read_pack(vault: &Vault, pack: &StoredPack) -> Vec<String> {
-    let fault = |text: &str| vec![format!("the pack `{}`: {text}", pack.id)];
+fn read_pack(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
+    let fault = |text: &str| Ok(vec![format!("the pack `{}`: {text}", pack.id)]);
     let bytes = match vault.backend().read(FileKind::Pack, &pack.id) {
         Ok(bytes) => bytes,
-        Err(error) => return fault(&error.to_string()),
+        Err(error) if is_lost(&error) => return fault(&error.to_string()),
+        Err(error) => return Err(Error::backend("read", FileKind::Pack, &pack.id)(error)),
     };
     if Id::of(&bytes) != pack.id {
         return fault("its bytes do not have the hash that it is named by");
@@ -195,7 +197,7 @@ fn read_pack(vault: &Vault, pack: &StoredPack) -> Vec<String> {
             faults.push(format!("the pack `{}`: {error}", pack.id));
         }
     }
-    faults
+    Ok(faults)
 }
 
 impl Vault {

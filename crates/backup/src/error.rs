@@ -1,13 +1,51 @@
 //! What can go wrong with backups.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+
+use rustix::io::Errno;
 
 use crate::backend::FileKind;
 use crate::id::Id;
 
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Tells whether the bytes that were asked for are not there, or not to be read from the medium: nothing that passes.
+pub(crate) fn is_lost(error: &io::Error) -> bool {
+    let is_of_medium = || {
+        let of_medium = [Errno::IO, Errno::BADMSG, Errno::UCLEAN];
+        Errno::from_io_error(error).is_some_and(|errno| of_medium.contains(&errno))
+    };
+    match error.kind() {
+        ErrorKind::NotFound
+        | ErrorKind::UnexpectedEof
+        | ErrorKind::IsADirectory
+        | ErrorKind::NotADirectory => true,
+        _ => is_of_medium(),
+    }
+}
+
+/// Tells whether the same call may succeed a moment later: a connection that broke, a server that is busy or does not
+/// answer.
+pub(crate) fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::TimedOut
+            | ErrorKind::Interrupted
+            | ErrorKind::WouldBlock
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::ConnectionRefused
+            | ErrorKind::NotConnected
+            | ErrorKind::BrokenPipe
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+            | ErrorKind::ResourceBusy
+            | ErrorKind::StaleNetworkFileHandle
+    )
+}
 
 /// Why a backup, a restore or a look into a vault failed.
 #[derive(Debug, thiserror::Error)]
@@ -196,7 +234,22 @@ impl Error {
 
     /// Tells whether trying again can help.
     #[must_use]
-    pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Locked { .. })
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Locked { .. } | Self::RootLost { .. } => true,
+            Self::Backend { source, .. } => is_passing(source),
+            Self::Store(error) => error.is_transient(),
+            Self::Blobs(error) => error.is_transient(),
+            _ => false,
+        }
+    }
+
+    /// Tells whether something of the vault is lost, rather than out of reach: what else is there can still be had.
+    pub(crate) fn is_loss(&self) -> bool {
+        match self {
+            Self::Blob { .. } | Self::Damaged { .. } => true,
+            Self::Backend { source, .. } => is_lost(source),
+            _ => false,
+        }
     }
 }

@@ -228,7 +228,7 @@ impl Vault {
     /// Reads a folder.
     ///
     /// # Errors
-    /// [`Error::Blob`] if it is not there or damaged.
+    /// [`Error::Blob`] if it is not there or damaged; [`Error::Backend`] if the place cannot be read now.
     pub fn read_tree(&self, index: &Index, id: &Id) -> Result<Tree> {
         let bytes = self.read_blob(index, BlobKind::Tree, id)?;
         Tree::parse(&bytes).map_err(|fault| Error::Blob { what: "folder", id: *id, fault })

@@ -42,7 +42,7 @@ impl ContentView {
 
 impl View for ContentView {
     fn open(&self, root: &ChunkId) -> Result<Box<dyn Documents + '_>, Error> {
-        let snapshot = self.0.snapshot_at(*root).map_err(|error| failed("/", &error))?;
+        let snapshot = self.0.snapshot_at(*root).map_err(|error| failed("/", error))?;
         Ok(Box::new(ContentDocuments { repository: &self.0, snapshot }))
     }
 }
@@ -72,7 +72,7 @@ impl Documents for ContentDocuments<'_> {
             let children = node.listed_children()?;
             Ok(children.iter().map(|child| child.name().to_owned()).collect())
         };
-        names().map_err(|error| failed(path, &error))
+        names().map_err(|error| failed(path, error))
     }
 
     fn draw(&self, path: &str) -> Result<Vec<DrawnFile>, Error> {
@@ -80,7 +80,7 @@ impl Documents for ContentDocuments<'_> {
             let node = self.snapshot.node(&NodePath::new(path)?)?;
             node.as_ref().map(read_own).transpose()
         };
-        let Some(document) = read().map_err(|error| failed(path, &error))? else {
+        let Some(document) = read().map_err(|error| failed(path, error))? else {
             return Ok(Vec::new());
         };
         let text = docview::write(&document, &Namespaces::default()).into_bytes();
@@ -114,8 +114,12 @@ fn read_own(node: &Node) -> tympan_content::Result<Subtree> {
     Ok(document)
 }
 
-fn failed(path: &str, error: &tympan_content::Error) -> Error {
-    Error::Document { path: path.to_owned(), reason: chain(error) }
+fn failed(path: &str, error: tympan_content::Error) -> Error {
+    if error.is_transient() {
+        // Nothing is wrong with the document: it can only not be read now.
+        return Error::Source { path: path.into(), source: std::io::Error::other(error) };
+    }
+    Error::Document { path: path.to_owned(), reason: chain(&error) }
 }
 
 /// Adds the files of a node, which `relative` leads to in its document, and of what is below it.

@@ -243,9 +243,7 @@ impl RestBackend {
                     Err(failure) if failure.is_transient && attempt < ATTEMPTS => {}
                     Err(failure) => return Err(failure.error),
                     Ok(answer) => {
-                        let is_passing = answer.status.is_server_error()
-                            || answer.status == StatusCode::TOO_MANY_REQUESTS;
-                        if !is_passing || attempt == ATTEMPTS {
+                        if !is_passing(answer.status) || attempt == ATTEMPTS {
                             return Ok(answer);
                         }
                     }
@@ -280,7 +278,10 @@ async fn send_once(client: &Client, ask: Ask) -> Result<Answer, Failure> {
     let request = request.map_err(|error| lasting(io::Error::other(error)))?;
     let answer = client.send(request).await.map_err(|error| Failure {
         is_transient: error.is_transient(),
-        error: io::Error::other(crate::chain(&error)),
+        error: io::Error::new(
+            if error.is_transient() { ErrorKind::ConnectionReset } else { ErrorKind::Other },
+            crate::chain(&error),
+        ),
     })?;
     let status = answer.status();
     let length = answer.headers().get(CONTENT_LENGTH);
@@ -294,7 +295,7 @@ async fn send_once(client: &Client, ask: Ask) -> Result<Answer, Failure> {
     };
     let body = limited(answer.into_body(), longest).stalling_at_most(STALL).collect().await;
     let body = body.map_err(|error| Failure {
-        error: io::Error::other(format!("the answer broke off: {error}")),
+        error: io::Error::new(ErrorKind::ConnectionReset, format!("the answer broke off: {error}")),
         is_transient: true,
     })?;
     Ok(Answer { status, length, is_of_rclone, body: body.to_bytes() })
@@ -307,6 +308,11 @@ fn refused(status: StatusCode) -> io::Error {
         StatusCode::UNAUTHORIZED => (
             ErrorKind::PermissionDenied,
             "the server wants another user and password: TYMPAN_REST_USER, and TYMPAN_REST_PASSWORD or `--rest-password-file`",
+/// Tells whether a server that fails within, or is busy, may do better a moment later.
+fn is_passing(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
         ),
         StatusCode::FORBIDDEN => (
             ErrorKind::PermissionDenied,
@@ -319,6 +325,7 @@ fn refused(status: StatusCode) -> io::Error {
 
 impl Backend for RestBackend {
     fn place(&self) -> String {
+        status if is_passing(status) => (ErrorKind::ResourceBusy, "the server failed"),
         self.place.clone()
     }
 

@@ -79,7 +79,9 @@ impl S3Backend {
 }
 
 fn failed(error: Error) -> io::Error {
-    io::Error::other(error)
+    // What passes was tried again for as long as the client has patience.
+    let kind = if error.is_transient() { ErrorKind::ResourceBusy } else { ErrorKind::Other };
+    io::Error::new(kind, error)
 }
 
 impl Backend for S3Backend {

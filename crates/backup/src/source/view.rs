@@ -11,7 +11,7 @@
 //! * Bytes of blobs are pieces that the repository's own part of the snapshot has, too.
 //!
 //! On failure: what cannot be drawn is left out and told in the log. The snapshot is whole without it, as an import does not
-//! read it.
+//! read it. A repository that cannot be read now ends the save.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{Cursor, Read};
@@ -154,7 +154,7 @@ pub(super) fn save_view(
         Ok((node, drawing.undrawn.into_inner()))
     });
     match drawn {
-        Err(error @ (Error::Document { .. } | Error::Store(_))) => {
+        Err(error @ (Error::Document { .. } | Error::Store(_))) if !error.is_transient() => {
             warn!(reason = crate::chain(&error), "the snapshot has no folder for people");
             Ok(None)
         }
@@ -250,7 +250,7 @@ impl Drawing<'_> {
     fn own(&self, path: &str, old: Option<&Tree>) -> Result<Vec<Node>> {
         let files = match self.documents.draw(root_or(path)) {
             Ok(files) => files,
-            Err(error @ (Error::Store(_) | Error::Document { .. })) => {
+            Err(error @ (Error::Store(_) | Error::Document { .. })) if !error.is_transient() => {
                 let reason = crate::chain(&error);
                 warn!(path, reason, "a document is left out of the folder for people");
                 self.undrawn.lock().insert(root_or(path).to_owned());

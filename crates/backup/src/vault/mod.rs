@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 pub use key::{KeyCost, KeyFacts};
 
@@ -35,7 +36,7 @@ use self::snapshot::Snapshot;
 use crate::backend::{Backend, DryBackend, FileKind};
 use crate::compress::{Compression, compress, decompress, decompress_unknown};
 use crate::cut::{self, Cutter};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_lost, is_passing};
 use crate::id::Id;
 use crate::seal::{self, Key};
 
@@ -44,6 +45,9 @@ const VERSION: u32 = 2;
 const COMPRESSED: u8 = 2;
 /// No index, snapshot or lock is longer than this when decompressed.
 const MAX_UNPACKED: usize = 1 << 30;
+/// How often a part of a pack is asked for, and the wait before the second time; it doubles.
+const ATTEMPTS: u32 = 4;
+const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// No piece of a file, and no folder, is longer than this when decompressed.
 const MAX_BLOB: usize = 1 << 30;
 
@@ -462,7 +466,7 @@ impl Vault {
     /// Reads a piece or a folder.
     ///
     /// # Errors
-    /// [`Error::Blob`] if it is not there or damaged.
+    /// [`Error::Blob`] if it is not there or damaged; [`Error::Backend`] if the place cannot be read now.
     pub(crate) fn read_blob(&self, index: &Index, kind: BlobKind, id: &Id) -> Result<Vec<u8>> {
         let failed = |fault: String| Error::Blob { what: kind.name(), id: *id, fault };
         let place = index.find(kind, id).ok_or_else(|| failed("no index lists it".to_owned()))?;
@@ -477,10 +481,14 @@ impl Vault {
                 Err(_) => cache.forget(FileKind::Pack, &pack),
             }
         }
-        let sealed = self
-            .backend
-            .read_range(FileKind::Pack, &pack, start, length)
-            .map_err(|error| failed(format!("the pack `{pack}`: {error}")))?;
+        let sealed = self.read_part(&pack, start, length).map_err(|error| {
+            // What is only out of reach must not pass for lost.
+            if is_lost(&error) {
+                failed(format!("the pack `{pack}`: {error}"))
+            } else {
+                Error::backend("read", FileKind::Pack, &pack)(error)
+            }
+        })?;
         self.open_blob((kind, id), place, sealed)
     }
 
@@ -499,6 +507,25 @@ impl Vault {
         }
         let bytes = self.read_named(FileKind::Pack, pack).ok()?;
         let start = usize::try_from(start).ok()?;
+    /// Reads a part of a pack. Places on other machines try again by themselves; a folder of a network's file system does
+    /// not.
+    fn read_part(&self, pack: &Id, start: u64, length: usize) -> io::Result<Vec<u8>> {
+        let read = || self.backend.read_range(FileKind::Pack, pack, start, length);
+        let mut wait = FIRST_WAIT;
+        let attempts = if self.backend.is_remote() { 1 } else { ATTEMPTS };
+        for _ in 1..attempts {
+            match read() {
+                Err(error) if is_passing(&error) => {
+                    warn!(%error, blob = %pack, "a pack could not be read; trying again");
+                    std::thread::sleep(wait);
+                    wait *= 2;
+                }
+                read => return read,
+            }
+        }
+        read()
+    }
+
         bytes.get(start..start.checked_add(length)?).map(<[u8]>::to_vec)
     }
 }

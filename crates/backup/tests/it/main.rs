@@ -15,6 +15,7 @@ mod kill;
 mod lock;
 mod mount;
 mod power;
+mod passing;
 mod prune;
 mod remote;
 mod power_disk;
