@@ -5,8 +5,9 @@
 //! Invariants
 //! * Nothing is written outside of the target, whatever the vault says: folders are opened one in another, without
 //!   following links.
-//! * A file appears under its name when it is whole.
-//! * What cannot be restored is told as a fault; the rest is.
+//! * A file appears under its name when it is whole. Until then it has a name of its own, and is locked: what a run that was
+//!   killed left under such a name is locked by nobody, and removed by the next one that restores into the folder.
+//! * What cannot be restored is told as a fault; the rest is. A vault that cannot be read now ends the restore.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -21,7 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rayon::prelude::*;
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Timespec, Timestamps, Uid,
+    XattrFlags,
+};
 use rustix::io::Errno;
 use tracing::debug;
 
@@ -62,6 +66,10 @@ pub struct Restored {
 }
 
 const PROTECTED: Mode = Mode::from_raw_mode(0o700);
+/// The names of files that are not whole yet begin so; a process and a number follow.
+const UNFINISHED: &str = ".tympan-restore-";
+/// How often another name is tried where one is taken.
+const MAX_ATTEMPTS: usize = 1_000;
 /// Runs of zero bytes of this length become holes.
 const HOLE: usize = 4096;
 
@@ -100,6 +108,9 @@ pub fn restore(
         bytes: AtomicU64::new(0),
         items: AtomicU64::new(0),
     };
+    if !is_empty {
+        restorer.sweep(folder.as_fd(), target);
+    }
     deep::run(|| match node.subtree {
         Some(tree) => {
             restorer.restore_entries(folder.as_fd(), (target, 0), &tree)?;
@@ -208,11 +219,13 @@ impl Restorer<'_> {
         node: &Node,
     ) -> Result<(), Trouble> {
         let name = node.name.as_slice();
+        let mut was_there = false;
         match rustix::fs::mkdirat(above, name, PROTECTED) {
             Ok(()) => {}
             Err(Errno::EXIST) => {
                 let there = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                if FileType::from_raw_mode(there.st_mode) != FileType::Directory {
+                was_there = FileType::from_raw_mode(there.st_mode) == FileType::Directory;
+                if !was_there {
                     rustix::fs::unlinkat(above, name, AtFlags::empty())?;
                     rustix::fs::mkdirat(above, name, PROTECTED)?;
                 }
@@ -221,6 +234,9 @@ impl Restorer<'_> {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = rustix::fs::openat(above, name, flags, Mode::empty())?;
+        if was_there {
+            self.sweep(folder.as_fd(), path);
+        }
         if let Some(tree) = &node.subtree {
             self.restore_entries(folder.as_fd(), (path, depth), tree)?;
         }
@@ -323,12 +339,7 @@ impl Restorer<'_> {
 
     /// Writes a file under another name, describes it, and renames it. Returns what the system calls it.
     fn write_file(&self, folder: BorrowedFd<'_>, node: &Node) -> Result<(u64, u64), Trouble> {
-        let number = self.temporary.fetch_add(1, Ordering::Relaxed);
-        let temporary = format!(".tympan-restore-{}-{number}", std::process::id());
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o600);
-        let file = File::from(rustix::fs::openat(folder, temporary.as_str(), flags, mode)?);
+        let (file, temporary) = self.create(folder)?;
         let written = self.write_content(&file, node).and_then(|()| {
             // What cannot be told about a file, such as an owner that this system does not know, must not cost its bytes.
             let described = self.describe(file.as_fd(), node);
@@ -346,6 +357,43 @@ impl Restorer<'_> {
             rustix::fs::unlinkat(folder, temporary.as_str(), AtFlags::empty()).ok();
         }
         written
+    }
+
+    /// Makes a file under a name that nobody has, and locks it. A process of the same number, on another machine or before,
+    /// may have taken names.
+    fn create(&self, folder: BorrowedFd<'_>) -> io::Result<(File, String)> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o600);
+        for _ in 0..MAX_ATTEMPTS {
+            let number = self.temporary.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{UNFINISHED}{}-{number}", std::process::id());
+            let file = match rustix::fs::openat(folder, name.as_str(), flags, mode) {
+                Err(Errno::EXIST) => continue,
+                opened => File::from(opened?),
+            };
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // Somebody sweeps, and has come before the lock.
+                Err(Errno::WOULDBLOCK) => continue,
+                // A file system without locks: nobody sweeps there either.
+                Err(_) => return Ok((file, name)),
+                Ok(()) => {}
+            }
+            if rustix::fs::fstat(&file)?.st_nlink > 0 {
+                return Ok((file, name));
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "all names for unfinished files are taken",
+        ))
+    }
+
+    /// Removes what runs that were killed left in a folder. What cannot be removed stays, and is told in the log.
+    fn sweep(&self, folder: BorrowedFd<'_>, path: &Path) {
+        if let Err(error) = sweep(folder) {
+            debug!(%error, file = %path.display(), "what an earlier restore left is not removed");
+        }
     }
 
     fn write_content(&self, file: &File, node: &Node) -> Result<(), Trouble> {
@@ -430,6 +478,34 @@ impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         Self::Vault(error)
     }
+}
+
+/// Removes the unfinished files in a folder that no living run has locked.
+fn sweep(folder: BorrowedFd<'_>) -> io::Result<()> {
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !is_unfinished(name.to_bytes()) {
+            continue;
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // What cannot be opened is no file of a restore, or gone by now, or has a mode by which nobody may look at it.
+        let Ok(file) = rustix::fs::openat(folder, name, flags, Mode::empty()) else { continue };
+        let is_plain =
+            FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::RegularFile;
+        if is_plain && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells whether a name is one of a file that is not whole yet.
+fn is_unfinished(name: &[u8]) -> bool {
+    let number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    let rest = name.strip_prefix(UNFINISHED.as_bytes());
+    let mut parts = rest.unwrap_or_default().splitn(2, |byte| *byte == b'-');
+    parts.next().is_some_and(number) && parts.next().is_some_and(number)
 }
 
 /// Writes bytes at a place, and leaves out long runs of zeros; returns where they end.

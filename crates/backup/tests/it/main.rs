@@ -24,6 +24,7 @@ mod repository;
 mod rest;
 mod restic;
 mod sftp;
+mod restore;
 mod support;
 mod table;
 mod vault;

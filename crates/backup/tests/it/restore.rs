@@ -1,0 +1,175 @@
+//! Restores that are killed, and such that run at the same time: what they leave, and who takes it away.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tympan_backup::{
+    Clients, Existing, Index, LocalBackend, Progress, RestoreOptions, Restored, Vault, find_path,
+    restore,
+};
+
+use crate::support::{Bench, PASSWORD, describe, noise, plant};
+
+/// The variable that makes a run of this test the process that is killed: the test's folder.
+const FOLDER: &str = "TYMPAN_TEST_RESTORE";
+const UNFINISHED: &str = ".tympan-restore-";
+
+fn restore_in_place(dir: &Path) -> Restored {
+    let backend = Arc::new(LocalBackend::new(dir.join("vault")));
+    let vault = Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap());
+    let index = Index::load(&vault).unwrap();
+    let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
+    let source = dir.join("source").display().to_string();
+    let node = find_path(&vault, &index, &latest, &source).unwrap();
+    let options = RestoreOptions { existing: Existing::Replace };
+    restore((&vault, &index), &node, &dir.join("out"), (&options, &Progress::default())).unwrap()
+}
+
+/// What the killed process runs; without the variable it is no test.
+#[test]
+fn a_process_that_restores() {
+    let Some(dir) = std::env::var_os(FOLDER) else { return };
+    restore_in_place(Path::new(&dir));
+}
+
+fn start(bench: &Bench) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["restore::a_process_that_restores", "--exact", "--nocapture"])
+        .env(FOLDER, bench.dir.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Returns the files below a folder that are not whole.
+fn unfinished(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut found = Vec::new();
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(unfinished(&path));
+        } else if name.starts_with(UNFINISHED) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Runs restores until one is in the middle of a file, and stops it there. What was restored so far is thrown away if it
+/// came too far.
+fn stopped_within_a_file(bench: &Bench) -> Child {
+    loop {
+        let mut child = start(bench);
+        loop {
+            if !unfinished(&bench.path("out")).is_empty() {
+                kill_process(pid_of(&child), Signal::STOP).unwrap();
+                // It is stopped when its state says so; until then it may go on.
+                while state_of(&child) != 'T' {
+                    std::thread::yield_now();
+                }
+                if !unfinished(&bench.path("out")).is_empty() {
+                    return child;
+                }
+                kill_process(pid_of(&child), Signal::CONT).unwrap();
+            }
+            if child.try_wait().unwrap().is_some() {
+                break;
+            }
+        }
+        fs::remove_dir_all(bench.path("out")).unwrap();
+    }
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// Returns how the system says that a process is.
+fn state_of(child: &Child) -> char {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+fn planted() -> Bench {
+    let bench = Bench::new();
+    plant(&bench.source());
+    for number in 0..4 {
+        let folder = bench.source().join(format!("folder {number}"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("large"), noise(6 << 20, 31 + number)).unwrap();
+    }
+    bench.save();
+    bench
+}
+
+#[test]
+fn what_a_killed_restore_left_goes_with_the_next_one() {
+    let bench = planted();
+    let out = bench.path("out");
+    for _ in 0..3 {
+        let mut child = stopped_within_a_file(&bench);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!unfinished(&out).is_empty(), "the kill left nothing");
+        let restored = restore_in_place(bench.dir.path());
+        assert_eq!(restored.faults, []);
+        assert_eq!(unfinished(&out), Vec::<PathBuf>::new());
+        assert_eq!(describe(&out), describe(&bench.source()));
+        // From nothing again.
+        fs::remove_dir_all(&out).unwrap();
+    }
+}
+
+/// Another restore into the same folder is no reason to lose what a living one is writing.
+#[test]
+fn what_a_living_restore_writes_is_left_alone() {
+    let bench = planted();
+    let out = bench.path("out");
+    let mut child = stopped_within_a_file(&bench);
+    let writing = unfinished(&out);
+    let restored = restore_in_place(bench.dir.path());
+    assert_eq!(restored.faults, []);
+    assert_eq!(unfinished(&out), writing);
+    kill_process(pid_of(&child), Signal::CONT).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(unfinished(&out), Vec::<PathBuf>::new());
+    assert_eq!(describe(&out), describe(&bench.source()));
+}
+
+/// Only plain files with a name as restores make it are anybody's leftovers.
+#[test]
+fn other_things_of_such_names_stay() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.source()).unwrap();
+    fs::write(bench.source().join("file"), "bytes").unwrap();
+    bench.save();
+    let out = bench.path("out");
+    fs::create_dir_all(out.join(format!("{UNFINISHED}1-2"))).unwrap();
+    fs::write(bench.path("outside"), "outside").unwrap();
+    std::os::unix::fs::symlink("../outside", out.join(format!("{UNFINISHED}3-4"))).unwrap();
+    let stay = ["1-2", "3-4", "5", "6-", "-7", "8-9x", "x-1"];
+    for end in &stay[2..] {
+        fs::write(out.join(format!("{UNFINISHED}{end}")), "mine").unwrap();
+    }
+    // A process of the same number writes it on another machine: its name is taken no second time.
+    let taken = format!("{}-0", std::process::id());
+    let other = fs::File::create(out.join(format!("{UNFINISHED}{taken}"))).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let restored = restore_in_place(bench.dir.path());
+    assert_eq!(restored.faults, []);
+    let mut left: Vec<String> = fs::read_dir(&out)
+        .unwrap()
+        .map(|one| one.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    let mut expected: Vec<String> = stay.iter().map(|end| format!("{UNFINISHED}{end}")).collect();
+    expected.extend([format!("{UNFINISHED}{taken}"), "file".to_owned()]);
+    expected.sort();
+    assert_eq!(left, expected);
+    assert_eq!(fs::read_to_string(bench.path("outside")).unwrap(), "outside");
+}
