@@ -191,6 +191,15 @@ pub enum Error {
     /// A request that cannot be carried out as it stands.
     #[error("{0}")]
     Refused(String),
+    /// The repository keeps the root no more that was being read.
+    #[error(
+        "`{repository}` no longer keeps the state that was being read, as this run could not renew its lease for too \
+         long: run it again"
+    )]
+    RootLost {
+        /// The repository, by its folder or URL.
+        repository: String,
+    },
     /// The content repository failed.
     #[error("the repository cannot be read")]
     Store(#[from] tympan_store::Error),

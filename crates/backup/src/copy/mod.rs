@@ -18,12 +18,10 @@ mod folder;
 use std::collections::{BTreeSet, HashSet};
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use tracing::warn;
 use tympan_blobs::SMALL_BYTES;
-use tympan_store::{BlobId, Chunk, ChunkId, take_lease};
+use tympan_store::{BlobId, Chunk, ChunkId};
 
 use self::archive::Archive;
 pub(crate) use self::archive::Opened as ZipCopy;
@@ -32,9 +30,9 @@ pub(crate) use self::folder::UNFINISHED;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::save::{Fault, Faults, Progress};
+use crate::source::lease::{Kept, keep_root};
 use crate::source::repository::{
-    FORMAT, Facts, Frames, IS_BLOB, IS_CHUNK, LEASE, README_TEXT, RepositorySource, TOGETHER,
-    holder_of,
+    FORMAT, Facts, Frames, IS_BLOB, IS_CHUNK, README_TEXT, RepositorySource, TOGETHER,
 };
 use crate::vault::Who;
 
@@ -101,16 +99,11 @@ pub fn copy_repository(
     (who, depth): (&Who, CopyDepth),
     progress: &Progress,
 ) -> Result<Copied> {
-    let holder = holder_of("copy", who)?;
-    let lease = take_lease(source.base, &holder, source.reference, (SystemTime::now(), LEASE))?;
-    let copied = match target {
+    let RepositorySource { base, reference, .. } = source;
+    keep_root(Kept { base, reference, what: "copy", who }, progress, |lease| match target {
         CopyTarget::Folder(dir) => to_folder(source, dir, (lease.root, depth), progress),
         CopyTarget::Zip(file) => to_zip(source, file, lease.root, progress),
-    };
-    if let Err(error) = source.base.release(&holder) {
-        warn!(%error, "a lease on the repository ends by itself, as it could not be released");
-    }
-    copied
+    })
 }
 
 fn to_folder(

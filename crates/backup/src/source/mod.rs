@@ -5,6 +5,8 @@ pub(crate) mod estimate;
 pub(crate) mod exclude;
 mod facts;
 pub(crate) mod live;
+pub(crate) mod import;
+pub(crate) mod lease;
 pub(crate) mod names;
 pub(crate) mod repository;
 mod table;

@@ -21,15 +21,16 @@ use std::fs::{self, File};
 use std::io::{self, Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BYTES};
-use tympan_store::{Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, Lease, RefUpdate, take_lease};
+use tympan_store::{Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, Lease, RefUpdate};
 
+use super::lease::{Kept, keep_root};
 use super::view::{Before, CONTENT, Cuts, View, save_view};
 use crate::copy::{CopyFacts, UNFINISHED, ZipCopy};
 use crate::cut::MAX_PIECE;
@@ -38,11 +39,11 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::look::find_path;
 use crate::save::{Faults, Parent, Progress, SaveOptions, Saved, Session};
+use crate::vault::Vault;
 use crate::vault::index::{BlobKind, Index};
 use crate::vault::node::{Node, NodeKind, Tree, go_mode};
 use crate::vault::snapshot::{INCOMPLETE, Snapshot};
 use crate::vault::write::Writer;
-use crate::vault::{Vault, Who};
 
 pub(crate) const FORMAT: u32 = 1;
 pub(crate) const FACTS: &str = "tympan.json";
@@ -54,8 +55,6 @@ pub(crate) const README: &str = "README.txt";
 pub(crate) const README_TEXT: &str = "This is one state of a Tympan repository, as `tympan backup save` saved it.\n\
     `content`, if it is there, is for people: each document as a folder with its text and its files.\n\
     Make a home of it with `tympan backup restore --unpacked THIS-FOLDER --home NEW-HOME`.\n";
-/// A save may take so long; the repository collects no garbage of its root meanwhile.
-pub(crate) const LEASE: Duration = Duration::from_hours(24);
 /// Chunks that are read together.
 pub(crate) const TOGETHER: usize = 256;
 /// Pieces of a file of frames end after every eighth chunk in the mean, by the chunk's hash, or at this length.
@@ -107,22 +106,11 @@ pub fn save_repository(
     source: RepositorySource<'_>,
     options: &SaveOptions,
 ) -> Result<Option<Saved>> {
-    let holder = holder_of("backup", &options.who)?;
-    let times = (SystemTime::now(), LEASE);
-    let lease = take_lease(source.base, &holder, source.reference, times)?;
-    let saved = deep::run(|| save_root(session, source, options, &lease));
-    if let Err(error) = source.base.release(&holder) {
-        warn!(%error, "a lease on the repository ends by itself, as it could not be released");
-    }
-    saved
-}
-
-/// Names the holder of a run's own lease: whoever else saves the repository, from this process or from another container
-/// with the same names, must not release it.
-pub(crate) fn holder_of(what: &str, who: &Who) -> Result<String> {
-    let mut random = [0; 8];
-    crate::seal::fill_random(&mut random)?;
-    Ok(format!("{what} {} {} {:016x}", who.host, who.pid, u64::from_le_bytes(random)))
+    let RepositorySource { base, reference, .. } = source;
+    let kept = Kept { base, reference, what: "backup", who: &options.who };
+    keep_root(kept, session.progress, |lease| {
+        deep::run(|| save_root(session, source, options, lease))
+    })
 }
 
 fn save_root(

@@ -277,6 +277,8 @@ impl Base for Meddling {
     }
     fn grant(&self, lease: &Lease) -> StoreResult<()> {
         match &self.unheard {
+    /// Whether leases are never given back, as by a process that was killed.
+    is_killed: bool,
             Some(leases) => {
                 leases.lock().unwrap().insert(lease.holder.clone(), lease.clone());
                 Ok(())
@@ -317,7 +319,8 @@ fn meddled_with(home: &Arc<Home>, hears_of_leases: bool) -> Meddling {
         collect(&meddler.store);
     };
     let then = Mutex::new(Some(Box::new(then) as Box<dyn FnOnce() + Send>));
-    Meddling { inner, then, unheard: (!hears_of_leases).then(Mutex::default) }
+    let unheard = (!hears_of_leases).then(Mutex::default);
+    Meddling { inner, then, unheard, is_killed: false }
 }
 
 #[test]
@@ -328,6 +331,9 @@ fn garbage_that_a_save_still_needs_stays_until_it_ends() {
     let root = home.root().unwrap();
     let base = meddled_with(&home, true);
     let saved = save_from(&bench, &base, &home).0.unwrap();
+        if self.is_killed {
+            return Ok(());
+        }
     assert!(base.then.lock().unwrap().is_none(), "nothing happened meanwhile");
     assert_eq!(saved.snapshot.repository_root(), Some(root.to_string().as_str()));
     assert!(saved.faults.is_empty(), "{:?}", saved.faults);
@@ -339,6 +345,10 @@ fn garbage_that_a_save_still_needs_stays_until_it_ends() {
     // The lease has ended with the save: now it goes.
     assert!(holds(&home, &root));
     collect(&home.store);
+    collect_at(store, SystemTime::now());
+}
+
+fn collect_at(store: &LocalStore, now: SystemTime) {
     assert!(!holds(&home, &root));
 }
 
@@ -390,6 +400,25 @@ fn a_save_beside_writers_is_one_committed_state() {
                 // Two records and blobs in one commit.
                 home.write([number % 500, (number * 50) % 500].into_iter(), (number % 250) as u8);
                 heads.lock().unwrap().push(home.root().unwrap());
+/// Nobody gives the lease of a killed process back; garbage is kept for less than an hour because of it.
+#[test]
+fn the_lease_of_a_killed_save_is_soon_over() {
+    let bench = Bench::new();
+    let home = Arc::new(Home::open(bench.path("home")));
+    home.write(0..2_000, 1);
+    let root = home.root().unwrap();
+    let mut base = meddled_with(&home, true);
+    base.is_killed = true;
+    save_from(&bench, &base, &home).0.unwrap();
+    let after = |minutes| SystemTime::now() + Duration::from_mins(minutes);
+    for minutes in [0, 20] {
+        collect_at(&home.store, after(minutes));
+        assert!(holds(&home, &root), "after {minutes} min");
+    }
+    collect_at(&home.store, after(31));
+    assert!(!holds(&home, &root));
+}
+
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
