@@ -18,20 +18,22 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tympan_backup::{
-    Index, Keep, LiveStore, Lock, LockMode, Progress, PruneOptions, RepositorySource, Run, RunLog,
-    SaveOptions, Saved, Session, Tuning, Vault, View, Who, choose, prune, save_directories,
+    Error, Index, Keep, LiveStore, Lock, LockMode, Progress, PruneOptions, RepositorySource, Run,
+    RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, Who, choose, prune, save_directories,
     save_repository,
 };
 use tympan_blobs::ReadBlobs;
 use tympan_content::Repository;
 use tympan_jobs::{Handler, Job, JobContext, NewJob, Outcome, Worker};
 use tympan_server::Instance;
+use tympan_store::LocalStore;
 
 use crate::args::vault::PlaceArguments;
 use crate::base::MAIN;
-use crate::command::{ContentView, Fault, Settings, backend_at, keep_here};
+use crate::command::{ContentView, Fault, LeftBelow, Settings, backend_at, keep_here, new_spool};
 use crate::config::{Span, parse_span};
 use crate::home::{Home, chain};
+use crate::places;
 
 /// The topic of its jobs.
 const TOPIC: &str = "tympan/backup/save";
@@ -74,6 +76,9 @@ pub(crate) struct Backup {
     /// Which snapshots of this instance stay, as `--keep` of `tympan backup forget`; default all. What they alone need goes
     /// in two phases, as by `tympan backup prune`.
     pub(crate) keep: Option<String>,
+    /// Whether a clone saves what it reads of its base, too; default `false`: that is left to the base's owner, and named. Set
+    /// it where the base is not saved by anybody.
+    pub(crate) with_base: bool,
     /// The name of this client in the vault; default the host's name. Name it where instances on hosts of one name, such as
     /// containers, share a vault: each is compared with its own snapshots, and `keep` counts its own alone.
     pub(crate) client_name: Option<String>,
@@ -111,6 +116,14 @@ pub(crate) async fn register(
         max_age: section.max_age.map_or(MAX_AGE, |span| span.0),
     });
     let dir = home.dir.canonicalize().unwrap_or_else(|_| home.dir.clone());
+    let own = match home.composite.as_ref().filter(|_| !section.with_base) {
+        None => None,
+        Some(composite) => {
+            let spool = new_spool()?;
+            let blobs = places::open_other(&dir, spool.path())?;
+            Some(OwnPart { chunks: composite.own().clone(), blobs, _spool: spool })
+        }
+    };
     let place = PlaceArguments {
         ssh_key: section.ssh_keys.clone(),
         ssh_known_hosts: section.ssh_known_hosts.clone(),
@@ -131,6 +144,8 @@ pub(crate) async fn register(
         repository: home.repository.clone(),
         blobs: home.blobs.readable(&home.dir),
         path: format!("/tympan{}", dir.display()),
+        own,
+        dir,
         log,
         status: status.clone(),
         opened: Mutex::default(),
@@ -206,6 +221,14 @@ impl Status {
     }
 }
 
+/// What a clone has of its own.
+struct OwnPart {
+    chunks: Arc<LocalStore>,
+    blobs: Arc<dyn ReadBlobs>,
+    /// Large blobs of other machines lie here while they are read.
+    _spool: tempfile::TempDir,
+}
+
 /// Carries out a save.
 struct Save {
     vault: String,
@@ -218,6 +241,9 @@ struct Save {
     repository: Repository,
     blobs: Arc<dyn ReadBlobs>,
     path: String,
+    /// What a clone has of its own, if what it stands on is left to its owner.
+    own: Option<OwnPart>,
+    dir: PathBuf,
     log: RunLog,
     status: Arc<Status>,
     /// The vault and its index, kept between two saves. Locked for the whole of a save.
@@ -356,14 +382,26 @@ impl Save {
         session: &Session<'_>,
         options: &SaveOptions,
     ) -> tympan_backup::Result<Option<Saved>> {
+        let (reference, path) = (MAIN, self.path.as_str());
+        if let Some(OwnPart { chunks, blobs, .. }) = &self.own {
+            let base = LiveStore::new(chunks.clone());
+            let below = LeftBelow::of(&self.dir);
+            let below = below.map_err(|fault| Error::Refused(fault.message().to_owned()))?;
+            let below = below.as_ref().map(LeftBelow::as_below);
+            let blobs = &**blobs;
+            let source =
+                RepositorySource { base: &base, blobs, reference, path, view: None, below };
+            return save_repository(session, source, options);
+        }
         let base = LiveStore::new(self.repository.chunks().clone());
         let view = ContentView::of(self.repository.clone());
         let source = RepositorySource {
             base: &base,
             blobs: &*self.blobs,
-            reference: MAIN,
-            path: &self.path,
+            reference,
+            path,
             view: Some(&view as &dyn View),
+            below: None,
         };
         save_repository(session, source, options)
     }

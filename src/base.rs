@@ -12,15 +12,16 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tympan_blobs::ReadBlobs;
 use tympan_replicate::{Credentials, RemoteStore};
+use tympan_store::disk::FileDisk;
 use tympan_store::{
     Base, Batch, ByteSize, ChunkId, ChunkStore, CompositeStore, Error, FollowedStore, Lease,
-    LocalOptions, LocalStore, NearBase, NearCache, RefUpdate,
+    LocalOptions, LocalStore, NearBase, NearCache, RefUpdate, renew_lease,
 };
 use tympan_web::tls::Trust;
 
 use crate::command::Fault;
 use crate::config::parse_toml;
-use crate::home::{chain, write_secret};
+use crate::home::{chain, random_text, write_secret};
 
 /// How long a lease lasts that nobody renews: a clone that is stopped for longer than this must be made anew.
 pub(crate) const LEASE_LIFE: Duration = Duration::from_hours(14 * 24);
@@ -254,6 +255,67 @@ pub(crate) fn lay_over(home: &Path, own: &Arc<LocalStore>) -> Result<Option<Over
     }
     begin_clone(&store, &origin.from).map_err(|error| failed(&error))?;
     Ok(Some((Arc::new(store), blobs)))
+}
+
+/// Takes a lease on the root that a clone stood on when it was saved. `former` held one then, which may still keep the root.
+///
+/// # Errors
+/// [`Error::LeaseLost`] if the base no longer keeps the root; or what it says.
+pub(crate) fn lease_root(
+    base: &dyn Base,
+    (holder, former): (&str, &str),
+    root: ChunkId,
+    now: SystemTime,
+) -> Result<Lease, Error> {
+    let lease = Lease { holder: holder.to_owned(), root, expires: Some(now + LEASE_LIFE) };
+    let is_kept = || {
+        let former = base.lease(former)?;
+        Ok::<_, Error>(former.is_some_and(|former| former.root == root && former.is_live(now)))
+    };
+    if is_kept()? {
+        base.grant(&lease)?;
+        // If it was given back before this one was granted, nothing may have kept the root in between.
+        if is_kept()? {
+            return Ok(lease);
+        }
+    }
+    let expired = Lease { expires: Some(SystemTime::UNIX_EPOCH), ..lease };
+    renew_lease(base, &expired, (now, LEASE_LIFE))
+}
+
+/// Opens the packs of a home, which is made if it is not there, without what they may lie over.
+///
+/// # Errors
+/// If another process has them open, or they are damaged.
+pub(crate) fn open_own(home: &Path) -> Result<Arc<LocalStore>, Fault> {
+    let failed = |error: &dyn std::error::Error| {
+        Fault::cannot_run(format!("cannot open the home `{}`: {}", home.display(), chain(error)))
+    };
+    create(home)?;
+    let disk = FileDisk::open(home.join("store")).map_err(|error| failed(&error))?;
+    let store = LocalStore::open(Arc::new(disk), LocalOptions::default());
+    store.map(Arc::new).map_err(|error| failed(&error))
+}
+
+/// Makes the folder of a home.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn create(home: &Path) -> Result<(), Fault> {
+    fs::create_dir_all(home)
+        .map_err(|error| Fault::cannot_run(format!("cannot create `{}`: {error}", home.display())))
+}
+
+/// Returns the name under which a home holds its lease.
+///
+/// # Errors
+/// If the system gives no random bytes.
+pub(crate) fn holder_of(home: &Path) -> Result<String, Fault> {
+    let mut unique = random_text()?;
+    unique.truncate(12);
+    let name = home.file_name().unwrap_or_default().to_string_lossy();
+    let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
+    Ok(format!("{name}-{unique}"))
 }
 
 /// Lets `main` of a clone begin at the leased root, unless that is done.

@@ -304,6 +304,9 @@ pub(crate) struct Save {
     /// Leaves out the folder `content`, in which people read a repository.
     #[arg(long)]
     pub(crate) no_view: bool,
+    /// Saves what a clone reads of its base with it. Without it, that is left to the base's owner, and named.
+    #[arg(long)]
+    pub(crate) with_base: bool,
     /// For a URL: a file with its replication key.
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
@@ -367,6 +370,23 @@ pub(crate) struct Restore {
     /// Replaces files that differ in a folder that is not empty; what the snapshot does not hold stays.
     #[arg(long)]
     pub(crate) in_place: bool,
+    /// Where the base is now that a clone stood on when it was saved, if not where it was: a home's directory, or the URL of
+    /// its instance.
+    #[arg(long, value_name = "DIR|URL", requires = "home")]
+    pub(crate) base: Option<String>,
+    /// For a base at a URL: a file with its replication key.
+    #[arg(long, value_name = "FILE", requires = "home")]
+    pub(crate) key: Option<PathBuf>,
+    /// For a base at a URL: a file with a token of its `tympan user token admin`.
+    #[arg(long, value_name = "FILE", conflicts_with = "key", requires = "home")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// For a base at an `https` URL: a PEM file with the certificate that must have signed that of the instance.
+    #[arg(long, value_name = "FILE", requires = "home")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Makes the home also without blobs that the snapshot lacks, and without the base that a clone stood on: it needs that
+    /// to be started.
+    #[arg(long, requires = "home")]
+    pub(crate) allow_missing: bool,
     /// Takes a folder that a snapshot of a repository was restored into, by whatever program, or a plain copy, in place of a
     /// vault.
     #[arg(long, value_name = "DIR|FILE.zip", requires = "home")]

@@ -20,7 +20,7 @@ mod repo;
 mod site;
 mod user;
 
-pub(crate) use backup::{ContentView, Settings, backend_at, keep_here};
+pub(crate) use backup::{ContentView, LeftBelow, Settings, backend_at, keep_here, new_spool};
 
 use std::process::ExitCode;
 

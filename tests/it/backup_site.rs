@@ -16,23 +16,23 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const PAGE: &str = "/content/wayfare/en";
 
 /// A vault, and places to restore to.
-struct Bench {
+pub(crate) struct Bench {
     dir: tempfile::TempDir,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bench = Self { dir: tempfile::tempdir().unwrap() };
         fs::write(bench.path("secret"), PASSWORD).unwrap();
         bench.ok("init", &[]);
         bench
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn run(&self, word: &str, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, word: &str, arguments: &[&str]) -> Output {
         let mut command = tympan();
         command.args(["backup", word, "-r"]).arg(self.path("vault"));
         command.arg("--password-file").arg(self.path("secret")).arg("--json").args(arguments);
@@ -41,14 +41,14 @@ impl Bench {
     }
 
     /// Runs a command that must end well, and returns the objects that it printed.
-    fn ok(&self, word: &str, arguments: &[&str]) -> Vec<Value> {
+    pub(crate) fn ok(&self, word: &str, arguments: &[&str]) -> Vec<Value> {
         let output = self.run(word, arguments);
         assert!(output.status.success(), "{word} {arguments:?}: {output:?}");
         let lines = String::from_utf8(output.stdout).unwrap();
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn save(&self, source: &[&str]) -> Value {
+    pub(crate) fn save(&self, source: &[&str]) -> Value {
         self.ok("save", source).pop().unwrap()
     }
 

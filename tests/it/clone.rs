@@ -8,15 +8,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::program::{Running, ask, basic, free_address, post, run, run_ok};
 
 /// A running author.
-struct Author {
-    running: Running,
+pub(crate) struct Author {
+    pub(crate) running: Running,
     address: SocketAddr,
     password: String,
 }
 
 impl Author {
     /// Starts an author; the password is that of the home whose content it has.
-    fn start(home: &Path, password_of: &Path) -> Self {
+    pub(crate) fn start(home: &Path, password_of: &Path) -> Self {
         let address = free_address();
         let running =
             Running::start(&["author", "--home", text(home), "--listen", &address.to_string()]);
@@ -24,12 +24,12 @@ impl Author {
         Self { running, address, password: password.trim().to_owned() }
     }
 
-    fn post(&self, path: &str, form: &str) {
+    pub(crate) fn post(&self, path: &str, form: &str) {
         let answer = post(self.address, &self.password, path, form);
         assert!(matches!(answer.status, 200 | 201), "{} {}", answer.status, answer.text());
     }
 
-    fn get(&self, path: &str) -> Vec<u8> {
+    pub(crate) fn get(&self, path: &str) -> Vec<u8> {
         let headers = [("Authorization", basic("admin", &self.password))];
         let answer = ask(self.address, "GET", path, &headers, b"").unwrap();
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
@@ -37,13 +37,13 @@ impl Author {
     }
 
     /// Returns a number that was posted.
-    fn value(&self, path: &str) -> u64 {
+    pub(crate) fn value(&self, path: &str) -> u64 {
         let node: serde_json::Value =
             serde_json::from_slice(&self.get(&format!("{path}.json"))).unwrap();
         node["value"].as_str().unwrap().parse().unwrap()
     }
 
-    fn upload(&self, name: &str, bytes: &[u8]) {
+    pub(crate) fn upload(&self, name: &str, bytes: &[u8]) {
         let mut body = format!(
             "--b\r\nContent-Disposition: form-data; name=\"*\"; filename=\"{name}\"\r\n\
              Content-Type: application/octet-stream\r\n\r\n"
@@ -78,7 +78,7 @@ fn bytes_below(folder: &Path) -> u64 {
         .sum()
 }
 
-fn check_is_clean(home: &Path) {
+pub(crate) fn check_is_clean(home: &Path) {
     let report = run_ok(&["repo", "check", "--home", text(home)]);
     assert!(report.trim_end().ends_with(": clean"), "{report}");
 }
@@ -92,7 +92,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn bytes(seed: u8, length: usize) -> Vec<u8> {
+pub(crate) fn bytes(seed: u8, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8 ^ seed).collect()
 }
 

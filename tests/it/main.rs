@@ -12,6 +12,7 @@ mod api;
 mod asset_farm;
 mod asset_kills;
 mod backup;
+mod backup_clone;
 mod backup_combinations;
 mod backup_remote;
 mod backup_site;

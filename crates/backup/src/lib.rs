@@ -53,13 +53,13 @@ pub use repair::{Repaired, repair};
 pub use restore::{Existing, RestoreOptions, Restored, restore};
 pub use runs::{Run, RunKind, RunLog};
 pub use save::{Fault, Parent, Progress, SaveOptions, Saved, Session};
+pub use source::below::{Below, LeftOut, StoreReference, folder_stands_on, stands_on};
 pub use source::directory::save_directories;
 pub use source::estimate::{Estimate, estimate_full};
 pub use source::exclude::Excludes;
+pub use source::import::{ImportOptions, Imported, Missing, import_folder, import_snapshot};
 pub use source::live::LiveStore;
-pub use source::repository::{
-    Imported, RepositorySource, import_folder, import_snapshot, save_repository,
-};
+pub use source::repository::{RepositorySource, save_repository};
 pub use source::view::{DocumentChange, Documents, DrawnContent, DrawnFile, View};
 pub use stats::{Stats, stats};
 pub use throttle::{Controller, Served, Throttle};

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::source::below::LeftOut;
 use crate::source::exclude::Excludes;
 use crate::throttle::Throttle;
 use crate::vault::index::Index;
@@ -140,6 +141,8 @@ pub struct Saved {
     pub written: Written,
     /// What is not in the snapshot although it was asked for; the snapshot is incomplete if there is any.
     pub faults: Vec<Fault>,
+    /// What is left to the owner of what the source stands on.
+    pub left_out: LeftOut,
 }
 
 /// A vault that a save has opened for writing.
@@ -172,7 +175,7 @@ impl<'a> Session<'a> {
         &self,
         options: &SaveOptions,
         paths: &[String],
-        fits: fn(&Snapshot) -> bool,
+        fits: impl Fn(&Snapshot) -> bool,
     ) -> Result<Option<Snapshot>> {
         let is_like =
             |one: &Snapshot| one.hostname == options.who.host && one.paths == paths && fits(one);

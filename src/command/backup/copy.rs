@@ -12,6 +12,7 @@ use tympan_backup::{
 };
 
 use super::save::is_repository;
+use super::source::OfBase;
 use super::{INCOMPLETE, Watch, failed, open, source};
 use crate::args::backup::Save;
 use crate::base::MAIN;
@@ -38,13 +39,15 @@ pub(super) fn run(arguments: &Save, place: &Path) -> Outcome {
         CopyTarget::Folder(place.to_owned())
     };
     let depth = if arguments.force { CopyDepth::Everything } else { CopyDepth::Changes };
-    let opened = source::open(name, arguments)?;
+    // A copy is whole by itself.
+    let opened = source::open(name, arguments, OfBase::Saved)?;
     let source = RepositorySource {
         base: &*opened.base,
         blobs: &*opened.blobs,
         reference: MAIN,
         path: &opened.path,
         view: None,
+        below: None,
     };
     let (start, begin) = (open::now(), Instant::now());
     let progress = Arc::new(Progress::default());

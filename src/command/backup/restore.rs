@@ -3,17 +3,21 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde_json::json;
 use tympan_backup::{
-    Existing, Imported, Index, LockMode, Progress, RestoreOptions, find_path, import_folder,
-    import_snapshot,
+    Existing, ImportOptions, Imported, Index, LeftOut, LockMode, Missing, Progress, RestoreOptions,
+    StoreReference, find_path, folder_stands_on, import_folder, import_snapshot, stands_on,
 };
-use tympan_store::{Base, FollowedStore, LocalOptions};
+use tympan_blobs::BlobStore;
+use tympan_store::{Base, ChunkId, ChunkStore, CompositeStore, FollowedStore, Lease, LocalOptions};
 
+use super::source::credentials;
 use super::{INCOMPLETE, Watch, failed, open};
 use crate::args::backup::{ClientArguments, Restore, VaultArguments};
 use crate::backend::Backend;
+use crate::base::{self, Access, Origin};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::config::Config;
 use crate::home::chain;
@@ -23,10 +27,10 @@ use crate::say;
 pub(super) fn run(arguments: &Restore) -> Outcome {
     if let (Some(folder), Some(home)) = (&arguments.unpacked, &arguments.home) {
         let progress = Progress::default();
-        let imported = into_home(home, |chunks, blobs| {
-            import_folder(folder, (chunks, blobs), &progress).map_err(failed)
-        })?;
-        return Ok(tell_home(home, &imported, arguments.vault.json));
+        let reference = folder_stands_on(folder).map_err(failed)?;
+        return into_home((home, arguments), reference.as_ref(), &mut |target, options| {
+            import_folder(folder, target, (options, &progress)).map_err(failed)
+        });
     }
     let from = &arguments.vault;
     let vault = VaultArguments {
@@ -45,12 +49,14 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
     let progress = Arc::new(Progress::default());
     let watch = Watch::begin(&progress);
     if let Some(home) = &arguments.home {
-        let imported = into_home(home, |chunks, blobs| {
-            import_snapshot((&opened.vault, &index), &snapshot, (chunks, blobs), &progress)
-                .map_err(failed)
-        })?;
-        drop(watch);
-        return Ok(tell_home(home, &imported, vault.json));
+        let from = (&opened.vault, &index);
+        let reference = stands_on((&opened.vault, &index), &snapshot).map_err(failed)?;
+        let mut watch = Some(watch);
+        return into_home((home, arguments), reference.as_ref(), &mut |target, options| {
+            let imported = import_snapshot(from, &snapshot, target, (options, &progress));
+            drop(watch.take());
+            imported.map_err(failed)
+        });
     }
     let Some(target) = &arguments.to else {
         return Err(Fault::usage("name the folder to restore into with `--to`"));
@@ -90,14 +96,16 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
     Ok(if restored.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
 }
 
-/// Makes a new home and fills it.
+/// Fills a new home.
+type Filling<'a> =
+    dyn FnMut((&dyn ChunkStore, &dyn BlobStore), ImportOptions<'_>) -> Result<Imported, Fault> + 'a;
+
+/// Makes a new home and fills it: a clone, if what it is filled with stood on a base.
 fn into_home(
-    home: &Path,
-    import: impl FnOnce(
-        &dyn tympan_store::ChunkStore,
-        &dyn tympan_blobs::BlobStore,
-    ) -> Result<Imported, Fault>,
-) -> Result<Imported, Fault> {
+    (home, arguments): (&Path, &Restore),
+    reference: Option<&StoreReference>,
+    fill: &mut Filling<'_>,
+) -> Outcome {
     let is_empty = std::fs::read_dir(home).map_or(true, |mut entries| entries.next().is_none());
     if !is_empty {
         return Err(Fault::usage(format!(
@@ -105,22 +113,154 @@ fn into_home(
             home.display()
         )));
     }
-    let backend = Backend::open(home, &Config::default())?;
-    let blobs = backend.open_blobs(home, &Config::default())?.store;
-    import(&*backend.chunks, &*blobs)
+    let missing = if arguments.allow_missing { Missing::Allow } else { Missing::Refuse };
+    let json = arguments.vault.json;
+    let Some(reference) = reference else {
+        if arguments.base.is_some() {
+            return Err(Fault::usage("the snapshot stands on no base; leave `--base` out"));
+        }
+        let backend = Backend::open(home, &Config::default())?;
+        let blobs = backend.open_blobs(home, &Config::default())?.store;
+        let options = ImportOptions { missing, below: None };
+        let imported = fill((&*backend.chunks, &*blobs), options)?;
+        return Ok(tell_home((home, None), &imported, json));
+    };
+    let clone = NewClone::open((home, arguments), reference)?;
+    match clone.fill((home, missing), fill) {
+        Ok(imported) => Ok(tell_home((home, Some(&clone)), &imported, json)),
+        Err(fault) => {
+            // Nothing half-done is left: neither the lease nor what was empty before.
+            clone.give_back();
+            std::fs::remove_dir_all(home).ok();
+            Err(fault)
+        }
+    }
 }
 
-fn tell_home(home: &Path, imported: &Imported, json: bool) -> ExitCode {
-    let Imported { root, chunks, blobs, reference } = imported;
+/// A home that is to stand on another one again.
+struct NewClone {
+    origin: Origin,
+    access: Access,
+    /// What it stands on, and the lease there; nothing if that cannot be had, and need not be.
+    base: Option<(base::Opened, Lease)>,
+}
+
+impl NewClone {
+    /// Takes a lease on what a clone stood on when it was saved.
+    fn open(
+        (home, arguments): (&Path, &Restore),
+        reference: &StoreReference,
+    ) -> Result<Self, Fault> {
+        let from = match &arguments.base {
+            None => reference.from.clone(),
+            Some(from) if base::is_url(from) => from.trim_end_matches('/').to_owned(),
+            Some(dir) => absolute(Path::new(dir))?,
+        };
+        let ca = arguments.ca.as_ref().map(std::fs::canonicalize).transpose();
+        let ca =
+            ca.map_err(|error| Fault::usage(format!("cannot read the file of `--ca`: {error}")))?;
+        let secret = credentials(arguments.key.as_deref(), arguments.token_file.as_deref())?;
+        let access = Access { secret, ca: ca.clone(), leases: None };
+        let root: ChunkId = reference.root.parse().map_err(|_| {
+            Fault::usage("the snapshot does not say which state of its base it stands on")
+        })?;
+        let holder = base::holder_of(home)?;
+        let leased = base::open(&from, &access, home).and_then(|opened| {
+            let holders = (holder.as_str(), reference.holder.as_str());
+            let lease = base::lease_root(&*opened.0, holders, root, SystemTime::now());
+            let lease = lease.map_err(|error| Fault::with_code(chain(&error), 1))?;
+            Ok((opened, lease))
+        });
+        let base = match leased {
+            Ok(base) => Some(base),
+            Err(fault) if arguments.allow_missing => {
+                tracing::warn!(reason = fault.message(), "the home is made without its base");
+                None
+            }
+            Err(fault) => {
+                return Err(Fault::usage(format!(
+                    "the snapshot holds what a clone had of its own; what it stood on, `{from}`, cannot be used: {}; name \
+                     where that is now with `--base`, or make the home without it with `--allow-missing`",
+                    fault.message()
+                )));
+            }
+        };
+        let root = Some(reference.root.clone());
+        Ok(Self { origin: Origin { from, holder, root, ca, leases: None }, access, base })
+    }
+
+    fn fill(
+        &self,
+        (home, missing): (&Path, Missing),
+        fill: &mut Filling<'_>,
+    ) -> Result<Imported, Fault> {
+        // The file comes first: a store without it would pass for a home of its own.
+        base::create(home)?;
+        base::write_credentials(home, &self.access)?;
+        self.origin.write_clone(home)?;
+        let own = base::open_own(home)?;
+        let backend = Backend {
+            chunks: own.clone(),
+            local: Some(own.clone()),
+            database: None,
+            base: None,
+            lock: None,
+        };
+        let blobs = backend.open_blobs(home, &Config::default())?.store;
+        let below = self.base.as_ref().map(|((base, blobs), lease)| {
+            // From now on the own refs may reach what only the base has.
+            let over = CompositeStore::new(own.clone(), base.clone(), lease.clone());
+            over.map(|_| (&**base, &**blobs))
+        });
+        let below = below.transpose().map_err(|error| Fault::cannot_run(chain(&error)))?;
+        fill((&*own, &*blobs), ImportOptions { missing, below })
+    }
+
+    fn give_back(&self) {
+        if let Some(((base, _), lease)) = &self.base
+            && let Err(error) = base.release(&lease.holder)
+        {
+            tracing::warn!(
+                reason = chain(&error),
+                "a lease ends by itself, as it could not be given back"
+            );
+        }
+    }
+}
+
+fn absolute(dir: &Path) -> Result<String, Fault> {
+    let cannot = |reason: &dyn std::fmt::Display| {
+        Fault::usage(format!("cannot use `{}` as a base: {reason}", dir.display()))
+    };
+    let full = std::fs::canonicalize(dir).map_err(|error| cannot(&error))?;
+    full.to_str().map(str::to_owned).ok_or_else(|| cannot(&"its name is not UTF-8"))
+}
+
+fn tell_home(
+    (home, clone): (&Path, Option<&NewClone>),
+    imported: &Imported,
+    json: bool,
+) -> ExitCode {
+    let Imported { root, chunks, blobs, reference, missing } = imported;
+    let base = clone.map(|clone| &clone.origin.from);
     if json {
         say!(
             "{}",
-            json!({ "root": root.to_string(), "ref": reference, "chunks": chunks, "blobs": blobs })
+            json!({
+                "root": root.to_string(), "ref": reference, "chunks": chunks, "blobs": blobs, "base": base,
+                "missing_chunks": missing.chunks, "missing_blobs": missing.blobs,
+            })
         );
     } else {
         say!("made the home `{}`: root {root}, {chunks} chunks, {blobs} blobs", home.display());
+        if let Some(base) = base {
+            say!("it stands on `{base}`, as it did when it was saved");
+        }
+        if *missing != LeftOut::default() {
+            say!("missing: {} chunks, {} blobs", missing.chunks, missing.blobs);
+        }
     }
-    ExitCode::SUCCESS
+    if *missing == LeftOut::default() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
 }
 
 /// Compares a snapshot with what is there now.

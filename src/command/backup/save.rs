@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use serde_json::json;
 use tympan_backup::{
-    Compression, Excludes, Index, Lock, LockMode, Parent, Progress, RepositorySource, Run, RunLog,
-    SaveOptions, Saved, Session, Tuning, Vault, View, save_directories, save_repository,
+    Compression, Excludes, Index, LeftOut, Lock, LockMode, Parent, Progress, RepositorySource, Run,
+    RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, save_directories, save_repository,
     without_secrets,
 };
 
 use super::give_way::GivingWay;
 use super::settings::Settings;
+use super::source::{LeftBelow, OfBase};
 use super::{INCOMPLETE, Watch, copy, failed, open, source};
 use crate::args::backup::{CompressionLevel, Save, VaultArguments};
 use crate::base::{MAIN, is_url};
@@ -214,7 +215,8 @@ pub(super) fn save_source(
     source: &str,
     (arguments, options): (&Save, &SaveOptions),
 ) -> Result<Option<Saved>, Fault> {
-    let opened = source::open(source, arguments)?;
+    let of_base = if arguments.with_base { OfBase::Saved } else { OfBase::Left };
+    let opened = source::open(source, arguments, of_base)?;
     let view = if arguments.no_view { None } else { opened.view() };
     let source = RepositorySource {
         base: &*opened.base,
@@ -222,6 +224,7 @@ pub(super) fn save_source(
         reference: MAIN,
         path: &opened.path,
         view: view.as_ref().map(|view| view as &dyn View),
+        below: opened.below.as_ref().map(LeftBelow::as_below),
     };
     save_repository(session, source, options).map_err(failed)
 }
@@ -282,7 +285,7 @@ fn tell(Done { saved, elapsed_ms }: &Done, arguments: &Save) -> bool {
                 "message_type": "summary", "snapshot_id": snapshot.id.to_string(), "paths": snapshot.paths,
                 "data_blobs": written.pieces, "tree_blobs": written.folders, "data_added": written.plain_bytes,
                 "data_added_packed": written.stored_bytes, "elapsed_ms": elapsed_ms, "errors": saved.faults.len(),
-                "peak_bytes": peak_bytes(),
+                "peak_bytes": peak_bytes(), "left_chunks": saved.left_out.chunks, "left_blobs": saved.left_out.blobs,
             })
         );
     } else {
@@ -294,6 +297,12 @@ fn tell(Done { saved, elapsed_ms }: &Done, arguments: &Save) -> bool {
             written.folders,
             indicatif::HumanBytes(written.stored_bytes)
         );
+        if saved.left_out != LeftOut::default() {
+            let LeftOut { chunks, blobs } = saved.left_out;
+            say!(
+                "{chunks} chunks and {blobs} blobs are left to the base of the clone, whose owner saves them"
+            );
+        }
     }
     is_whole
 }

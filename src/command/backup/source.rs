@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tympan_backup::{LiveStore, without_secrets};
+use tympan_backup::{Below, LiveStore, StoreReference, without_secrets};
 use tympan_blobs::{Composite, Delegate, ReadBlobs};
 use tympan_replicate::{Credentials, RemoteStore};
 use tympan_store::{
@@ -18,7 +18,7 @@ use super::read_only::ReadOnly;
 use super::view::ContentView;
 use crate::args::backup::Save;
 use crate::backend::{self, Backend};
-use crate::base::{Origin, is_url};
+use crate::base::{self, Origin, is_url};
 use crate::command::Fault;
 use crate::config;
 use crate::home::{chain, require_home};
@@ -35,13 +35,18 @@ pub(super) struct Opened {
     pub(super) blobs: Arc<dyn ReadBlobs>,
     /// The path of its snapshots.
     pub(super) path: String,
+    /// What it stands on, if its owner saves that.
+    pub(super) below: Option<LeftBelow>,
     /// Large blobs of another machine lie here while they are saved.
     _spool: Option<tempfile::TempDir>,
 }
 
 impl Opened {
-    /// Opens what people read of it; nothing if it cannot be read as content.
+    /// Opens what people read of it; nothing if it cannot be read as content, or a part of it is another's.
     pub(super) fn view(&self) -> Option<ContentView> {
+        if self.below.is_some() {
+            return None;
+        }
         let view = ContentView::new(Arc::new(ReadOnly::new(self.base.clone())));
         view.inspect_err(|error| {
             tracing::warn!(reason = chain(error), "the snapshot has no folder `content`");
@@ -50,18 +55,65 @@ impl Opened {
     }
 }
 
-/// Opens the home behind `repo:HOME`, or the running instance at a URL.
+/// What a clone stands on, and somebody else saves.
+pub(crate) struct LeftBelow {
+    reference: StoreReference,
+    reach: Option<base::Opened>,
+}
+
+impl LeftBelow {
+    /// Opens what a home stands on; nothing if it is no clone. A base that cannot be reached now is not asked.
+    ///
+    /// # Errors
+    /// If the home does not say what it stands on.
+    pub(crate) fn of(home: &Path) -> Result<Option<Self>, Fault> {
+        let Some(origin) = Origin::of_clone(home)? else { return Ok(None) };
+        let root = root_of(&origin, home)?.to_string();
+        let reach = origin.open(home).inspect_err(|fault| {
+            tracing::warn!(
+                reason = fault.message(),
+                "the base cannot be asked: what is left to it is not looked up"
+            );
+        });
+        let Origin { from, holder, .. } = origin;
+        Ok(Some(Self { reference: StoreReference { from, root, holder }, reach: reach.ok() }))
+    }
+
+    /// Returns it as a save takes it.
+    pub(crate) fn as_below(&self) -> Below<'_> {
+        let reach = self.reach.as_ref().map(|(base, blobs)| (&**base, &**blobs));
+        Below { reference: &self.reference, reach }
+    }
+}
+
+fn root_of(origin: &Origin, home: &Path) -> Result<ChunkId, Fault> {
+    let root = origin.root.as_deref().and_then(|root| root.parse().ok());
+    root.ok_or_else(|| {
+        Fault::usage(format!("`{}` does not say which state it stands on", home.display()))
+    })
+}
+
+/// Who saves what a clone reads of its base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OfBase {
+    /// The base's owner.
+    Left,
+    /// This save.
+    Saved,
+}
+
+/// Opens the home behind `repo:HOME`, or the running instance at a URL, which gives what it has of its base too.
 ///
 /// # Errors
 /// If it is no repository, or cannot be reached.
-pub(super) fn open(source: &str, arguments: &Save) -> Result<Opened, Fault> {
+pub(super) fn open(source: &str, arguments: &Save, of_base: OfBase) -> Result<Opened, Fault> {
     if is_url(source) {
         return open_url(source, arguments);
     }
-    open_home(Path::new(source.strip_prefix("repo:").unwrap_or(source)))
+    open_home(Path::new(source.strip_prefix("repo:").unwrap_or(source)), of_base)
 }
 
-fn open_home(home: &Path) -> Result<Opened, Fault> {
+fn open_home(home: &Path, of_base: OfBase) -> Result<Opened, Fault> {
     require_home(home)?;
     let failed = |error: &dyn std::error::Error| {
         Fault::with_code(format!("cannot read the home `{}`: {}", home.display(), chain(error)), 1)
@@ -69,51 +121,67 @@ fn open_home(home: &Path) -> Result<Opened, Fault> {
     let full = home.canonicalize().map_err(|error| failed(&error))?;
     let path = format!("/tympan{}", full.display());
     let config = config::read(home)?;
+    let below = match of_base {
+        OfBase::Left => LeftBelow::of(home)?,
+        OfBase::Saved => None,
+    };
     let base: Arc<dyn Base> = if home.join("store").join(backend::MARK).exists() {
         let store = Backend::open_beside(home, &config)?;
         Arc::new(LiveStore::new(store))
     } else {
         let own = FollowedStore::open_dir(&home.join("store"), LocalOptions::default())
             .map_err(|error| failed(&error))?;
-        match Origin::of_clone(home)? {
+        match Origin::of_clone(home)?.filter(|_| of_base == OfBase::Saved) {
             None => Arc::new(own),
             Some(origin) => Arc::new(Layered::open(own, &origin, home)?),
         }
     };
     let spool = new_spool()?;
     let own = places::open_other(home, spool.path())?;
-    let blobs: Arc<dyn ReadBlobs> = match Origin::of_clone(home)? {
+    let blobs: Arc<dyn ReadBlobs> = match Origin::of_clone(home)?.filter(|_| below.is_none()) {
         None => own,
         Some(origin) => Arc::new(Composite::new(vec![
             Delegate::read_only("own", own),
             Delegate::read_only("base", origin.open(home)?.1),
         ])),
     };
-    Ok(Opened { base, blobs, path, _spool: Some(spool) })
+    Ok(Opened { base, blobs, path, below, _spool: Some(spool) })
 }
 
-fn new_spool() -> Result<tempfile::TempDir, Fault> {
+pub(crate) fn new_spool() -> Result<tempfile::TempDir, Fault> {
     tempfile::tempdir()
         .map_err(|error| Fault::cannot_run(format!("cannot make a temporary folder: {error}")))
 }
 
-fn open_url(url: &str, arguments: &Save) -> Result<Opened, Fault> {
+/// Reads what an instance is asked with from the file of a key, or of a token.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn credentials(
+    key: Option<&Path>,
+    token_file: Option<&Path>,
+) -> Result<Option<Credentials>, Fault> {
     let read = |file: &Path| {
         let text = fs::read_to_string(file)
             .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
         Ok::<_, Fault>(text.trim().to_owned())
     };
-    let secret = match (&arguments.key, &arguments.token_file) {
-        (Some(file), _) => Credentials::Key(read(file)?),
-        (None, Some(file)) => Credentials::Token(read(file)?),
-        (None, None) => {
-            return Err(Fault::usage(format!(
-                "`{}` lets nobody read its store without credentials: give `--key FILE` with its replication key, or \
-                 `--token-file FILE` with a token of `tympan user token admin`",
-                without_secrets(url)
-            )));
-        }
-    };
+    match (key, token_file) {
+        (Some(file), _) => Ok(Some(Credentials::Key(read(file)?))),
+        (None, Some(file)) => Ok(Some(Credentials::Token(read(file)?))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn open_url(url: &str, arguments: &Save) -> Result<Opened, Fault> {
+    let secret = credentials(arguments.key.as_deref(), arguments.token_file.as_deref())?;
+    let secret = secret.ok_or_else(|| {
+        Fault::usage(format!(
+            "`{}` lets nobody read its store without credentials: give `--key FILE` with its replication key, or \
+             `--token-file FILE` with a token of `tympan user token admin`",
+            without_secrets(url)
+        ))
+    })?;
     let trust = arguments.ca.as_deref().map(|file| {
         let pem = fs::read(file)
             .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
@@ -136,7 +204,7 @@ fn open_url(url: &str, arguments: &Save) -> Result<Opened, Fault> {
     // What is read for the import is read again for people.
     let cache = NearCache { dir: spool.path().join("near"), size: ByteSize::bytes(NEAR_BYTES) };
     let base = Arc::new(NearBase::new(store.clone(), &cache));
-    Ok(Opened { base, blobs: store, path, _spool: Some(spool) })
+    Ok(Opened { base, blobs: store, path, below: None, _spool: Some(spool) })
 }
 
 /// The packs of a clone over what it stands on, read together.
@@ -150,11 +218,7 @@ struct Layered {
 
 impl Layered {
     fn open(own: FollowedStore, origin: &Origin, home: &Path) -> Result<Self, Fault> {
-        let root = origin.root.as_deref().and_then(|root| root.parse().ok());
-        let root = root.ok_or_else(|| {
-            Fault::usage(format!("`{}` does not say which state it stands on", home.display()))
-        })?;
-        Ok(Self { own, below: origin.open(home)?.0, root })
+        Ok(Self { own, below: origin.open(home)?.0, root: root_of(origin, home)? })
     }
 }
 

@@ -11,18 +11,17 @@ use serde_json::json;
 use tokio::sync::watch;
 use tympan_blobs::collect::SweepMode;
 use tympan_replicate::{CaughtUp, Credentials, Standby};
-use tympan_store::disk::FileDisk;
-use tympan_store::{ChunkId, CollectOptions, CompositeStore, LocalOptions, LocalStore, take_lease};
+use tympan_store::{ChunkId, CollectOptions, CompositeStore, LocalStore, take_lease};
 
 use crate::args::Clone;
 use crate::backend;
-use crate::base::{self, Access, LEASE_LIFE, MAIN, Opened, Origin};
+use crate::base::{self, Access, LEASE_LIFE, MAIN, Opened, Origin, create, holder_of, open_own};
 use crate::blobs::{Membership, Sharing};
 use crate::collection::{self, Pacer};
 use crate::command::instance::Signals;
 use crate::command::{Fault, Outcome, runtime};
 use crate::config::{self, Config};
-use crate::home::{chain, random_text};
+use crate::home::chain;
 use crate::places;
 use crate::say;
 
@@ -377,30 +376,6 @@ fn open_standby(
     let blobs = places::open((to, &section), &membership, chunks.clone(), None)?;
     let standby = Standby::new(base, (chunks.clone(), blobs.store.clone()), holder.to_owned());
     Ok((standby, Own { chunks, sharing: Sharing::new(membership, &blobs) }))
-}
-
-pub(super) fn open_own(home: &Path) -> Result<Arc<LocalStore>, Fault> {
-    let failed = |error: &dyn std::error::Error| {
-        Fault::cannot_run(format!("cannot open the home `{}`: {}", home.display(), chain(error)))
-    };
-    create(home)?;
-    let disk = FileDisk::open(home.join("store")).map_err(|error| failed(&error))?;
-    let store = LocalStore::open(Arc::new(disk), LocalOptions::default());
-    store.map(Arc::new).map_err(|error| failed(&error))
-}
-
-fn create(home: &Path) -> Result<(), Fault> {
-    fs::create_dir_all(home)
-        .map_err(|error| Fault::cannot_run(format!("cannot create `{}`: {error}", home.display())))
-}
-
-/// Returns the name under which a home holds its lease.
-fn holder_of(home: &Path) -> Result<String, Fault> {
-    let mut unique = random_text()?;
-    unique.truncate(12);
-    let name = home.file_name().unwrap_or_default().to_string_lossy();
-    let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
-    Ok(format!("{name}-{unique}"))
 }
 
 /// Refuses a directory in which something is.

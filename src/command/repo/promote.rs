@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use serde_json::json;
 use tympan_store::{ChunkStore, Root};
 
-use super::clone::{last_status, open_own};
-use crate::base::{self, Origin};
+use super::clone::last_status;
+use crate::base::{self, Origin, open_own};
 use crate::command::{Fault, Outcome};
 use crate::home::chain;
 use crate::say;

@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering;
 use rayon::prelude::*;
 use rustix::fs::OFlags;
 
+use super::below::LeftOut;
 use super::exclude::CACHE_MARK;
 use super::facts::{attributes, mode_of, time};
 use super::names::Names;
@@ -95,7 +96,7 @@ fn save_below(session: &Session<'_>, paths: &[PathBuf], options: &SaveOptions) -
         let files: Vec<Id> = session.index.files().iter().chain(&listed).copied().collect();
         file.write(new_table, (&tree, &files), &faults);
     }
-    Ok(Saved { snapshot, written, faults })
+    Ok(Saved { snapshot, written, faults, left_out: LeftOut::default() })
 }
 
 /// Makes a path absolute, without resolving links in it.

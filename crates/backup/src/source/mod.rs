@@ -1,12 +1,13 @@
 //! What is backed up: folders, and content repositories.
 
+pub(crate) mod below;
 pub(crate) mod directory;
 pub(crate) mod estimate;
 pub(crate) mod exclude;
 mod facts;
-pub(crate) mod live;
 pub(crate) mod import;
 pub(crate) mod lease;
+pub(crate) mod live;
 pub(crate) mod names;
 pub(crate) mod repository;
 mod table;

@@ -7,40 +7,33 @@
 //! * What a chunk's folder holds follows from the chunk alone. So a part that did not change is taken over from the
 //!   snapshot before by its name, unread, and a save costs what changed.
 //! * The root stays readable until the snapshot is written: the store keeps it under a lease.
-//! * What is imported has the hashes it is named by, and all of it is there before the ref is made.
+//! * What belongs to the base of a clone is left to it, where the source says so, and named (`below`).
 //!
 //! Layout: `tympan.json` names the root. `state` is the root's folder. A folder holds `chunks` (frames of the chunk
 //! itself, of the chunks below it that refer to no others, and of their small blobs), large blobs by their hash, and
 //! what else is below. A part without large blobs and without parts of its own is one file of frames. Beside it,
 //! `content` is what people read (`view`).
 //!
-//! Not here: what chunks mean.
+//! Not here: what chunks mean; how it becomes a repository again (`import`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, Cursor, Read};
-use std::path::Path;
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::io::Read;
 
-use bytes::Bytes;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use tracing::warn;
-use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BYTES};
-use tympan_store::{Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, Lease, RefUpdate};
+use tympan_blobs::{ReadBlobs, SMALL_BYTES};
+use tympan_store::{Base, BlobId, Chunk, ChunkId, Lease};
 
+use super::below::{Below, Leaving, STORES, StoreReference, is_on, lost_chunk};
 use super::lease::{Kept, keep_root};
 use super::view::{Before, CONTENT, Cuts, View, save_view};
-use crate::copy::{CopyFacts, UNFINISHED, ZipCopy};
+use crate::copy::CopyFacts;
 use crate::cut::MAX_PIECE;
 use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::look::find_path;
-use crate::save::{Faults, Parent, Progress, SaveOptions, Saved, Session};
-use crate::vault::Vault;
-use crate::vault::index::{BlobKind, Index};
+use crate::save::{Faults, Parent, SaveOptions, Saved, Session};
+use crate::vault::index::BlobKind;
 use crate::vault::node::{Node, NodeKind, Tree, go_mode};
 use crate::vault::snapshot::{INCOMPLETE, Snapshot};
 use crate::vault::write::Writer;
@@ -48,7 +41,7 @@ use crate::vault::write::Writer;
 pub(crate) const FORMAT: u32 = 1;
 pub(crate) const FACTS: &str = "tympan.json";
 pub(crate) const STATE: &str = "state";
-const CHUNKS: &str = "chunks";
+pub(super) const CHUNKS: &str = "chunks";
 /// Names the documents that could not be drawn.
 const UNDRAWN: &str = "undrawn.json";
 pub(crate) const README: &str = "README.txt";
@@ -59,8 +52,6 @@ pub(crate) const README_TEXT: &str = "This is one state of a Tympan repository, 
 pub(crate) const TOGETHER: usize = 256;
 /// Pieces of a file of frames end after every eighth chunk in the mean, by the chunk's hash, or at this length.
 const MAX_FRAMES: usize = 256 * 1024;
-/// Bytes that wait to be committed by an import.
-const IMPORT_BYTES: usize = 16 << 20;
 pub(crate) const IS_CHUNK: u8 = b'C';
 pub(crate) const IS_BLOB: u8 = b'B';
 
@@ -89,6 +80,8 @@ pub struct RepositorySource<'a> {
     pub path: &'a str,
     /// What people can read of it, beside what an import reads.
     pub view: Option<&'a dyn View>,
+    /// What it stands on and somebody else saves: what `base` and `blobs` do not have is left to that.
+    pub below: Option<Below<'a>>,
 }
 
 impl std::fmt::Debug for RepositorySource<'_> {
@@ -122,19 +115,29 @@ fn save_root(
     let root = lease.root.to_string();
     let paths = vec![source.path.to_owned()];
     // What it lacks would be lacking in all that follow: a part is taken over whole, by its name.
-    let parent = session.parent(options, &paths, |one| !one.is_incomplete())?;
+    let reference = source.below.map(|below| below.reference);
+    let fits = |one: &Snapshot| !one.is_incomplete() && is_on(one, reference);
+    let parent = session.parent(options, &paths, fits)?;
     if parent.as_ref().is_some_and(|parent| parent.repository_root() == Some(root.as_str())) {
         return Ok(None);
     }
     let writer = Writer::new(session.vault, session.index, session.lock);
     let (faults, cuts) = (Faults::default(), Cuts::default());
-    let saver = Saver { session, source, options, writer: &writer, faults, cuts };
+    let leaving = Leaving::new(source.below);
+    let saver = Saver { session, source, options, writer: &writer, faults, cuts, leaving };
     let old = match (&parent, &options.parent) {
         (Some(parent), Parent::Latest) => saver.old_state(parent),
         _ => Candidates::default(),
     };
-    let chunk = source.base.read(&lease.root)?;
-    let mut state = saver.save_part(&lease.root, &chunk, &old, Shape::Folder)?;
+    let mut state = if saver.own(&[lease.root])?.is_empty() {
+        // A clone to which nothing was written.
+        let mut state = saver.folder(STATE.into());
+        state.subtree = Some(writer.add(BlobKind::Tree, &Tree::default().to_bytes())?.0);
+        state
+    } else {
+        let chunk = source.base.read(&lease.root)?;
+        saver.save_part(&lease.root, &chunk, &old, Shape::Folder)?
+    };
     state.name = STATE.into();
     let name = source.reference.to_owned();
     let facts = Facts { format: FORMAT, name, root: root.clone(), copy: None };
@@ -142,6 +145,9 @@ fn save_root(
     let facts = saver.save_bytes(FACTS, &facts)?;
     let readme = saver.save_bytes(README, README_TEXT.as_bytes())?;
     let mut nodes = vec![state, facts, readme];
+    if let Some(reference) = reference {
+        nodes.push(saver.save_bytes(STORES, &reference.to_json())?);
+    }
     if let Some(view) = source.view {
         let before = parent.as_ref().and_then(|parent| saver.old_view(parent));
         if let Some((node, undrawn)) = save_view(&saver, (view, &lease.root), before)? {
@@ -153,14 +159,16 @@ fn save_root(
         }
     }
     let (tree, _) = writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes())?;
+    let left_out = saver.leaving.counts();
     let faults = saver.faults.into_sorted();
     let mut options = options.clone();
     options.tags.extend(["tympan".to_owned(), format!("root:{root}")]);
+    options.tags.extend(reference.map(StoreReference::tag));
     if !faults.is_empty() {
         options.tags.push(INCOMPLETE.to_owned());
     }
     let (snapshot, written, _) = session.finish(writer, tree, (&options, paths, parent))?;
-    Ok(Some(Saved { snapshot, written, faults }))
+    Ok(Some(Saved { snapshot, written, faults, left_out }))
 }
 
 /// Parts of the snapshot before that may be parts of this one, by name.
@@ -181,6 +189,7 @@ pub(super) struct Saver<'a> {
     pub(super) writer: &'a Writer,
     faults: Faults,
     pub(super) cuts: Cuts,
+    leaving: Leaving<'a>,
 }
 
 impl Saver<'_> {
@@ -213,6 +222,22 @@ impl Saver<'_> {
         let trees = trees.filter_map(|id| self.session.old_tree(Some(id)));
         let nodes = trees.flat_map(|tree| tree.nodes);
         Candidates(nodes.map(|node| (node.name.clone(), node)).collect())
+    }
+
+    /// Returns those of some chunks that the repository has, where others are left to what it stands on.
+    fn own(&self, ids: &[ChunkId]) -> Result<Vec<ChunkId>> {
+        if !self.leaving.is_any() {
+            return Ok(ids.to_vec());
+        }
+        let there = self.source.base.contains_many(ids)?;
+        let (own, absent): (Vec<_>, Vec<_>) =
+            ids.iter().zip(there).partition(|(_, is_there)| *is_there);
+        let absent: Vec<ChunkId> = absent.into_iter().map(|(id, _)| *id).collect();
+        for id in self.leaving.chunks(&absent)? {
+            let fault = "neither the repository nor what it stands on holds it";
+            self.faults.add(lost_chunk(&id), &fault);
+        }
+        Ok(own.into_iter().map(|(id, _)| *id).collect())
     }
 
     /// Tells whether the vault still holds a node of the snapshot before.
@@ -249,7 +274,8 @@ impl Saver<'_> {
         let mut blobs: BTreeMap<BlobId, ()> = chunk.blob_refs().map(|id| (id, ())).collect();
         let mut deep = Vec::new();
         for some in unknown.chunks(TOGETHER) {
-            for (id, chunk) in some.iter().zip(self.source.base.read_many(some)?) {
+            let some = self.own(some)?;
+            for (id, chunk) in some.iter().zip(self.source.base.read_many(&some)?) {
                 if chunk.chunk_refs().len() > 0 {
                     deep.push((*id, chunk));
                     continue;
@@ -293,15 +319,20 @@ impl Saver<'_> {
             for (id, bytes) in some.iter().zip(self.source.base.read_blobs(some)?) {
                 match bytes {
                     Some(bytes) => frames.add(IS_BLOB, id.digest(), &bytes),
-                    None => self.missing(id),
+                    None => self.missing(id)?,
                 }
             }
         }
         Ok(())
     }
 
-    fn missing(&self, id: &BlobId) {
-        self.faults.add(format!("blob {id}"), &"the repository refers to it and does not hold it");
+    /// Leaves a blob to what the repository stands on; otherwise it is a fault.
+    fn missing(&self, id: &BlobId) -> Result<()> {
+        if !self.leaving.blob(id)? {
+            let fault = "the repository refers to it and does not hold it";
+            self.faults.add(format!("blob {id}"), &fault);
+        }
+        Ok(())
     }
 
     /// Saves a large blob; nothing if it is missing, which is a fault.
@@ -315,7 +346,7 @@ impl Saver<'_> {
             return Ok(Some(self.node(&name, id.digest(), (vec![piece], id.length()))));
         }
         let Some(content) = self.source.blobs.open(id)? else {
-            self.missing(id);
+            self.missing(id)?;
             return Ok(None);
         };
         self.session.progress.read_items.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -423,299 +454,4 @@ impl Frames {
         let pieces = self.done.iter().map(add).collect::<Result<Vec<Id>>>()?;
         Ok((pieces, length))
     }
-}
-
-/// What an import brought.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Imported {
-    /// The ref that was made.
-    pub reference: String,
-    /// The root it points to.
-    pub root: ChunkId,
-    /// Chunks.
-    pub chunks: u64,
-    /// Blobs, small and large.
-    pub blobs: u64,
-}
-
-/// Imports a snapshot of a repository into an empty store.
-///
-/// # Errors
-/// [`Error::Refused`] if the snapshot is none of a repository, is incomplete, or the store is not empty.
-pub fn import_snapshot(
-    (vault, index): (&Arc<Vault>, &Index),
-    snapshot: &Snapshot,
-    (target, blobs): (&dyn ChunkStore, &dyn BlobStore),
-    progress: &Progress,
-) -> Result<Imported> {
-    let facts = find_path(vault, index, snapshot, FACTS);
-    let facts = facts.map_err(|_| {
-        Error::Refused(format!(
-            "the snapshot `{}` is not of a repository; restore it into a folder with `--to`",
-            snapshot.id.short()
-        ))
-    })?;
-    let mut json = Vec::new();
-    crate::restore::stream((vault, index), &facts, &mut json)?;
-    let mut import = Import::new(target, blobs, progress, &json)?;
-    let state = find_path(vault, index, snapshot, STATE)?;
-    let mut seen = HashSet::new();
-    let mut left = vec![state];
-    while let Some(node) = left.pop() {
-        let Some(tree) = &node.subtree else {
-            import_file((vault, index), &node, &mut import)?;
-            continue;
-        };
-        for node in vault.read_tree(index, tree)?.nodes {
-            // `chunks` is in every folder; all else is named by its hash.
-            if node.name == CHUNKS.as_bytes() || seen.insert((node.name.clone(), node.subtree)) {
-                left.push(node);
-            }
-        }
-    }
-    import.finish()
-}
-
-fn import_file(
-    (vault, index): (&Vault, &Index),
-    node: &Node,
-    import: &mut Import<'_>,
-) -> Result<()> {
-    let pieces = node.content.clone().unwrap_or_default();
-    let mut reader = Pieces { vault, index, pieces: pieces.into_iter(), open: Cursor::default() };
-    import.file(&node.text_name(), node.size, &mut reader)
-}
-
-/// Reads the pieces of a file as one stream.
-struct Pieces<'a> {
-    vault: &'a Vault,
-    index: &'a Index,
-    pieces: std::vec::IntoIter<Id>,
-    open: Cursor<Vec<u8>>,
-}
-
-impl Read for Pieces<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let read = self.open.read(buffer)?;
-            if read > 0 || buffer.is_empty() {
-                return Ok(read);
-            }
-            let Some(id) = self.pieces.next() else { return Ok(0) };
-            let piece = self.vault.read_blob(self.index, BlobKind::Data, &id);
-            self.open = Cursor::new(piece.map_err(io::Error::other)?);
-        }
-    }
-}
-
-/// Imports a folder that a snapshot of a repository was restored into, by whatever program, or a plain copy: a folder, or
-/// a ZIP file.
-///
-/// # Errors
-/// As [`import_snapshot`], and if the folder cannot be read.
-pub fn import_folder(
-    dir: &Path,
-    (target, blobs): (&dyn ChunkStore, &dyn BlobStore),
-    progress: &Progress,
-) -> Result<Imported> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Source { path, source }
-    };
-    if dir.is_file() {
-        let mut zip = ZipCopy::open(dir)?;
-        let facts = zip.facts()?;
-        let mut import = Import::new(target, blobs, progress, &facts)?;
-        zip.each(&mut |name, length, content| import.file(name, length, content))?;
-        return import.finish();
-    }
-    let facts = dir.join(FACTS);
-    let json = fs::read(&facts).map_err(failed(&facts))?;
-    let mut import = Import::new(target, blobs, progress, &json)?;
-    // A copy under way, or one that was cut off by a loss of power: what its root needs is whole, and looked for at the end.
-    let is_unfinished = dir.join(UNFINISHED).exists();
-    let mut folders = vec![dir.join(STATE)];
-    let mut seen = HashSet::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).map_err(failed(&folder))? {
-            let path = entry.map_err(failed(&folder))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let facts = fs::symlink_metadata(&path).map_err(failed(&path))?;
-            if name != CHUNKS && !seen.insert((name.clone(), facts.is_dir())) {
-                continue;
-            }
-            if facts.is_dir() {
-                folders.push(path);
-            } else {
-                let mut file = File::open(&path).map_err(failed(&path))?;
-                match import.file(&name, facts.len(), &mut file) {
-                    Err(error @ (Error::Source { .. } | Error::Refused(_))) if is_unfinished => {
-                        warn!(%error, file = %path.display(), "passed over in an unfinished copy");
-                    }
-                    taken => taken?,
-                }
-            }
-        }
-    }
-    import.finish()
-}
-
-struct Import<'a> {
-    target: &'a dyn ChunkStore,
-    blobs: &'a dyn BlobStore,
-    progress: &'a Progress,
-    facts: Facts,
-    root: ChunkId,
-    batch: Batch,
-    waiting: usize,
-    imported: Imported,
-    /// Keeps what is stored until the ref is made.
-    _hold: tympan_store::Hold,
-}
-
-impl<'a> Import<'a> {
-    fn new(
-        target: &'a dyn ChunkStore,
-        blobs: &'a dyn BlobStore,
-        progress: &'a Progress,
-        facts: &[u8],
-    ) -> Result<Self> {
-        let refused = |text: &str| Error::Refused(format!("`{FACTS}` {text}"));
-        let facts: Facts =
-            serde_json::from_slice(facts).map_err(|_| refused("cannot be understood"))?;
-        if facts.format != FORMAT {
-            return Err(refused("has a format that this version does not know"));
-        }
-        let root: Id = facts.root.parse().map_err(|_| refused("names no root"))?;
-        let root = ChunkId::from_bytes(*root.as_bytes());
-        if !target.refs()?.is_empty() {
-            let text = "the home has a repository already; restore into a new one";
-            return Err(Error::Refused(text.to_owned()));
-        }
-        let reference = facts.name.clone();
-        let imported = Imported { reference, root, chunks: 0, blobs: 0 };
-        let (batch, hold) = (Batch::new(), target.hold()?);
-        Ok(Self { target, blobs, progress, facts, root, batch, waiting: 0, imported, _hold: hold })
-    }
-
-    /// Takes a file: a large blob, or frames.
-    fn file(&mut self, name: &str, length: u64, source: &mut dyn Read) -> Result<()> {
-        self.progress.go_on()?;
-        self.progress.add(1, length);
-        let failed = |source| Error::Source { path: name.into(), source };
-        if name == CHUNKS || length < SMALL_BYTES as u64 {
-            return self.frames(name, source);
-        }
-        // A file of frames is named by the hash of a chunk, which is no SHA-256: only what has the hash is a blob.
-        let mut file = copy_of(source).map_err(failed)?;
-        let found = tympan_blobs::id_of(&mut file).map_err(failed)?;
-        io::Seek::rewind(&mut file).map_err(failed)?;
-        if Id::from_bytes(*found.digest()).to_string() != name {
-            return self.frames(name, &mut file);
-        }
-        self.blobs.put(&mut file)?;
-        self.imported.blobs += 1;
-        Ok(())
-    }
-
-    fn frames(&mut self, name: &str, source: &mut dyn Read) -> Result<()> {
-        let failed = |source| Error::Source { path: name.into(), source };
-        loop {
-            let mut kind = [0; 1];
-            if source.read(&mut kind).map_err(failed)? == 0 {
-                return Ok(());
-            }
-            let mut length = [0; 4];
-            source.read_exact(&mut length).map_err(failed)?;
-            let length = u64::from(u32::from_le_bytes(length));
-            let mut bytes = Vec::new();
-            source.take(length).read_to_end(&mut bytes).map_err(failed)?;
-            if bytes.len() as u64 != length {
-                return Err(failed(io::ErrorKind::UnexpectedEof.into()));
-            }
-            self.waiting += bytes.len();
-            let bytes = Bytes::from(bytes);
-            let [kind] = kind;
-            match kind {
-                IS_CHUNK => {
-                    Chunk::parse(bytes.clone())?;
-                    self.batch.add_chunk(bytes);
-                    self.imported.chunks += 1;
-                }
-                IS_BLOB => {
-                    self.batch.add_blob(BlobId::of(&bytes), bytes);
-                    self.imported.blobs += 1;
-                }
-                _ => {
-                    return Err(Error::Refused(format!(
-                        "`{name}` holds what no backup has written"
-                    )));
-                }
-            }
-            if self.waiting >= IMPORT_BYTES {
-                self.waiting = 0;
-                self.target.commit(std::mem::take(&mut self.batch))?;
-            }
-        }
-    }
-
-    /// Makes sure that all is there, and makes the ref.
-    fn finish(mut self) -> Result<Imported> {
-        self.target.commit(std::mem::take(&mut self.batch))?;
-        self.check()?;
-        self.batch.move_ref(RefUpdate {
-            name: self.facts.name.clone(),
-            expected: None,
-            new: Some(self.root),
-            at: SystemTime::now(),
-            author: "backup".to_owned(),
-            message: "restore a backup".to_owned(),
-        });
-        self.target.commit(self.batch)?;
-        Ok(self.imported)
-    }
-
-    /// Follows everything from the root on.
-    fn check(&self) -> Result<()> {
-        let lacks = |what: String| {
-            Error::Refused(format!(
-                "the backup is incomplete: it lacks {what}; nothing was restored"
-            ))
-        };
-        let mut seen: HashSet<ChunkId> = HashSet::from([self.root]);
-        let mut known_blobs = HashSet::new();
-        let mut level = vec![self.root];
-        while !level.is_empty() {
-            let mut below = Vec::new();
-            for some in level.chunks(TOGETHER) {
-                let there = self.target.contains_many(some)?;
-                if let Some((id, _)) = some.iter().zip(there).find(|(_, is_there)| !is_there) {
-                    return Err(lacks(format!("the chunk `{id}`")));
-                }
-                for chunk in self.target.read_many(some)? {
-                    below.extend(chunk.chunk_refs().filter(|id| seen.insert(*id)));
-                    for id in chunk.blob_refs().filter(|id| known_blobs.insert(*id)) {
-                        let is_small = id.length() < SMALL_BYTES as u64;
-                        let is_there = match is_small {
-                            true => self.target.contains_blob(&id)?,
-                            false => self.blobs.contains(&id)?,
-                        };
-                        if !is_there {
-                            return Err(lacks(format!("the blob `{id}`")));
-                        }
-                    }
-                }
-            }
-            level = below;
-        }
-        Ok(())
-    }
-}
-
-/// Copies a stream into a file without a name, since it must be hashed before it is known what it is.
-fn copy_of(source: &mut dyn Read) -> io::Result<File> {
-    let mut file = tempfile::tempfile()?;
-    io::copy(source, &mut file)?;
-    io::Seek::rewind(&mut file)?;
-    Ok(file)
 }

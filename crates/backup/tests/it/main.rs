@@ -8,6 +8,7 @@
 )]
 
 mod backends;
+mod composite;
 mod crash;
 mod directory;
 mod full_disk;

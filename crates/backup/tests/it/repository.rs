@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
-    Copied, CopyDepth, CopyTarget, Error, Index, Lock, LockMode, Progress, RepositorySource,
-    SaveOptions, Saved, Session, Who, copy_repository, import_folder, import_snapshot,
-    save_repository,
+    Copied, CopyDepth, CopyTarget, Error, ImportOptions, Index, Lock, LockMode, Progress,
+    RepositorySource, SaveOptions, Saved, Session, Who, copy_repository, import_folder,
+    import_snapshot, save_repository,
 };
 use tympan_blobs::{BlobStore, FolderBlobs, LocalBlobs};
 use tympan_store::disk::FileDisk;
@@ -23,21 +23,21 @@ use tympan_store::{
 use crate::support::{Bench, noise, now};
 
 /// A home, with what a test puts into it.
-struct Home {
-    store: Arc<LocalStore>,
-    blobs: LocalBlobs,
-    dir: PathBuf,
+pub(crate) struct Home {
+    pub(crate) store: Arc<LocalStore>,
+    pub(crate) blobs: LocalBlobs,
+    pub(crate) dir: PathBuf,
 }
 
 impl Home {
-    fn open(dir: PathBuf) -> Self {
+    pub(crate) fn open(dir: PathBuf) -> Self {
         let disk = FileDisk::open(dir.join("store")).unwrap();
         let store = Arc::new(LocalStore::open(Arc::new(disk), LocalOptions::default()).unwrap());
         let blobs = LocalBlobs::open(&dir.join("blobs"), store.clone()).unwrap();
         Self { store, blobs, dir }
     }
 
-    fn root(&self) -> Option<ChunkId> {
+    pub(crate) fn root(&self) -> Option<ChunkId> {
         self.store.read_ref("main").unwrap()
     }
 
@@ -56,41 +56,65 @@ impl Home {
     }
 
     /// Writes records, some with blobs, and moves `main`.
-    fn write(&self, records: impl Iterator<Item = u32>, seed: u8) {
-        let old = self.root();
-        let mut batch = Batch::new();
-        let root = old.map_or_else(Root::default, |id| Root::read(&*self.store, &id).unwrap());
-        let mut edits = BTreeMap::new();
-        for number in records {
-            let key = format!("/content/page{number:06}").into_bytes();
-            let mut blobs = Vec::new();
-            if number % 50 == 0 {
-                let bytes =
-                    noise(20_000 + number as usize, u64::from(number) + u64::from(seed) + 1);
-                blobs.push(self.blobs.put(&mut bytes.as_slice()).unwrap());
-                let small = format!("small {number} {seed}").into_bytes();
-                let id = BlobId::of(&small);
-                batch.add_blob(id, small.into());
-                blobs.push(id);
-            }
-            let text = format!("page {number} {seed} ").repeat(20);
-            let id = body::write(&mut batch, text.as_bytes(), &blobs).unwrap();
-            edits.insert(key, Some(Value { bytes: b"x".to_vec().into(), body: Some(id) }));
-        }
-        let map = root.map("content").edit(&*self.store, &mut batch, edits).unwrap();
-        let mut root = root;
-        root.maps.insert("content".to_owned(), map);
-        let new = root.write(&mut batch).unwrap();
-        batch.move_ref(RefUpdate {
-            name: "main".to_owned(),
-            expected: old,
-            new: Some(new),
-            at: SystemTime::now(),
-            author: "test".to_owned(),
-            message: String::new(),
-        });
-        self.store.commit(batch).unwrap();
+    pub(crate) fn write(&self, records: impl Iterator<Item = u32>, seed: u8) {
+        write_records((&*self.store, &self.blobs), records, seed);
     }
+}
+
+/// Returns the bytes of the large blob of a record; each fiftieth has one.
+pub(crate) fn large_blob(number: u32, seed: u8) -> Vec<u8> {
+    noise(20_000 + number as usize, u64::from(number) + u64::from(seed) + 1)
+}
+
+/// Writes records, some with blobs, and moves `main`.
+pub(crate) fn write_records(
+    (store, blobs): (&dyn ChunkStore, &dyn BlobStore),
+    records: impl Iterator<Item = u32>,
+    seed: u8,
+) {
+    let mut batch = Batch::new();
+    let mut written = Vec::new();
+    for number in records {
+        let mut ids = Vec::new();
+        if number % 50 == 0 {
+            ids.push(blobs.put(&mut large_blob(number, seed).as_slice()).unwrap());
+            let small = format!("small {number} {seed}").into_bytes();
+            let id = BlobId::of(&small);
+            batch.add_blob(id, small.into());
+            ids.push(id);
+        }
+        let text = format!("page {number} {seed} ").repeat(20);
+        written.push((format!("/content/page{number:06}"), text, ids));
+    }
+    commit_records(store, batch, written);
+}
+
+/// Writes records with these texts, which refer to these blobs, and moves `main`.
+pub(crate) fn commit_records(
+    store: &dyn ChunkStore,
+    mut batch: Batch,
+    records: Vec<(String, String, Vec<BlobId>)>,
+) {
+    let old = store.read_ref("main").unwrap();
+    let mut root = old.map_or_else(Root::default, |id| Root::read(store, &id).unwrap());
+    let mut edits = BTreeMap::new();
+    for (key, text, blobs) in records {
+        let id = body::write(&mut batch, text.as_bytes(), &blobs).unwrap();
+        let value = Value { bytes: b"x".to_vec().into(), body: Some(id) };
+        edits.insert(key.into_bytes(), Some(value));
+    }
+    let map = root.map("content").edit(store, &mut batch, edits).unwrap();
+    root.maps.insert("content".to_owned(), map);
+    let new = root.write(&mut batch).unwrap();
+    batch.move_ref(RefUpdate {
+        name: "main".to_owned(),
+        expected: old,
+        new: Some(new),
+        at: SystemTime::now(),
+        author: "test".to_owned(),
+        message: String::new(),
+    });
+    store.commit(batch).unwrap();
 }
 
 /// Saves what `main` points to, through readers that need no lock on the home.
@@ -121,6 +145,7 @@ fn try_save_from(
         reference: "main",
         path: "/tympan/home",
         view: None,
+        below: None,
     };
     let saved = save_repository(&session, source, &SaveOptions::new(who, now()));
     (saved, progress.items.into_inner())
@@ -141,10 +166,20 @@ fn a_repository_comes_back_with_the_same_root() {
     let index = bench.index();
     let progress = Progress::default();
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
-    let imported =
-        import_snapshot((&bench.vault, &index), &saved.snapshot, target, &progress).unwrap();
+    let imported = import_snapshot(
+        (&bench.vault, &index),
+        &saved.snapshot,
+        target,
+        (ImportOptions::default(), &progress),
+    )
+    .unwrap();
     assert_eq!((imported.root, copy.root()), (root, Some(root)));
-    let again = import_snapshot((&bench.vault, &index), &saved.snapshot, target, &progress);
+    let again = import_snapshot(
+        (&bench.vault, &index),
+        &saved.snapshot,
+        target,
+        (ImportOptions::default(), &progress),
+    );
     assert!(matches!(again, Err(Error::Refused(_))), "a home that holds something is left alone");
 
     // The same through the stock restic, which knows nothing of repositories.
@@ -154,7 +189,9 @@ fn a_repository_comes_back_with_the_same_root() {
         return;
     }
     let third = Home::open(bench.path("third"));
-    let imported = import_folder(&out, (&*third.store, &third.blobs), &progress).unwrap();
+    let imported =
+        import_folder(&out, (&*third.store, &third.blobs), (ImportOptions::default(), &progress))
+            .unwrap();
     assert_eq!((imported.root, third.root()), (root, Some(root)));
 }
 
@@ -212,7 +249,7 @@ fn an_incomplete_backup_becomes_no_home() {
         (&bench.vault, &bench.index()),
         &saved.snapshot,
         target,
-        &Progress::default(),
+        (ImportOptions::default(), &Progress::default()),
     );
     assert!(refused.unwrap_err().to_string().contains("lacks the blob"));
     assert_eq!(copy.root(), None);
@@ -224,7 +261,13 @@ fn an_incomplete_backup_becomes_no_home() {
     assert_eq!((again.snapshot.is_incomplete(), again.snapshot.parent), (false, None));
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let index = bench.index();
-    import_snapshot((&bench.vault, &index), &again.snapshot, target, &Progress::default()).unwrap();
+    import_snapshot(
+        (&bench.vault, &index),
+        &again.snapshot,
+        target,
+        (ImportOptions::default(), &Progress::default()),
+    )
+    .unwrap();
     assert_eq!(copy.root(), home.root());
 }
 
@@ -234,6 +277,8 @@ struct Meddling {
     then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Leases that the repository never hears of, where it is not to keep anything.
     unheard: Option<Mutex<BTreeMap<String, Lease>>>,
+    /// Whether leases are never given back, as by a process that was killed.
+    is_killed: bool,
 }
 
 impl std::fmt::Debug for Meddling {
@@ -277,8 +322,6 @@ impl Base for Meddling {
     }
     fn grant(&self, lease: &Lease) -> StoreResult<()> {
         match &self.unheard {
-    /// Whether leases are never given back, as by a process that was killed.
-    is_killed: bool,
             Some(leases) => {
                 leases.lock().unwrap().insert(lease.holder.clone(), lease.clone());
                 Ok(())
@@ -287,6 +330,9 @@ impl Base for Meddling {
         }
     }
     fn release(&self, holder: &str) -> StoreResult<()> {
+        if self.is_killed {
+            return Ok(());
+        }
         match &self.unheard {
             Some(leases) => {
                 leases.lock().unwrap().remove(holder);
@@ -298,10 +344,13 @@ impl Base for Meddling {
 }
 
 fn collect(store: &LocalStore) {
+    collect_at(store, SystemTime::now());
+}
+
+fn collect_at(store: &LocalStore, now: SystemTime) {
     let retention = Retention::NONE;
     // Every pack with garbage in it is rewritten.
-    let options =
-        CollectOptions { retention, min_live: 1.1, ..CollectOptions::at(SystemTime::now()) };
+    let options = CollectOptions { retention, min_live: 1.1, ..CollectOptions::at(now) };
     store.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap();
 }
 
@@ -331,24 +380,42 @@ fn garbage_that_a_save_still_needs_stays_until_it_ends() {
     let root = home.root().unwrap();
     let base = meddled_with(&home, true);
     let saved = save_from(&bench, &base, &home).0.unwrap();
-        if self.is_killed {
-            return Ok(());
-        }
     assert!(base.then.lock().unwrap().is_none(), "nothing happened meanwhile");
     assert_eq!(saved.snapshot.repository_root(), Some(root.to_string().as_str()));
     assert!(saved.faults.is_empty(), "{:?}", saved.faults);
     let copy = Home::open(bench.path("copy"));
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let progress = Progress::default();
-    import_snapshot((&bench.vault, &bench.index()), &saved.snapshot, target, &progress).unwrap();
+    import_snapshot(
+        (&bench.vault, &bench.index()),
+        &saved.snapshot,
+        target,
+        (ImportOptions::default(), &progress),
+    )
+    .unwrap();
     assert_eq!(copy.root(), Some(root));
     // The lease has ended with the save: now it goes.
     assert!(holds(&home, &root));
     collect(&home.store);
-    collect_at(store, SystemTime::now());
+    assert!(!holds(&home, &root));
 }
 
-fn collect_at(store: &LocalStore, now: SystemTime) {
+/// Nobody gives the lease of a killed process back; garbage is kept for less than an hour because of it.
+#[test]
+fn the_lease_of_a_killed_save_is_soon_over() {
+    let bench = Bench::new();
+    let home = Arc::new(Home::open(bench.path("home")));
+    home.write(0..2_000, 1);
+    let root = home.root().unwrap();
+    let mut base = meddled_with(&home, true);
+    base.is_killed = true;
+    save_from(&bench, &base, &home).0.unwrap();
+    let after = |minutes| SystemTime::now() + Duration::from_mins(minutes);
+    for minutes in [0, 20] {
+        collect_at(&home.store, after(minutes));
+        assert!(holds(&home, &root), "after {minutes} min");
+    }
+    collect_at(&home.store, after(31));
     assert!(!holds(&home, &root));
 }
 
@@ -400,25 +467,6 @@ fn a_save_beside_writers_is_one_committed_state() {
                 // Two records and blobs in one commit.
                 home.write([number % 500, (number * 50) % 500].into_iter(), (number % 250) as u8);
                 heads.lock().unwrap().push(home.root().unwrap());
-/// Nobody gives the lease of a killed process back; garbage is kept for less than an hour because of it.
-#[test]
-fn the_lease_of_a_killed_save_is_soon_over() {
-    let bench = Bench::new();
-    let home = Arc::new(Home::open(bench.path("home")));
-    home.write(0..2_000, 1);
-    let root = home.root().unwrap();
-    let mut base = meddled_with(&home, true);
-    base.is_killed = true;
-    save_from(&bench, &base, &home).0.unwrap();
-    let after = |minutes| SystemTime::now() + Duration::from_mins(minutes);
-    for minutes in [0, 20] {
-        collect_at(&home.store, after(minutes));
-        assert!(holds(&home, &root), "after {minutes} min");
-    }
-    collect_at(&home.store, after(31));
-    assert!(!holds(&home, &root));
-}
-
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
@@ -437,7 +485,13 @@ fn the_lease_of_a_killed_save_is_soon_over() {
         let copy = Home::open(bench.path(&format!("copy{number}")));
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
         let progress = Progress::default();
-        import_snapshot((&bench.vault, &bench.index()), &one.snapshot, target, &progress).unwrap();
+        import_snapshot(
+            (&bench.vault, &bench.index()),
+            &one.snapshot,
+            target,
+            (ImportOptions::default(), &progress),
+        )
+        .unwrap();
         assert_eq!(copy.root().unwrap().to_string(), root);
     }
 }
@@ -456,6 +510,7 @@ fn copy_of(home: &Path, target: &CopyTarget, depth: CopyDepth) -> Result<Copied,
         reference: "main",
         path: "/tympan/home",
         view: None,
+        below: None,
     };
     copy_repository(source, target, (&Who::this_process(), depth), &Progress::default())
 }
@@ -464,7 +519,8 @@ fn copy_of(home: &Path, target: &CopyTarget, depth: CopyDepth) -> Result<Copied,
 fn home_of(bench: &Bench, copy: &str, name: &str) -> Result<ChunkId, Error> {
     let home = Home::open(bench.path(name));
     let target = (&*home.store as &dyn ChunkStore, &home.blobs as &dyn BlobStore);
-    import_folder(&bench.path(copy), target, &Progress::default()).map(|imported| imported.root)
+    import_folder(&bench.path(copy), target, (ImportOptions::default(), &Progress::default()))
+        .map(|imported| imported.root)
 }
 
 fn files_of(dir: &std::path::Path) -> u64 {
@@ -567,7 +623,7 @@ fn a_copy_that_was_cut_off_costs_nothing() {
         let whole = CopyTarget::Folder(bench.path("old"));
         let old = Home::open(bench.path("old home"));
         let target = (&*old.store as &dyn ChunkStore, &old.blobs as &dyn BlobStore);
-        import_folder(&dir, target, &Progress::default()).unwrap();
+        import_folder(&dir, target, (ImportOptions::default(), &Progress::default())).unwrap();
         assert_eq!(old.root().unwrap(), first);
         copy(&old, &whole, CopyDepth::Changes).unwrap();
         names_below(&bench.path("old"))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,10 @@ use tympan_backup::{
     save_repository, walk,
 };
 use tympan_blobs::FolderBlobs;
-use tympan_store::{Batch, BlobId, ChunkId, ChunkStore, LocalStore, RefUpdate, Root, Value, body};
+use tympan_store::{
+    Batch, BlobId, ChunkId, ChunkStore, Error as StoreError, LocalStore, RefUpdate, Root, Value,
+    body,
+};
 
 use crate::support::{Bench, noise, now};
 
@@ -24,6 +27,8 @@ struct Site {
     drawn: AtomicUsize,
     /// A document that cannot be drawn.
     broken: Mutex<Option<String>>,
+    /// Whether the repository cannot be reached when one is drawn.
+    is_away: AtomicBool,
 }
 
 impl Site {
@@ -34,6 +39,7 @@ impl Site {
             states: BTreeMap::new(),
             drawn: AtomicUsize::new(0),
             broken: Mutex::default(),
+            is_away: AtomicBool::new(false),
         }
     }
 
@@ -67,6 +73,10 @@ impl Site {
     }
 
     fn save(&self, bench: &Bench) -> Option<Saved> {
+        self.try_save(bench).unwrap()
+    }
+
+    fn try_save(&self, bench: &Bench) -> Result<Option<Saved>> {
         let who = Who::this_process();
         let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
         let index = Arc::new(Index::load(&bench.vault).unwrap());
@@ -75,9 +85,10 @@ impl Site {
         let base = LiveStore::new(self.store.clone());
         let blobs = FolderBlobs::new(&bench.path("no blobs"));
         let (reference, path) = ("main", "/tympan/site");
+        let view = Some(self as &dyn View);
         let source =
-            RepositorySource { base: &base, blobs: &blobs, reference, path, view: Some(self) };
-        save_repository(&session, source, &SaveOptions::new(who, now())).unwrap()
+            RepositorySource { base: &base, blobs: &blobs, reference, path, view, below: None };
+        save_repository(&session, source, &SaveOptions::new(who, now()))
     }
 }
 
@@ -116,6 +127,10 @@ impl Documents for At<'_> {
 
     fn draw(&self, path: &str) -> Result<Vec<DrawnFile>> {
         self.site.drawn.fetch_add(1, Ordering::Relaxed);
+        if self.site.is_away.load(Ordering::Relaxed) {
+            let (base, reason) = ("site".to_owned(), "it does not answer".to_owned());
+            return Err(StoreError::Remote { base, reason, is_transient: true }.into());
+        }
         if self.site.broken.lock().unwrap().as_deref() == Some(path) {
             let reason = "its blob is away".to_owned();
             return Err(Error::Document { path: path.to_owned(), reason });
@@ -272,4 +287,20 @@ fn what_could_not_be_drawn_is_tried_again() {
     site.commit(&documents);
     let last = site.save(&bench).unwrap();
     assert_eq!(files(&bench, &last), expected(&documents));
+}
+
+/// Nothing is wrong with a document that cannot be drawn for now: no snapshot is made without it.
+#[test]
+fn a_repository_out_of_reach_ends_the_save() {
+    let bench = Bench::new();
+    let mut site = Site::new();
+    let documents = BTreeMap::from([("/".to_owned(), b"root".to_vec())]);
+    site.commit(&documents);
+    site.is_away.store(true, Ordering::Relaxed);
+    let ended = site.try_save(&bench).unwrap_err();
+    assert!(ended.is_transient(), "{ended:?}");
+    assert!(bench.vault.snapshots().unwrap().is_empty());
+    site.is_away.store(false, Ordering::Relaxed);
+    let saved = site.save(&bench).unwrap();
+    assert_eq!(files(&bench, &saved), expected(&documents));
 }

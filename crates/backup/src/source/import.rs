@@ -1,0 +1,434 @@
+//! Repositories that were saved become repositories again.
+//!
+//! In: a snapshot of one, a folder that such a snapshot was restored into, or a plain copy; an empty store. Out: the root that
+//! was saved, under its ref.
+//!
+//! Invariants
+//! * What is imported has the hashes it is named by, and all of it is there before the ref is made: in the store, or in what
+//!   the repository stands on. What may be missing is counted.
+//! * No file needs the name or place that it has, but for `tympan.json` and the folder `state`.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Cursor, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tracing::warn;
+use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BYTES};
+use tympan_store::{Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, RefUpdate};
+
+use super::below::{LeftOut, StoreReference, folder_stands_on, stands_on};
+use super::repository::{CHUNKS, FACTS, FORMAT, Facts, IS_BLOB, IS_CHUNK, STATE, TOGETHER};
+use crate::copy::{UNFINISHED, ZipCopy};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::look::find_path;
+use crate::save::Progress;
+use crate::vault::Vault;
+use crate::vault::index::{BlobKind, Index};
+use crate::vault::node::Node;
+use crate::vault::snapshot::Snapshot;
+
+/// Bytes that wait to be committed by an import.
+const IMPORT_BYTES: usize = 16 << 20;
+
+/// What an import brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// The ref that was made.
+    pub reference: String,
+    /// The root it points to.
+    pub root: ChunkId,
+    /// Chunks.
+    pub chunks: u64,
+    /// Blobs, small and large.
+    pub blobs: u64,
+    /// Chunks and blobs that were referred to and are in no place; what is below such chunks is not counted.
+    pub missing: LeftOut,
+}
+
+/// What becomes of an import that lacks something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// It is refused, and nothing is imported.
+    #[default]
+    Refuse,
+    /// What is there is imported: all but blobs; of a snapshot that stands on something, all but what that has.
+    Allow,
+}
+
+/// What an import goes by.
+#[derive(Clone, Copy, Default)]
+pub struct ImportOptions<'a> {
+    /// What becomes of one that lacks something.
+    pub missing: Missing,
+    /// What the repository is to stand on, as it did when it was saved.
+    pub below: Option<(&'a dyn Base, &'a dyn ReadBlobs)>,
+}
+
+impl std::fmt::Debug for ImportOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ImportOptions").field("missing", &self.missing).finish_non_exhaustive()
+    }
+}
+
+/// Imports a snapshot of a repository into an empty store.
+///
+/// # Errors
+/// [`Error::Refused`] if the snapshot is none of a repository, is incomplete, or the store is not empty.
+pub fn import_snapshot(
+    (vault, index): (&Arc<Vault>, &Index),
+    snapshot: &Snapshot,
+    (target, blobs): (&dyn ChunkStore, &dyn BlobStore),
+    (options, progress): (ImportOptions<'_>, &Progress),
+) -> Result<Imported> {
+    let reference = stands_on((vault, index), snapshot)?;
+    let facts = find_path(vault, index, snapshot, FACTS);
+    let facts = facts.map_err(|_| {
+        Error::Refused(format!(
+            "the snapshot `{}` is not of a repository; restore it into a folder with `--to`",
+            snapshot.id.short()
+        ))
+    })?;
+    let mut json = Vec::new();
+    crate::restore::stream((vault, index), &facts, &mut json)?;
+    let mut import = Import::new((target, blobs), progress, &json, (options, reference))?;
+    let state = find_path(vault, index, snapshot, STATE)?;
+    let mut seen = HashSet::new();
+    let mut left = vec![state];
+    while let Some(node) = left.pop() {
+        let Some(tree) = &node.subtree else {
+            import_file((vault, index), &node, &mut import)?;
+            continue;
+        };
+        for node in vault.read_tree(index, tree)?.nodes {
+            // `chunks` is in every folder; all else is named by its hash.
+            if node.name == CHUNKS.as_bytes() || seen.insert((node.name.clone(), node.subtree)) {
+                left.push(node);
+            }
+        }
+    }
+    import.finish()
+}
+
+fn import_file(
+    (vault, index): (&Vault, &Index),
+    node: &Node,
+    import: &mut Import<'_>,
+) -> Result<()> {
+    let pieces = node.content.clone().unwrap_or_default();
+    let mut reader = Pieces { vault, index, pieces: pieces.into_iter(), open: Cursor::default() };
+    import.file(&node.text_name(), node.size, &mut reader)
+}
+
+/// Reads the pieces of a file as one stream.
+struct Pieces<'a> {
+    vault: &'a Vault,
+    index: &'a Index,
+    pieces: std::vec::IntoIter<Id>,
+    open: Cursor<Vec<u8>>,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.open.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let Some(id) = self.pieces.next() else { return Ok(0) };
+            let piece = self.vault.read_blob(self.index, BlobKind::Data, &id);
+            self.open = Cursor::new(piece.map_err(io::Error::other)?);
+        }
+    }
+}
+
+/// Imports a folder that a snapshot of a repository was restored into, by whatever program, or a plain copy: a folder, or
+/// a ZIP file.
+///
+/// # Errors
+/// As [`import_snapshot`], and if the folder cannot be read.
+pub fn import_folder(
+    dir: &Path,
+    (target, blobs): (&dyn ChunkStore, &dyn BlobStore),
+    (options, progress): (ImportOptions<'_>, &Progress),
+) -> Result<Imported> {
+    let reference = folder_stands_on(dir)?;
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::Source { path, source }
+    };
+    if dir.is_file() {
+        let mut zip = ZipCopy::open(dir)?;
+        let facts = zip.facts()?;
+        let mut import = Import::new((target, blobs), progress, &facts, (options, reference))?;
+        zip.each(&mut |name, length, content| import.file(name, length, content))?;
+        return import.finish();
+    }
+    let facts = dir.join(FACTS);
+    let json = fs::read(&facts).map_err(failed(&facts))?;
+    let mut import = Import::new((target, blobs), progress, &json, (options, reference))?;
+    // A copy under way, or one that was cut off by a loss of power: what its root needs is whole, and looked for at the end.
+    let is_unfinished = dir.join(UNFINISHED).exists();
+    let mut folders = vec![dir.join(STATE)];
+    let mut seen = HashSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(failed(&folder))? {
+            let path = entry.map_err(failed(&folder))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let facts = fs::symlink_metadata(&path).map_err(failed(&path))?;
+            if name != CHUNKS && !seen.insert((name.clone(), facts.is_dir())) {
+                continue;
+            }
+            if facts.is_dir() {
+                folders.push(path);
+            } else {
+                let mut file = File::open(&path).map_err(failed(&path))?;
+                match import.file(&name, facts.len(), &mut file) {
+                    Err(error @ (Error::Source { .. } | Error::Refused(_))) if is_unfinished => {
+                        warn!(%error, file = %path.display(), "passed over in an unfinished copy");
+                    }
+                    taken => taken?,
+                }
+            }
+        }
+    }
+    import.finish()
+}
+
+/// Imports files of frames, or large blobs, without a folder.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn import_files(
+    target: (&dyn ChunkStore, &dyn BlobStore),
+    facts: &[u8],
+    files: &[&[u8]],
+    progress: &Progress,
+) -> Result<Imported> {
+    let mut import = Import::new(target, progress, facts, (ImportOptions::default(), None))?;
+    for file in files {
+        let (name, mut bytes) = (Id::of(file).to_string(), *file);
+        import.file(&name, file.len() as u64, &mut bytes)?;
+    }
+    import.finish()
+}
+
+struct Import<'a> {
+    target: &'a dyn ChunkStore,
+    blobs: &'a dyn BlobStore,
+    progress: &'a Progress,
+    facts: Facts,
+    root: ChunkId,
+    batch: Batch,
+    waiting: usize,
+    imported: Imported,
+    options: ImportOptions<'a>,
+    /// What the snapshot stands on, by its own word.
+    reference: Option<StoreReference>,
+    /// Keeps what is stored until the ref is made.
+    _hold: tympan_store::Hold,
+}
+
+impl<'a> Import<'a> {
+    fn new(
+        (target, blobs): (&'a dyn ChunkStore, &'a dyn BlobStore),
+        progress: &'a Progress,
+        facts: &[u8],
+        (options, reference): (ImportOptions<'a>, Option<StoreReference>),
+    ) -> Result<Self> {
+        let refused = |text: &str| Error::Refused(format!("`{FACTS}` {text}"));
+        let facts: Facts =
+            serde_json::from_slice(facts).map_err(|_| refused("cannot be understood"))?;
+        if facts.format != FORMAT {
+            return Err(refused("has a format that this version does not know"));
+        }
+        let root: Id = facts.root.parse().map_err(|_| refused("names no root"))?;
+        let root = ChunkId::from_bytes(*root.as_bytes());
+        if !target.refs()?.is_empty() {
+            let text = "the home has a repository already; restore into a new one";
+            return Err(Error::Refused(text.to_owned()));
+        }
+        let (name, missing) = (facts.name.clone(), LeftOut::default());
+        let imported = Imported { reference: name, root, chunks: 0, blobs: 0, missing };
+        let (batch, hold) = (Batch::new(), target.hold()?);
+        Ok(Self {
+            target,
+            blobs,
+            progress,
+            facts,
+            root,
+            batch,
+            waiting: 0,
+            imported,
+            options,
+            reference,
+            _hold: hold,
+        })
+    }
+
+    /// Takes a file: a large blob, or frames.
+    fn file(&mut self, name: &str, length: u64, source: &mut dyn Read) -> Result<()> {
+        self.progress.go_on()?;
+        self.progress.add(1, length);
+        let failed = |source| Error::Source { path: name.into(), source };
+        if name == CHUNKS || length < SMALL_BYTES as u64 {
+            return self.frames(name, source);
+        }
+        // A file of frames is named by the hash of a chunk, which is no SHA-256: only what has the hash is a blob.
+        let mut file = copy_of(source).map_err(failed)?;
+        let found = tympan_blobs::id_of(&mut file).map_err(failed)?;
+        io::Seek::rewind(&mut file).map_err(failed)?;
+        if Id::from_bytes(*found.digest()).to_string() != name {
+            return self.frames(name, &mut file);
+        }
+        self.blobs.put(&mut file)?;
+        self.imported.blobs += 1;
+        Ok(())
+    }
+
+    fn frames(&mut self, name: &str, source: &mut dyn Read) -> Result<()> {
+        let failed = |source| Error::Source { path: name.into(), source };
+        loop {
+            let mut kind = [0; 1];
+            if source.read(&mut kind).map_err(failed)? == 0 {
+                return Ok(());
+            }
+            let mut length = [0; 4];
+            source.read_exact(&mut length).map_err(failed)?;
+            let length = u64::from(u32::from_le_bytes(length));
+            let mut bytes = Vec::new();
+            source.take(length).read_to_end(&mut bytes).map_err(failed)?;
+            if bytes.len() as u64 != length {
+                return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.waiting += bytes.len();
+            let bytes = Bytes::from(bytes);
+            let [kind] = kind;
+            match kind {
+                IS_CHUNK => {
+                    Chunk::parse(bytes.clone())?;
+                    self.batch.add_chunk(bytes);
+                    self.imported.chunks += 1;
+                }
+                IS_BLOB => {
+                    self.batch.add_blob(BlobId::of(&bytes), bytes);
+                    self.imported.blobs += 1;
+                }
+                _ => {
+                    return Err(Error::Refused(format!(
+                        "`{name}` holds what no backup has written"
+                    )));
+                }
+            }
+            if self.waiting >= IMPORT_BYTES {
+                self.waiting = 0;
+                self.target.commit(std::mem::take(&mut self.batch))?;
+            }
+        }
+    }
+
+    /// Makes sure that all is there, and makes the ref.
+    fn finish(mut self) -> Result<Imported> {
+        self.target.commit(std::mem::take(&mut self.batch))?;
+        self.imported.missing = self.check()?;
+        // The ref of a clone to which nothing was written is made when what it stands on is there.
+        let is_there = self.target.contains_many(&[self.root])? == [true];
+        if !is_there && self.options.below.is_none() {
+            return Ok(self.imported);
+        }
+        self.batch.move_ref(RefUpdate {
+            name: self.facts.name.clone(),
+            expected: None,
+            new: Some(self.root),
+            at: SystemTime::now(),
+            author: "backup".to_owned(),
+            message: "restore a backup".to_owned(),
+        });
+        self.target.commit(self.batch)?;
+        Ok(self.imported)
+    }
+
+    /// Follows everything from the root on. What lies below has what is below its own chunks. Returns what is missing, if
+    /// anything may be.
+    fn check(&self) -> Result<LeftOut> {
+        let mut missing = LeftOut::default();
+        let mut seen: HashSet<ChunkId> = HashSet::from([self.root]);
+        let mut known_blobs = HashSet::new();
+        let mut level = vec![self.root];
+        while !level.is_empty() {
+            let mut below = Vec::new();
+            for some in level.chunks(TOGETHER) {
+                let there = self.target.contains_many(some)?;
+                let (there, absent): (Vec<_>, Vec<_>) =
+                    some.iter().zip(there).partition(|(_, is_there)| *is_there);
+                let there: Vec<ChunkId> = there.into_iter().map(|(id, _)| *id).collect();
+                let absent: Vec<ChunkId> = absent.into_iter().map(|(id, _)| *id).collect();
+                missing.chunks += self.check_below(&absent)?;
+                for chunk in self.target.read_many(&there)? {
+                    below.extend(chunk.chunk_refs().filter(|id| seen.insert(*id)));
+                    for id in chunk.blob_refs().filter(|id| known_blobs.insert(*id)) {
+                        missing.blobs += u64::from(!self.has_blob(&id)?);
+                    }
+                }
+            }
+            level = below;
+        }
+        Ok(missing)
+    }
+
+    /// Looks chunks up below; returns how many are missing.
+    fn check_below(&self, absent: &[ChunkId]) -> Result<u64> {
+        let there = match self.options.below {
+            Some((base, _)) if !absent.is_empty() => base.contains_many(absent)?,
+            _ => vec![false; absent.len()],
+        };
+        let missing: Vec<&ChunkId> =
+            absent.iter().zip(there).filter(|(_, is_there)| !is_there).map(|(id, _)| id).collect();
+        match missing.first() {
+            // Without what a snapshot stands on, it is as it was saved. Any other lacks what nothing brings back.
+            Some(id) if self.options.missing == Missing::Refuse || self.reference.is_none() => {
+                Err(self.lacks(&format!("the chunk `{id}`")))
+            }
+            _ => Ok(missing.len() as u64),
+        }
+    }
+
+    fn has_blob(&self, id: &BlobId) -> Result<bool> {
+        let is_small = id.length() < SMALL_BYTES as u64;
+        let is_own = match is_small {
+            true => self.target.contains_blob(id)?,
+            false => self.blobs.contains(id)?,
+        };
+        let is_below = || match self.options.below {
+            None => Ok(false),
+            Some((base, _)) if is_small => {
+                Ok(base.read_blobs(std::slice::from_ref(id))?.iter().all(Option::is_some))
+            }
+            Some((_, blobs)) => Ok::<bool, Error>(blobs.contains(id)?),
+        };
+        let is_there = is_own || is_below()?;
+        if !is_there && self.options.missing == Missing::Refuse {
+            return Err(self.lacks(&format!("the blob `{id}`")));
+        }
+        Ok(is_there)
+    }
+
+    fn lacks(&self, what: &str) -> Error {
+        Error::Refused(match &self.reference {
+            None => format!("the backup is incomplete: it lacks {what}; nothing was restored"),
+            Some(StoreReference { from, .. }) => {
+                format!("the backup stands on `{from}`, which lacks {what}; nothing was restored")
+            }
+        })
+    }
+}
+
+/// Copies a stream into a file without a name, since it must be hashed before it is known what it is.
+fn copy_of(source: &mut dyn Read) -> io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    io::copy(source, &mut file)?;
+    io::Seek::rewind(&mut file)?;
+    Ok(file)
+}
