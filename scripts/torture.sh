@@ -8,7 +8,7 @@
 #   CASES         damaged stores that are repaired, and histories of a site that both lanes answer alike (default 2,000)
 #   SAVES         page saves of the store's soak (default 10,000)
 #   SOAK_SECONDS  of a site at work, whose memory, files and threads stay as they are (default 3,600)
-#   FUZZ_SECONDS  for each of the store's decoders (default 1,800)
+#   FUZZ_SECONDS  for each decoder of the store, of vaults and of the dispatcher (default 1,800)
 #   CLIENTS, CROWD_SECONDS  clients of a dispatcher at once, half of them hostile, and for how long (default 10,000 for 600)
 #   PORTAL_USERS  of a file, who go through the portal once each, sent by JMeter, by the lab, and by four agents (default
 #                 10,000; JMeter is found through TYMPAN_JMETER)
@@ -64,6 +64,8 @@ backup() {
 }
 
 render() {
+  run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh backup_tree backup_index backup_file backup_pack \
+    backup_packed backup_table backup_words backup_frames
   run "drawings among edits and flushes" env TYMPAN_INTERLEAVINGS="${INTERLEAVINGS:-3000}" \
     cargo test --release -p tympan-render --test it -- --nocapture interleave
   run "edits and what they flush" env TYMPAN_EDITS="${EDITS:-10000}" TYMPAN_URLS="${URLS:-120}" \

@@ -203,9 +203,15 @@ fn read_pack(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
 impl Vault {
     /// Reads the header at the end of a pack; nothing if it is damaged.
     pub(crate) fn pack_header(&self, bytes: &[u8]) -> Option<Vec<crate::vault::index::StoredBlob>> {
-        let (rest, length) = bytes.split_last_chunk::<4>()?;
-        let start = rest.len().checked_sub(u32::from_le_bytes(*length) as usize)?;
-        let header = self.open_sealed(rest.get(start..)?.to_vec())?;
+        let (_, header) = split_pack(bytes)?;
+        let header = self.open_sealed(header.to_vec())?;
         parse_header(&header)
     }
+}
+
+/// Splits a pack into its blobs and its sealed header; nothing if it has none.
+pub(crate) fn split_pack(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (rest, length) = bytes.split_last_chunk::<4>()?;
+    let start = rest.len().checked_sub(u32::from_le_bytes(*length) as usize)?;
+    rest.split_at_checked(start)
 }

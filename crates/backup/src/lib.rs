@@ -18,6 +18,9 @@ mod cut;
 mod deep;
 mod error;
 mod forget;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(test)]
 mod hostile;
 mod id;

@@ -11,9 +11,9 @@ mod around;
 mod dry;
 mod local;
 mod paced;
-mod rest;
+pub(crate) mod rest;
 mod s3;
-mod sftp;
+pub(crate) mod sftp;
 
 use std::fmt;
 use std::io;

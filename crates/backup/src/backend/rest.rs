@@ -136,9 +136,16 @@ impl Drop for RestBackend {
 /// An entry of a list, of either version.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Listed {
+pub(crate) enum Listed {
     Named { name: String, size: u64 },
     Name(String),
+}
+
+/// Decodes a list; one of nothing may be `null`.
+pub(crate) fn parse_list(body: &[u8]) -> io::Result<Vec<Listed>> {
+    let listed: Option<Vec<Listed>> = serde_json::from_slice(body)
+        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+    Ok(listed.unwrap_or_default())
 }
 
 /// An answer, complete.
@@ -301,6 +308,11 @@ async fn send_once(client: &Client, ask: Ask) -> Result<Answer, Failure> {
     Ok(Answer { status, length, is_of_rclone, body: body.to_bytes() })
 }
 
+/// Tells whether a server that fails within, or is busy, may do better a moment later.
+fn is_passing(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
 /// Says what an answer means that is no success.
 fn refused(status: StatusCode) -> io::Error {
     let (kind, text) = match status {
@@ -308,16 +320,12 @@ fn refused(status: StatusCode) -> io::Error {
         StatusCode::UNAUTHORIZED => (
             ErrorKind::PermissionDenied,
             "the server wants another user and password: TYMPAN_REST_USER, and TYMPAN_REST_PASSWORD or `--rest-password-file`",
-/// Tells whether a server that fails within, or is busy, may do better a moment later.
-fn is_passing(status: StatusCode) -> bool {
-    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
-}
-
         ),
         StatusCode::FORBIDDEN => (
             ErrorKind::PermissionDenied,
             "the server does not allow it; it may only take what is new",
         ),
+        status if is_passing(status) => (ErrorKind::ResourceBusy, "the server failed"),
         _ => (ErrorKind::Other, "the server failed"),
     };
     io::Error::new(kind, format!("{text} (HTTP {})", status.as_u16()))
@@ -325,7 +333,6 @@ fn is_passing(status: StatusCode) -> bool {
 
 impl Backend for RestBackend {
     fn place(&self) -> String {
-        status if is_passing(status) => (ErrorKind::ResourceBusy, "the server failed"),
         self.place.clone()
     }
 
@@ -370,10 +377,8 @@ impl Backend for RestBackend {
             status if !status.is_success() => return Err(refused(status)),
             _ => {}
         }
-        let listed: Option<Vec<Listed>> = serde_json::from_slice(&answer.body)
-            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
         let mut found = Vec::new();
-        for one in listed.unwrap_or_default() {
+        for one in parse_list(&answer.body)? {
             match one {
                 Listed::Named { name, size } => {
                     found.extend(name.parse().ok().map(|id| (id, size)))

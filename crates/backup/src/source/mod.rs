@@ -10,5 +10,5 @@ pub(crate) mod lease;
 pub(crate) mod live;
 pub(crate) mod names;
 pub(crate) mod repository;
-mod table;
+pub(crate) mod table;
 pub(crate) mod view;

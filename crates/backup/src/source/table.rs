@@ -76,6 +76,37 @@ struct Known {
 pub(crate) struct FolderTable(HashMap<PathBuf, Known>);
 
 impl FolderTable {
+    /// Decodes a table; nothing if it is damaged, or none of these names, of this tree, or of index files that are all
+    /// among `files`, which are sorted.
+    pub(crate) fn parse(
+        plain: &[u8],
+        (names, tree, files): (&[u8; 32], &Id, &[Id]),
+    ) -> Option<Self> {
+        let rest = plain.strip_prefix(MAGIC)?;
+        let (of_names, rest) = rest.split_first_chunk::<32>()?;
+        let (of_tree, mut rest) = rest.split_first_chunk::<32>()?;
+        if of_names != names || of_tree != tree.as_bytes() {
+            return None;
+        }
+        for _ in 0..take_length(&mut rest)? {
+            let (file, after) = rest.split_first_chunk::<32>()?;
+            files.binary_search(&Id::from_bytes(*file)).ok()?;
+            rest = after;
+        }
+        let count = take_length(&mut rest)?;
+        let mut known = HashMap::with_capacity(count.min(rest.len() / 68));
+        for _ in 0..count {
+            let length = take_length(&mut rest)?;
+            let (path, after) = rest.split_at_checked(length)?;
+            let (tree, after) = after.split_first_chunk::<32>()?;
+            let (facts, after) = after.split_first_chunk::<32>()?;
+            let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+            known.insert(path, Known { tree: Id::from_bytes(*tree), facts: *facts });
+            rest = after;
+        }
+        Some(Self(known))
+    }
+
     /// Returns the tree that a folder with these entries became.
     pub(crate) fn find(&self, path: &Path, facts: &Facts) -> Option<Id> {
         self.0.get(path).filter(|known| known.facts == *facts).map(|known| known.tree)
@@ -140,37 +171,12 @@ impl<'a> TableFile<'a> {
         let plain = self.vault.open_sealed(sealed);
         let plain =
             plain.and_then(|packed| crate::compress::decompress_unknown(&packed, MAX_TABLE));
-        let table = plain.and_then(|plain| self.parse(&plain, tree, index));
+        let expected = (&self.names, tree, index.files());
+        let table = plain.and_then(|plain| FolderTable::parse(&plain, expected));
         if table.is_none() {
             debug!(file = %self.path.display(), "the table of folders is out of date");
         }
         table.unwrap_or_default()
-    }
-
-    fn parse(&self, plain: &[u8], tree: &Id, index: &Index) -> Option<FolderTable> {
-        let rest = plain.strip_prefix(MAGIC)?;
-        let (names, rest) = rest.split_first_chunk::<32>()?;
-        let (of, mut rest) = rest.split_first_chunk::<32>()?;
-        if *names != self.names || of != tree.as_bytes() {
-            return None;
-        }
-        for _ in 0..take_length(&mut rest)? {
-            let (file, after) = rest.split_first_chunk::<32>()?;
-            index.files().binary_search(&Id::from_bytes(*file)).ok()?;
-            rest = after;
-        }
-        let count = take_length(&mut rest)?;
-        let mut known = HashMap::with_capacity(count.min(rest.len() / 68));
-        for _ in 0..count {
-            let length = take_length(&mut rest)?;
-            let (path, after) = rest.split_at_checked(length)?;
-            let (tree, after) = after.split_first_chunk::<32>()?;
-            let (facts, after) = after.split_first_chunk::<32>()?;
-            let path = PathBuf::from(OsString::from_vec(path.to_vec()));
-            known.insert(path, Known { tree: Id::from_bytes(*tree), facts: *facts });
-            rest = after;
-        }
-        Some(FolderTable(known))
     }
 
     /// Keeps a table for the next save. `files` are the index files that list all it speaks of.

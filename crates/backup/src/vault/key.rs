@@ -44,7 +44,7 @@ pub struct KeyFacts {
 }
 
 #[derive(Serialize, Deserialize)]
-struct KeyFile {
+pub(crate) struct KeyFile {
     created: String,
     username: String,
     hostname: String,
@@ -55,6 +55,20 @@ struct KeyFile {
     p: u32,
     salt: String,
     data: String,
+}
+
+/// How a key is derived from a password: rounds, `r` and `p` of scrypt.
+type Parameters = (u64, u32, u32);
+
+impl KeyFile {
+    /// Returns the parameters, the salt and the sealed key, or what is wrong.
+    pub(crate) fn parts(&self) -> Result<(Parameters, Vec<u8>, Vec<u8>), String> {
+        if self.kdf != "scrypt" {
+            return Err("its derivation is not known".to_owned());
+        }
+        let decode = |text: &str| STANDARD.decode(text).map_err(|error| error.to_string());
+        Ok(((self.rounds, self.r, self.p), decode(&self.salt)?, decode(&self.data)?))
+    }
 }
 
 /// Adds a key.
@@ -114,12 +128,8 @@ pub(super) fn find(backend: &dyn Backend, password: &[u8]) -> Result<(Id, Key)> 
 pub(super) fn find_one(backend: &dyn Backend, id: &Id, password: &[u8]) -> Result<Key> {
     let file = read(backend, id)?;
     let damaged = |fault: &str| Error::damaged(FileKind::Key, id, &fault);
-    if file.kdf != "scrypt" {
-        return Err(damaged("its derivation is not known"));
-    }
-    let decode = |text: &str| STANDARD.decode(text).map_err(|error| damaged(&error.to_string()));
-    let (salt, data) = (decode(&file.salt)?, decode(&file.data)?);
-    let key = derive(password, &salt, (file.rounds, file.r, file.p))
+    let (parameters, salt, data) = file.parts().map_err(|fault| damaged(&fault))?;
+    let key = derive(password, &salt, parameters)
         .ok_or_else(|| damaged("its parameters are out of bounds"))?;
     let plain = key.open(data).ok_or(Error::WrongPassword)?;
     Key::parse(&plain).ok_or_else(|| damaged("it opens, and holds no key"))
@@ -152,7 +162,8 @@ fn read(backend: &dyn Backend, id: &Id) -> Result<KeyFile> {
     serde_json::from_slice(&bytes).map_err(|error| Error::damaged(FileKind::Key, id, &error))
 }
 
-fn derive(password: &[u8], salt: &[u8], (rounds, r, p): (u64, u32, u32)) -> Option<Key> {
+/// Derives a key; nothing if the parameters are out of bounds.
+pub(crate) fn derive(password: &[u8], salt: &[u8], (rounds, r, p): Parameters) -> Option<Key> {
     let memory = rounds.checked_mul(u64::from(r))?.checked_mul(128)?;
     if !rounds.is_power_of_two() || memory > MAX_MEMORY || p > 16 {
         return None;

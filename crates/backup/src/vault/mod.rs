@@ -9,7 +9,7 @@
 
 mod cache;
 pub(crate) mod index;
-mod key;
+pub(crate) mod key;
 pub(crate) mod lock;
 pub(crate) mod node;
 pub(crate) mod snapshot;
@@ -53,10 +53,43 @@ const MAX_BLOB: usize = 1 << 30;
 
 /// What `config` says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Config {
+pub(crate) struct Config {
     version: u32,
     id: String,
     chunker_polynomial: String,
+}
+
+impl Config {
+    pub(crate) fn parse(plain: &[u8]) -> Result<Self> {
+        let config: Self = serde_json::from_slice(plain)
+            .map_err(|error| Error::damaged(FileKind::Config, &Id::default(), &error))?;
+        if !(1..=VERSION).contains(&config.version) {
+            return Err(Error::Version { version: config.version });
+        }
+        Ok(config)
+    }
+
+    /// Makes sure of what it says; returns what cuts by its polynomial.
+    pub(crate) fn cutter(&self) -> Result<Cutter> {
+        let damaged = |fault: &str| Error::damaged(FileKind::Config, &Id::default(), &fault);
+        // Folders and files here are named by it.
+        if self.id.parse::<Id>().is_err() {
+            return Err(damaged("its id is none"));
+        }
+        let polynomial = u64::from_str_radix(&self.chunker_polynomial, 16).ok();
+        polynomial.and_then(Cutter::new).ok_or_else(|| damaged("its polynomial is none"))
+    }
+}
+
+/// Returns what stands in an unsealed file: itself, or decompressed to at most `limit` bytes.
+pub(crate) fn unpacked(bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>, &'static str> {
+    match bytes.split_first() {
+        Some((b'{' | b'[', _)) => Ok(bytes),
+        Some((&COMPRESSED, packed)) => {
+            decompress_unknown(packed, limit).ok_or("it cannot be decompressed")
+        }
+        _ => Err("it is in no known encoding"),
+    }
 }
 
 /// Who uses the vault, as it is written into snapshots, keys and locks.
@@ -170,24 +203,11 @@ impl Vault {
         let (opened_with, key) = key::find(&*backend, password)?;
         let damaged = |fault: &str| Error::damaged(FileKind::Config, &none, &fault);
         let plain = key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
-        let config: Config =
-            serde_json::from_slice(&plain).map_err(|error| damaged(&error.to_string()))?;
-        if !(1..=VERSION).contains(&config.version) {
-            return Err(Error::Version { version: config.version });
-        }
-        Self::with(backend, key, opened_with, config)
+        Self::with(backend, key, opened_with, Config::parse(&plain)?)
     }
 
     fn with(backend: Arc<dyn Backend>, key: Key, opened_with: Id, config: Config) -> Result<Self> {
-        let polynomial = u64::from_str_radix(&config.chunker_polynomial, 16).ok();
-        let cutter = polynomial.and_then(Cutter::new).ok_or_else(|| {
-            Error::damaged(FileKind::Config, &Id::default(), &"its polynomial is none")
-        })?;
-        // Folders and files here are named by it.
-        if config.id.parse::<Id>().is_err() {
-            let what = "its id is none";
-            return Err(Error::damaged(FileKind::Config, &Id::default(), &what));
-        }
+        let cutter = config.cutter()?;
         let (compression, tuning) = (Compression::default(), Tuning::default());
         let known_snapshots = Mutex::default();
         Ok(Self {
@@ -420,12 +440,7 @@ impl Vault {
         let sealed = self.read_named(kind, id)?;
         let damaged = |fault: &str| Error::damaged(kind, id, &fault);
         let bytes = self.key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
-        match bytes.split_first() {
-            Some((b'{' | b'[', _)) => Ok(bytes),
-            Some((&COMPRESSED, packed)) => decompress_unknown(packed, MAX_UNPACKED)
-                .ok_or_else(|| damaged("it cannot be decompressed")),
-            _ => Err(damaged("it is in no known encoding")),
-        }
+        unpacked(bytes, MAX_UNPACKED).map_err(damaged)
     }
 
     /// Seals a piece or a folder for a pack: the sealed bytes, and the plain length if they are compressed.
@@ -492,21 +507,6 @@ impl Vault {
         self.open_blob((kind, id), place, sealed)
     }
 
-    /// Cuts a folder from a pack that is kept here, or that is fetched to be: with it come its neighbors, which are
-    /// needed next.
-    fn kept_blob(
-        &self,
-        cache: &Cache,
-        (pack, start, length): (&Id, u64, usize),
-    ) -> Option<Vec<u8>> {
-        if let Some(sealed) = cache.read_range(pack, start, length) {
-            return Some(sealed);
-        }
-        if !cache.has_room() {
-            return None;
-        }
-        let bytes = self.read_named(FileKind::Pack, pack).ok()?;
-        let start = usize::try_from(start).ok()?;
     /// Reads a part of a pack. Places on other machines try again by themselves; a folder of a network's file system does
     /// not.
     fn read_part(&self, pack: &Id, start: u64, length: usize) -> io::Result<Vec<u8>> {
@@ -526,6 +526,21 @@ impl Vault {
         read()
     }
 
+    /// Cuts a folder from a pack that is kept here, or that is fetched to be: with it come its neighbors, which are
+    /// needed next.
+    fn kept_blob(
+        &self,
+        cache: &Cache,
+        (pack, start, length): (&Id, u64, usize),
+    ) -> Option<Vec<u8>> {
+        if let Some(sealed) = cache.read_range(pack, start, length) {
+            return Some(sealed);
+        }
+        if !cache.has_room() {
+            return None;
+        }
+        let bytes = self.read_named(FileKind::Pack, pack).ok()?;
+        let start = usize::try_from(start).ok()?;
         bytes.get(start..start.checked_add(length)?).map(<[u8]>::to_vec)
     }
 }

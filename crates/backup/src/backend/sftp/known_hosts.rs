@@ -15,7 +15,7 @@ use sha1::Sha1;
 
 /// What a file says about a host and the key that it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It has this key.
     Known,
     /// Nothing is known about it.
@@ -35,12 +35,12 @@ struct Entry<'a> {
 }
 
 /// Returns how a host is named in these files.
-pub(super) fn name_of(host: &str, port: u16) -> String {
+pub(crate) fn name_of(host: &str, port: u16) -> String {
     if port == 22 { host.to_owned() } else { format!("[{host}]:{port}") }
 }
 
 /// Looks a key up, given as OpenSSH writes it: its kind, and its bytes in base 64.
-pub(super) fn look_up(text: &str, name: &str, (kind, key): (&str, &str)) -> Verdict {
+pub(crate) fn look_up(text: &str, name: &str, (kind, key): (&str, &str)) -> Verdict {
     let mut verdict = Verdict::Unknown;
     for entry in entries(text, name) {
         let is_same = entry.kind == kind && entry.key == key;
@@ -56,7 +56,7 @@ pub(super) fn look_up(text: &str, name: &str, (kind, key): (&str, &str)) -> Verd
 }
 
 /// Returns the kinds of keys by which a host is known, so that it is asked for one of them.
-pub(super) fn kinds(text: &str, name: &str) -> Vec<String> {
+pub(crate) fn kinds(text: &str, name: &str) -> Vec<String> {
     let plain = entries(text, name).filter(|entry| entry.marker.is_none());
     plain.map(|entry| entry.kind.to_owned()).collect()
 }

@@ -16,7 +16,7 @@
 mod address;
 mod connect;
 mod files;
-mod known_hosts;
+pub(crate) mod known_hosts;
 mod link;
 
 use std::io::{self, ErrorKind};

@@ -1,0 +1,238 @@
+//! Doors for the fuzz targets to what is private; present only in their build and in tests.
+//!
+//! What is sealed is fuzzed as it is behind the seal: whoever knows a vault's password may write anything.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use tympan_blobs::MemoryBlobs;
+use tympan_store::LocalStore;
+
+use crate::backend::rest::parse_list;
+use crate::backend::sftp::known_hosts;
+use crate::backend::{RestAddress, S3Address, SftpAddress, without_secrets};
+use crate::check::split_pack;
+use crate::compress::{Compression, compress, decompress, decompress_unknown};
+use crate::cut::{MAX_PIECE, MIN_PIECE};
+use crate::forget::{Keep, choose};
+use crate::id::Id;
+use crate::runs::Run;
+use crate::save::Progress;
+use crate::source::below::StoreReference;
+use crate::source::exclude::Excludes;
+use crate::source::import::import_files;
+use crate::source::repository::FACTS;
+use crate::source::table::FolderTable;
+use crate::vault::index::{BlobKind, Index, StoredIndex};
+use crate::vault::key::{KeyFile, derive};
+use crate::vault::lock::StoredLock;
+use crate::vault::node::Tree;
+use crate::vault::snapshot::Snapshot;
+use crate::vault::write::parse_header;
+use crate::vault::{Config, Who, unpacked};
+
+/// No more than this is made of an input.
+const MAX_BYTES: usize = 16 << 20;
+/// Deriving a key may take so many rounds, lest an input takes minutes.
+const MAX_ROUNDS: u64 = 1 << 8;
+
+/// Decodes a folder: its names stay in it, and it is encoded as it was decoded.
+pub fn tree(json: &[u8]) {
+    let Ok(tree) = Tree::parse(json) else { return };
+    for node in &tree.nodes {
+        let name = node.name.as_slice();
+        assert!(!name.is_empty() && name != b"." && name != b"..");
+        assert!(!name.contains(&b'/') && !name.contains(&0));
+        let (found, mode) = (tree.find(name), crate::restore::mode_of(node));
+        assert!(found.is_some() && mode.bits() <= 0o7777);
+    }
+    assert_eq!(Tree::parse(&tree.to_bytes()).ok(), Some(tree));
+}
+
+/// Decodes an index file, and looks up what it lists.
+pub fn index(json: &[u8]) {
+    let Ok(file) = serde_json::from_slice::<StoredIndex>(json) else { return };
+    let mut index = Index::default();
+    file.packs.iter().for_each(|pack| index.add(pack));
+    for blob in file.packs.iter().flat_map(|pack| &pack.blobs) {
+        let place = index.find(blob.kind, &blob.id);
+        assert!(place.is_some() && index.plain_length(blob.kind, &blob.id).is_some());
+        place.map(|place| index.pack(place));
+    }
+    for kind in [BlobKind::Data, BlobKind::Tree] {
+        index.totals(kind);
+    }
+    for pack in &file.packs {
+        crate::check::length_of_pack(pack);
+    }
+    let again = serde_json::to_vec(&file).unwrap_or_default();
+    assert!(serde_json::from_slice::<StoredIndex>(&again).is_ok());
+}
+
+/// Decodes one of the small files: the first byte says which.
+pub fn file(input: &[u8]) {
+    let Some((kind, json)) = input.split_first() else { return };
+    match kind {
+        b'c' => config(json),
+        b'k' => key(json),
+        b's' => snapshot(json),
+        b'l' => {
+            let Ok(lock) = serde_json::from_slice::<StoredLock>(json) else { return };
+            lock.is_stale(&Who::this_process(), Timestamp::UNIX_EPOCH);
+        }
+        b'r' => drop(parse_list(json)),
+        b'b' => {
+            let Ok(reference) = StoreReference::parse(json) else { return };
+            assert_eq!(StoreReference::parse(&reference.to_json()).ok(), Some(reference));
+        }
+        b'j' => drop(serde_json::from_slice::<Run>(json)),
+        _ => {}
+    }
+}
+
+fn config(json: &[u8]) {
+    let Ok(cutter) = Config::parse(json).and_then(|config| config.cutter()) else { return };
+    let bytes: Vec<u8> = json.iter().copied().cycle().take(MIN_PIECE + 4096).collect();
+    let length = cutter.first(&bytes);
+    assert!((MIN_PIECE..=MAX_PIECE).contains(&length) || length == bytes.len());
+}
+
+fn key(json: &[u8]) {
+    let Ok(file) = serde_json::from_slice::<KeyFile>(json) else { return };
+    let Ok((parameters, salt, sealed)) = file.parts() else { return };
+    let (rounds, r, p) = parameters;
+    let work = rounds.saturating_mul(r.into()).saturating_mul(p.into());
+    let key = if work <= MAX_ROUNDS { derive(b"password", &salt, parameters) } else { None };
+    if let Some(plain) = key.and_then(|key| key.open(sealed)) {
+        drop(crate::seal::Key::parse(&plain));
+    }
+    // What the sealed bytes would say.
+    drop(crate::seal::Key::parse(json));
+}
+
+fn snapshot(json: &[u8]) {
+    let Ok(snapshot) = serde_json::from_slice::<Snapshot>(json) else { return };
+    let keep = Keep::parse("1h,1d,1w,1m,1y").unwrap_or_default();
+    let chosen = choose(std::slice::from_ref(&snapshot), &keep);
+    assert_eq!(chosen.len(), 1);
+    (snapshot.is_incomplete(), snapshot.repository_root());
+    let again = serde_json::to_vec(&snapshot).unwrap_or_default();
+    assert!(serde_json::from_slice::<Snapshot>(&again).is_ok());
+}
+
+/// Splits a pack and decodes its header: what is listed lies one behind the other.
+pub fn pack(bytes: &[u8]) {
+    let Some((blobs, header)) = split_pack(bytes) else { return };
+    assert_eq!(blobs.len() + header.len() + 4, bytes.len());
+    let Some(listed) = parse_header(header) else { return };
+    let mut end = 0;
+    for blob in listed {
+        assert_eq!(blob.offset, end);
+        end += blob.length;
+    }
+}
+
+/// Decompresses: a blob to the length that the first four bytes tell, and a file to any; what it is was no longer than allowed.
+pub fn packed(input: &[u8]) {
+    let Some((raw, packed)) = input.split_first_chunk::<4>() else { return };
+    let limit = (u32::from_le_bytes(*raw) as usize).min(MAX_BYTES);
+    if let Some(plain) = decompress(packed, limit) {
+        assert!(plain.len() <= limit);
+        let again = compress(&plain, Compression::Fastest).unwrap_or_default();
+        assert_eq!(decompress(&again, plain.len()), Some(plain));
+    }
+    if let Some(plain) = decompress_unknown(packed, limit) {
+        assert!(plain.len() <= limit);
+    }
+    if let Ok(plain) = unpacked(packed.to_vec(), limit) {
+        assert!(plain.len() <= limit.max(packed.len()));
+    }
+}
+
+/// Decodes the table of a source's folders, of the names, the tree and the index file that the seeds have.
+pub fn table(plain: &[u8]) {
+    let (names, id) = ([1; 32], Id::from_bytes([2; 32]));
+    let Some(table) = FolderTable::parse(plain, (&names, &id, &[Id::from_bytes([3; 32])])) else {
+        return;
+    };
+    table.tree(Path::new("/srv"));
+    table.find(Path::new("/srv"), &[0; 32]);
+}
+
+/// Reads what people write: patterns and paths, rules, addresses of vaults, known hosts. Secrets of addresses are not shown.
+pub fn words(text: &str) {
+    let mut lines = text.lines();
+    let (first, path) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    if let Ok(excludes) = Excludes::new(vec![first.to_owned(), path.to_owned()]) {
+        std::hint::black_box(excludes.contains(Path::new(path)));
+    }
+    drop(Keep::parse(first));
+    let shown = without_secrets(first);
+    assert_eq!(without_secrets(&shown), shown, "what is shown has no secret");
+    if let Some(Ok(address)) = SftpAddress::parse(first) {
+        assert!(!address.host.is_empty() && !address.path.is_empty());
+    }
+    drop(S3Address::parse(first));
+    if let Some(Ok(address)) = RestAddress::parse(first) {
+        assert!(address.url.ends_with('/'));
+    }
+    let name = known_hosts::name_of("host", 22);
+    known_hosts::look_up(text, &name, ("ssh-ed25519", "AAAA"));
+    known_hosts::kinds(text, &name);
+}
+
+/// Imports files of a repository's snapshot: each is a length in two bytes, and frames.
+pub fn frames(mut input: &[u8]) {
+    let Ok(store) = LocalStore::memory() else { return };
+    let blobs = MemoryBlobs::default();
+    let mut files = Vec::new();
+    while let Some((length, rest)) = input.split_first_chunk::<2>() {
+        let length = usize::from(u16::from_le_bytes(*length)).min(rest.len());
+        let (file, rest) = rest.split_at(length);
+        files.push(file);
+        input = rest;
+    }
+    let root = "00".repeat(32);
+    let facts = format!("{{\"format\":1,\"ref\":\"main\",\"root\":\"{root}\"}}");
+    // Nothing has this root: whatever the frames hold, no ref is made.
+    let imported = import_files((&store, &blobs), facts.as_bytes(), &files, &Progress::default());
+    assert!(imported.is_err(), "{FACTS} names a root that nobody has");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Runs a door on all its seeds, and on each seed cut off and with a byte changed.
+    fn check(target: &str, door: fn(&[u8])) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+        let mut seeds = 0;
+        for entry in fs::read_dir(&folder).unwrap() {
+            let seed = fs::read(entry.unwrap().path()).unwrap();
+            door(&seed);
+            seeds += 1;
+            let step = (seed.len() / 200).max(1);
+            for at in (0..seed.len()).step_by(step) {
+                door(&seed[..at]);
+                let mut changed = seed.clone();
+                changed[at] ^= 1 << (at % 8);
+                door(&changed);
+            }
+        }
+        assert!(seeds > 0, "{target} has no seeds");
+    }
+
+    #[test]
+    fn seeds_and_their_neighbors_are_borne() {
+        check("backup_tree", tree);
+        check("backup_index", index);
+        check("backup_file", file);
+        check("backup_pack", pack);
+        check("backup_packed", packed);
+        check("backup_table", table);
+        check("backup_words", |bytes| words(&String::from_utf8_lossy(bytes)));
+        check("backup_frames", frames);
+    }
+}
