@@ -3,6 +3,7 @@
 #   KILLS         processes killed in each test (default: 1,000 of the store, 200 in each of six tests of blobs, 200 of the
 #                 index, 300 of job workers, 500 of the dispatcher, 100 of the whole program)
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
+#   ENTRIES       of a folder that is saved (default 100,000)
 #   FILES         of a mount that is passed over twice (default 100,000)
 #   JOBS          in one table (default 100,000)
 #   CASES         damaged stores that are repaired, and histories of a site that both lanes answer alike (default 2,000)
@@ -57,15 +58,17 @@ jobs() {
 
 backup() {
   run "kills of saves, prunes and copies" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-backup --test it -- --nocapture kill
+  run "a very large folder" env TYMPAN_ENTRIES="${ENTRIES:-100000}" \
+    cargo test -p tympan-backup --test it -- --nocapture large_folder
   run "kills of the program that saves, here and over SFTP" env TYMPAN_KILLS="${KILLS:-300}" \
     cargo test --test it backup_remote -- --nocapture kill
   run "16 combinations of settings over two lines" env TYMPAN_COMBINATIONS="${COMBINATIONS:-20000,3}" \
     cargo test --release --test it backup_combinations -- --nocapture
+  run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh backup_tree backup_index backup_file backup_pack \
+    backup_packed backup_table backup_words backup_frames
 }
 
 render() {
-  run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh backup_tree backup_index backup_file backup_pack \
-    backup_packed backup_table backup_words backup_frames
   run "drawings among edits and flushes" env TYMPAN_INTERLEAVINGS="${INTERLEAVINGS:-3000}" \
     cargo test --release -p tympan-render --test it -- --nocapture interleave
   run "edits and what they flush" env TYMPAN_EDITS="${EDITS:-10000}" TYMPAN_URLS="${URLS:-120}" \

@@ -116,6 +116,66 @@ mod tests {
         );
     }
 
+    /// Any words in any order, and such that are no text: nothing is lost or brought twice, and once is enough.
+    #[test]
+    fn whatever_the_words_are_none_is_lost() {
+        use std::os::unix::ffi::OsStringExt;
+        let some = [
+            "-r",
+            "V",
+            "--client-name",
+            "--client-name=x",
+            "backup",
+            "save",
+            "forget",
+            "--keep",
+            "--",
+            "-",
+            "--no-such",
+            "force-lock",
+            "--help",
+            "--quiet",
+            "",
+            "-rV",
+            "--=",
+            "ü",
+        ];
+        let mut seed = 0x0b4a_5eed_u64;
+        let mut next = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(seed >> 33).unwrap() % below
+        };
+        let mut moved = 0;
+        for _ in 0..300 {
+            let mut line: Vec<OsString> = vec!["tympan".into(), "backup".into()];
+            for _ in 0..next(8) {
+                line.push(match next(some.len() + 1) {
+                    at if at < some.len() => some[at].into(),
+                    _ => OsString::from_vec(vec![b'-', 0xff, 0x80]),
+                });
+            }
+            let ordered = in_order::<Arguments>(line.clone());
+            moved += usize::from(ordered != line);
+            assert_eq!(in_order::<Arguments>(ordered.clone()), ordered, "{line:?}");
+            // Only the word that says what to do may have become another, or two.
+            let mut left = ordered;
+            let renamed: Vec<&OsString> = line
+                .iter()
+                .filter(|word| match left.iter().position(|one| one == *word) {
+                    Some(at) => {
+                        left.remove(at);
+                        false
+                    }
+                    None => true,
+                })
+                .collect();
+            assert!(renamed.len() <= 1, "{line:?} loses {renamed:?}");
+            let expected = renamed.first().map_or_else(Vec::new, |word| ours(word));
+            assert_eq!(left, expected, "{line:?}");
+        }
+        assert!(moved > 20, "{moved} lines were put into order");
+    }
+
     #[test]
     fn other_lines_stay_as_they_are() {
         for line in [

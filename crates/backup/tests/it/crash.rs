@@ -89,6 +89,124 @@ fn a_save_that_dies_at_any_call_harms_nothing() {
     assert!(!bench.path("before/more").exists());
 }
 
+/// Does something through a vault that dies after 0, 1, 2 and more calls, until it lives to the end; returns how many that
+/// took. Each time what was saved is there, for restic too.
+fn dies_at_any_call(
+    bench: &Bench,
+    kept: &tympan_backup::Snapshot,
+    mut act: impl FnMut(&Arc<tympan_backup::Vault>) -> tympan_backup::Result<()>,
+) -> i64 {
+    for calls in 0..100 {
+        let dying = Dying::after(bench, calls);
+        let done = act(&bench.open_through(dying.clone()));
+        unlock(bench);
+        let report = bench.check();
+        assert!(report.faults.is_empty(), "after {calls} calls: {:?}", report.faults);
+        bench.restic_ok(&["check"]);
+        let out = format!("out {calls}");
+        bench.restore(kept, &out);
+        assert_eq!(describe(&bench.path(&out)), describe(&bench.source()));
+        std::fs::remove_dir_all(bench.path(&out)).unwrap();
+        if done.is_ok() && !dying.has_died() {
+            return calls;
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn a_forget_that_dies_at_any_call_harms_nothing() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let first = bench.save().snapshot.id;
+    let kept = bench.save().snapshot;
+    let calls = dies_at_any_call(&bench, &kept, |vault| vault.forget(&first));
+    assert_eq!(calls, 1, "a snapshot is gone at once or not at all");
+    assert_eq!(bench.vault.snapshots().unwrap().len(), 1);
+}
+
+/// At each moment the old password opens the vault, or the new one does.
+#[test]
+fn a_change_of_passwords_that_dies_at_any_call_leaves_one_that_opens() {
+    use crate::support::{COST, PASSWORD};
+    let bench = Bench::new();
+    plant(&bench.source());
+    let kept = bench.save().snapshot;
+    let opens = |password: &[u8]| {
+        let backend = Arc::new(LocalBackend::new(bench.path("vault")));
+        tympan_backup::Vault::open(backend, password).is_ok()
+    };
+    let by = tympan_backup::Who::this_process();
+    let (mut ended, mut keys) = (false, Vec::new());
+    for calls in 0..10 {
+        // As it was: one key, with the usual password.
+        let backend = Dying::after(&bench, calls);
+        let mut vault = tympan_backup::Vault::open(backend.clone(), PASSWORD.as_bytes()).unwrap();
+        let changed = vault.change_password(b"new", COST, (&by, now()));
+        let (old, new) = (opens(PASSWORD.as_bytes()), opens(b"new"));
+        assert!(old || new, "after {calls} calls nothing opens");
+        assert_eq!(changed.is_ok(), new && !old, "after {calls} calls");
+        keys.push(bench.vault.keys().unwrap().len());
+        if new {
+            let whole = Arc::new(LocalBackend::new(bench.path("vault")));
+            let mut vault = tympan_backup::Vault::open(whole, b"new").unwrap();
+            vault.change_password(PASSWORD.as_bytes(), COST, (&by, now())).unwrap();
+            // What a change that was cut off left opens still, and goes by its name.
+            let spare: Vec<_> =
+                vault.keys().unwrap().into_iter().filter(|key| !key.is_used).collect();
+            for key in spare {
+                vault.remove_key(&key.id.to_string()).unwrap();
+            }
+        }
+        if changed.is_ok() {
+            ended = true;
+            break;
+        }
+    }
+    assert!(ended && keys == [1, 2, 1], "{keys:?}");
+    bench.restic_ok(&["check"]);
+    bench.restore(&kept, "out");
+    assert_eq!(describe(&bench.path("out")), describe(&bench.source()));
+}
+
+/// A vault whose index is gone is mended step by step; whichever step was the last, the next repair goes on.
+#[test]
+fn a_repair_that_dies_at_any_call_loses_nothing() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let kept = bench.save().snapshot;
+    let mut ended = false;
+    for calls in 0..30 {
+        for entry in std::fs::read_dir(bench.path("vault/index")).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        let mend = |vault: &Arc<tympan_backup::Vault>| {
+            let who = tympan_backup::Who::this_process();
+            let mode = tympan_backup::LockMode::Exclusive;
+            let lock = tympan_backup::Lock::take(vault, &who, mode, Duration::ZERO)?;
+            let depth = (tympan_backup::Depth::Structure, now());
+            tympan_backup::repair(vault, &lock, depth, &tympan_backup::Progress::default())
+        };
+        let dying = Dying::after(&bench, calls);
+        let repaired = mend(&bench.open_through(dying));
+        unlock(&bench);
+        if repaired.is_err() {
+            mend(&bench.vault).unwrap();
+        }
+        let report = bench.check();
+        assert!(report.faults.is_empty(), "after {calls} calls: {:?}", report.faults);
+        let out = format!("out {calls}");
+        bench.restore(&kept, &out);
+        assert_eq!(describe(&bench.path(&out)), describe(&bench.source()));
+        if repaired.is_ok() {
+            ended = true;
+            break;
+        }
+    }
+    assert!(ended);
+    bench.restic_ok(&["check", "--read-data"]);
+}
+
 #[test]
 fn a_prune_that_dies_at_any_call_harms_nothing() {
     prunes_that_die(Duration::ZERO);

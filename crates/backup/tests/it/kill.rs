@@ -1,5 +1,5 @@
-//! Kills: a process that saves or prunes is killed at moments that a seed chooses. What was saved before stays whole, for
-//! the stock restic too, the next save succeeds, and the lock that was left is nobody's.
+//! Kills: a process that saves, prunes, forgets or changes keys is killed at moments that a seed chooses. What was saved
+//! before stays whole, for the stock restic too, the next save succeeds, and the lock that was left is nobody's.
 //!
 //! `TYMPAN_KILLS` sets how often; `make torture` asks for the full count.
 
@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tympan_backup::{LocalBackend, Vault};
+use tympan_backup::{LocalBackend, Vault, Who};
 
-use crate::support::{Bench, PASSWORD, describe, noise, prune_vault, save};
+use crate::support::{Bench, COST, PASSWORD, describe, noise, now, prune_vault, save};
 
 /// The variables that make a run of this test the process that is killed: the test's folder, and what it does there.
 const FOLDER: &str = "TYMPAN_TEST_VAULT";
@@ -31,20 +31,26 @@ fn next(seed: &mut u64) -> u64 {
 
 /// What the killed process runs; without the variables it is no test.
 #[test]
-fn a_process_that_saves_or_prunes() {
+fn a_process_that_is_killed() {
     let (Some(dir), Ok(act)) = (std::env::var_os(FOLDER), std::env::var(ACT)) else { return };
     let dir = Path::new(&dir);
     let backend = Arc::new(LocalBackend::new(dir.join("vault")));
     let vault = Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap());
     match &*act {
         "save" => drop(save(&vault, &[dir.join("source")]).unwrap()),
-        _ => drop(prune_vault(&vault).unwrap()),
+        "prune" => drop(prune_vault(&vault).unwrap()),
+        "forget" => forget(&vault),
+        _ => {
+            let by = (&Who::this_process(), now());
+            let key = vault.add_key(b"second", COST, by).unwrap();
+            vault.remove_key(&key.to_string()).unwrap();
+        }
     }
 }
 
 fn start(bench: &Bench, act: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["kill::a_process_that_saves_or_prunes", "--exact", "--nocapture"])
+        .args(["kill::a_process_that_is_killed", "--exact", "--nocapture"])
         .env(FOLDER, bench.dir.path())
         .env(ACT, act)
         .stdout(Stdio::null())
@@ -70,17 +76,19 @@ fn locks(bench: &Bench) -> usize {
 }
 
 /// Forgets all snapshots but the last two.
-fn forget(bench: &Bench) {
-    let snapshots = bench.vault.snapshots().unwrap();
+fn forget(vault: &Vault) {
+    let snapshots = vault.snapshots().unwrap();
     let gone = snapshots.len().saturating_sub(2);
     for snapshot in &snapshots[..gone] {
-        bench.vault.forget(&snapshot.id).unwrap();
+        vault.forget(&snapshot.id).unwrap();
     }
 }
 
-/// Runs the two acts to their ends, so that kills lie within them.
-fn spans(bench: &Bench, seed: &mut u64) -> [Duration; 2] {
-    ["save", "prune"].map(|act| {
+const ACTS: [&str; 4] = ["save", "prune", "forget", "keys"];
+
+/// Runs the acts to their ends, so that kills lie within them.
+fn spans(bench: &Bench, seed: &mut u64) -> [Duration; 4] {
+    ACTS.map(|act| {
         change(bench, 1, seed);
         let begin = Instant::now();
         assert!(start(bench, act).wait().unwrap().success(), "{act}");
@@ -89,25 +97,28 @@ fn spans(bench: &Bench, seed: &mut u64) -> [Duration; 2] {
 }
 
 #[test]
-fn killed_saves_and_prunes_cost_no_snapshot() {
+fn kills_cost_no_snapshot() {
     let bench = Bench::new();
     let mut seed = 0x5eed_bacc_u64;
     change(&bench, 0, &mut seed);
     bench.save();
     let spans = spans(&bench, &mut seed);
-    let (mut with_lock, mut prunes) = (0, 0);
+    let (mut with_lock, mut counts) = (0, [0; 4]);
     for round in 2..kills() + 2 {
         change(&bench, round, &mut seed);
-        let is_prune = next(&mut seed).is_multiple_of(2);
-        if is_prune {
-            // What is thrown away by then is what a kill must not take along.
-            prunes += 1;
+        // Most kills are of what writes most.
+        let act = [0, 0, 0, 1, 1, 1, 2, 3][usize::try_from(next(&mut seed) % 8).unwrap()];
+        counts[act] += 1;
+        if act > 0 {
             bench.save();
-            forget(&bench);
+        }
+        if act == 1 {
+            // What is thrown away by then is what a kill must not take along.
+            forget(&bench.vault);
         }
         let part = u32::try_from(next(&mut seed) % 1000).unwrap();
-        let moment = Instant::now() + spans[usize::from(is_prune)] * part / 1000;
-        let mut child = start(&bench, if is_prune { "prune" } else { "save" });
+        let moment = Instant::now() + spans[act] * part / 1000;
+        let mut child = start(&bench, ACTS[act]);
         while Instant::now() < moment && child.try_wait().unwrap().is_none() {
             std::thread::yield_now();
         }
@@ -115,6 +126,12 @@ fn killed_saves_and_prunes_cost_no_snapshot() {
         child.wait().unwrap();
 
         with_lock += usize::from(locks(&bench) > 0);
+        // One password opens always; the key of another may have been left.
+        let backend = Arc::new(LocalBackend::new(bench.path("vault")));
+        assert!(Vault::open(backend, PASSWORD.as_bytes()).is_ok());
+        for key in bench.vault.keys().unwrap().into_iter().filter(|key| !key.is_used) {
+            bench.vault.remove_key(&key.id.to_string()).unwrap();
+        }
         // restic does not go past the lock of a dead process by itself, but may be told to.
         bench.restic_ok(&["check", "--no-lock"]);
         let report = bench.check();
@@ -128,5 +145,11 @@ fn killed_saves_and_prunes_cost_no_snapshot() {
         assert_eq!(locks(&bench), 0);
     }
     bench.restic_ok(&["check", "--read-data"]);
-    println!("{} kills, {prunes} of prunes, {with_lock} with the lock held: nothing lost", kills());
+    let told: Vec<String> =
+        ACTS.iter().zip(counts).map(|(act, count)| format!("{act} {count}")).collect();
+    println!(
+        "{} kills ({}), {with_lock} with the lock held: nothing lost",
+        kills(),
+        told.join(", ")
+    );
 }

@@ -1,6 +1,7 @@
 //! The same vaults, used by the stock restic: what one writes, the other checks, restores and maintains.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +63,70 @@ fn what_restic_saved_is_restored_here_compressed_or_not() {
         let report = theirs.check();
         assert!(report.faults.is_empty(), "{:?}", report.faults);
     }
+}
+
+/// What restic tells of what was saved here: files, their bytes, and how two snapshots differ.
+#[test]
+fn restic_looks_into_what_was_saved_here() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let first = bench.save().snapshot.id.to_string();
+    fs::write(bench.source().join("deep/later"), noise(2 << 20, 3)).unwrap();
+    fs::remove_file(bench.source().join("nothing")).unwrap();
+    fs::write(bench.source().join("a.txt"), "another text").unwrap();
+    let second = bench.save().snapshot.id.to_string();
+    let Some(differences) = bench.restic(&["diff", &first, &second]) else { return };
+    let said = String::from_utf8(differences.stdout).unwrap();
+    let changed = |sign: &str, name: &str| {
+        let path = bench.source().join(name);
+        let line = |line: &str| {
+            line.split_once(' ')
+                .is_some_and(|(one, rest)| one == sign && Path::new(rest.trim()) == path)
+        };
+        assert!(said.lines().any(line), "{sign} {name}: {said}");
+    };
+    changed("+", "deep/later");
+    changed("-", "nothing");
+    changed("M", "a.txt");
+    for name in ["deep/later", "deep/er/est/b.bin", "schön 🦀"] {
+        let path = bench.source().join(name);
+        let dumped = bench.restic(&["dump", &second, path.to_str().unwrap()]).unwrap();
+        assert!(dumped.status.success() && dumped.stdout == fs::read(&path).unwrap(), "{name}");
+    }
+    let listed = bench.restic(&["ls", &second]).unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).lines().count();
+    let things = describe(&bench.source()).len() + bench.source().components().count() - 1;
+    assert!(listed >= things, "{listed} of {things}");
+    let found = bench.restic(&["find", "b.bin"]).unwrap();
+    assert!(String::from_utf8_lossy(&found.stdout).contains("b.bin"), "{found:?}");
+}
+
+/// A password that is added and removed here, or there, opens the vault there, or here.
+#[test]
+fn keys_are_shared_with_restic() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    bench.save();
+    let second = bench.path("second");
+    fs::write(&second, "second").unwrap();
+    let add = ["key", "add", "--new-password-file", second.to_str().unwrap()];
+    let Some(added) = bench.restic(&add) else { return };
+    assert!(added.status.success(), "{added:?}");
+    let backend = || Arc::new(LocalBackend::new(bench.path("vault")));
+    let vault = Vault::open(backend(), b"second").unwrap();
+    assert_eq!(vault.keys().unwrap().len(), 2);
+    let theirs = vault.keys().unwrap().into_iter().find(|key| key.is_used).unwrap();
+    bench.vault.remove_key(&theirs.id.short()).unwrap();
+    assert!(matches!(Vault::open(backend(), b"second"), Err(Error::WrongPassword)));
+    let who = Who::this_process();
+    let by = (&who, crate::support::now());
+    let third = bench.vault.add_key(b"third", crate::support::COST, by).unwrap();
+    let mut restic = std::process::Command::new("restic");
+    restic.args(["--no-cache", "-r"]).arg(bench.path("vault")).arg("snapshots");
+    let opened = restic.env("RESTIC_PASSWORD", "third").output().unwrap();
+    assert!(opened.status.success(), "{opened:?}");
+    bench.restic_ok(&["key", "remove", &third.short()]);
+    assert!(matches!(Vault::open(backend(), b"third"), Err(Error::WrongPassword)));
 }
 
 #[test]

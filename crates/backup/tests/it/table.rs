@@ -236,6 +236,31 @@ fn carry_out(root: &Path, edit: &Edit, number: usize) {
     }
 }
 
+/// Very many files in one folder: a change of a few is the tree that a full save makes. `TYMPAN_ENTRIES` sets how many.
+#[test]
+fn differences_of_a_large_folder_give_what_a_full_save_gives() {
+    let entries: usize =
+        std::env::var("TYMPAN_ENTRIES").ok().and_then(|count| count.parse().ok()).unwrap_or(3_000);
+    let bench = Bench::new();
+    let folder = bench.source().join("folder");
+    fs::create_dir_all(&folder).unwrap();
+    let file = |number: usize| folder.join(format!("file {number:06}"));
+    (0..entries).for_each(|number| drop(fs::File::create(file(number)).unwrap()));
+    save(&bench, &Progress::default());
+    fs::write(file(entries / 2), "no longer empty").unwrap();
+    fs::remove_file(file(0)).unwrap();
+    fs::rename(file(1), folder.join("aaa")).unwrap();
+    fs::rename(file(2), bench.source().join("outside")).unwrap();
+    let progress = Progress::default();
+    let saved = save(&bench, &progress);
+    assert!(progress.read_items.load(Ordering::Relaxed) <= 3, "{progress:?}");
+    assert_eq!(tree(&bench, &saved), tree(&bench, &save_anew(&bench)));
+    let restored = bench.restore(&saved.snapshot, "out");
+    assert_eq!(restored.faults, []);
+    assert_eq!(fs::read_dir(bench.path("out/folder")).unwrap().count(), entries - 2);
+    println!("{entries} entries in a folder: the same tree");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 

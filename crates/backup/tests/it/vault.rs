@@ -80,6 +80,71 @@ fn damage_is_told_and_never_restored() {
     assert!(bench.check().faults.is_empty());
 }
 
+/// The files without which nothing opens, and locks: what is wrong is told by its name, and another key opens.
+#[test]
+fn damaged_keys_configs_and_locks_are_told() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    bench.save();
+    let open = |password: &str| {
+        Vault::open(Arc::new(LocalBackend::new(bench.path("vault"))), password.as_bytes())
+    };
+    let by = Who::this_process();
+    let mut damaged = 0;
+    let mut each = |file: &std::path::Path, expect: &dyn Fn(Result<Vault, Error>, bool)| {
+        let whole = fs::read(file).unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+        let mut flipped = whole.clone();
+        flipped[whole.len() / 2] ^= 1;
+        for bytes in [flipped, whole[..whole.len() / 2].to_vec(), vec![0; whole.len()], Vec::new()]
+        {
+            fs::write(file, bytes).unwrap();
+            expect(open(PASSWORD), true);
+            damaged += 1;
+        }
+        fs::remove_file(file).unwrap();
+        expect(open(PASSWORD), false);
+        fs::write(file, whole).unwrap();
+        assert!(open(PASSWORD).is_ok());
+    };
+    each(&bench.path("vault/config"), &|opened, is_there| {
+        let error = opened.map(|_| ()).unwrap_err();
+        match is_there {
+            true => assert!(error.to_string().contains("config"), "{error}"),
+            false => assert!(matches!(error, Error::NoVault { .. }), "{error}"),
+        }
+    });
+    let key = some_file(&bench.vault, &bench, FileKind::Key);
+    let name = key.file_name().unwrap().to_string_lossy().into_owned();
+    each(&key, &|opened, is_there| {
+        let error = opened.map(|_| ()).unwrap_err();
+        match is_there {
+            true => assert!(error.to_string().contains(&name), "{error}"),
+            false => assert!(matches!(error, Error::WrongPassword), "{error}"),
+        }
+    });
+    // With a second key, damage to the first keeps nobody out.
+    bench.vault.add_key(b"second", COST, (&by, now())).unwrap();
+    let whole = fs::read(&key).unwrap();
+    fs::write(&key, "nothing that was a key").unwrap();
+    assert!(open("second").is_ok());
+    assert!(open(PASSWORD).is_err());
+    fs::write(&key, whole).unwrap();
+
+    // A lock that nobody can read keeps everybody out until it is removed by hand.
+    let lock = bench.path("vault/locks").join(tympan_backup::Id::of(b"lock").to_string());
+    for bytes in [&b"nothing that was sealed"[..], b""] {
+        fs::write(&lock, bytes).unwrap();
+        let refused = crate::support::save(&bench.vault, &[bench.source()]);
+        assert!(matches!(refused, Err(Error::Damaged { kind: FileKind::Lock, .. })));
+        assert_eq!(bench.vault.unlock(&by, tympan_backup::Unlock::All).unwrap(), 1);
+        bench.save();
+        damaged += 1;
+    }
+    assert!(bench.check().faults.is_empty());
+    println!("{damaged} damaged files of keys, config and locks: each was told");
+}
+
 #[test]
 fn pruning_frees_what_no_snapshot_needs() {
     let bench = Bench::new();
