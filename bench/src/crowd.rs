@@ -146,12 +146,12 @@ impl User {
             let asked = tokio::time::timeout(PATIENCE, self.ask(&mut stream, &path, &mut buffer));
             let answer = asked.await.unwrap_or_else(|_| Err("no answer in time".to_owned()));
             let took = due.elapsed();
-            if answer.is_err() {
+            if !matches!(answer, Ok(After::GoesOn)) {
                 stream = None;
             }
             if due >= self.counts_from {
                 match answer {
-                    Ok(()) => met.times.push(took.as_secs_f64() * 1e3),
+                    Ok(_) => met.times.push(took.as_secs_f64() * 1e3),
                     Err(reason) => {
                         met.errors += 1;
                         met.first_error.get_or_insert(format!("{path}: {reason}"));
@@ -171,7 +171,7 @@ impl User {
         stream: &mut Option<TcpStream>,
         path: &str,
         buffer: &mut Vec<u8>,
-    ) -> Result<(), String> {
+    ) -> Result<After, String> {
         let connection = match stream {
             Some(connection) => connection,
             None => {
@@ -184,10 +184,10 @@ impl User {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address);
         connection.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
         buffer.clear();
-        let (head, length) = loop {
+        let (head, length, after) = loop {
             if let Some(end) = find(buffer, b"\r\n\r\n") {
-                break read_head(buffer.get(..end).unwrap_or_default())
-                    .map(|length| (end + 4, length))?;
+                let (length, after) = read_head(buffer.get(..end).unwrap_or_default())?;
+                break (end + 4, length, after);
             }
             if buffer.len() > MAX_HEAD {
                 return Err("the head does not end".to_owned());
@@ -201,27 +201,37 @@ impl User {
                 return Err("the answer was cut".to_owned());
             }
         }
-        Ok(())
+        Ok(after)
     }
+}
+
+/// What becomes of a connection after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    GoesOn,
+    /// The server ends it, as it does after so many requests.
+    Ends,
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// Reads the length of the body of a success.
-fn read_head(head: &[u8]) -> Result<usize, String> {
+/// Reads the head of a success: the length of its body, and whether the connection goes on.
+fn read_head(head: &[u8]) -> Result<(usize, After), String> {
     let text = String::from_utf8_lossy(head);
-    let mut lines = text.lines();
-    let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap_or_default();
+    let status = text.split(' ').nth(1).unwrap_or_default();
     if status != "200" {
         return Err(format!("status {status}"));
     }
-    let length = lines.find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
-    });
-    length.ok_or_else(|| "the answer does not tell its length".to_owned())
+    let value = |wanted: &str| {
+        let mut headers = text.lines().skip(1).filter_map(|line| line.split_once(':'));
+        headers.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim())
+    };
+    let length = value("content-length").and_then(|length| length.parse().ok());
+    let length = length.ok_or_else(|| "the answer does not tell its length".to_owned())?;
+    let is_last = value("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+    Ok((length, if is_last { After::Ends } else { After::GoesOn }))
 }
 
 /// A system that answers each request with JSON after a while; it ends with the process.
@@ -291,7 +301,10 @@ mod tests {
 
     #[test]
     fn heads_tell_lengths_and_faults() {
-        assert_eq!(read_head(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\nX: y"), Ok(12));
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 12\r\nX: y";
+        assert_eq!(read_head(head.as_bytes()), Ok((12, After::GoesOn)));
+        let last = format!("{head}\r\nConnection: close");
+        assert_eq!(read_head(last.as_bytes()), Ok((12, After::Ends)));
         assert!(read_head(b"HTTP/1.1 503 Busy\r\nContent-Length: 1").is_err());
         assert!(read_head(b"HTTP/1.1 200 OK").is_err());
     }

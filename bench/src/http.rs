@@ -27,11 +27,12 @@ impl Answer {
     }
 }
 
-/// A connection that stays open.
+/// A connection that stays open, and is made anew where the other side says that it ends it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
     address: SocketAddr,
+    limit: Duration,
 }
 
 impl Connection {
@@ -40,7 +41,7 @@ impl Connection {
         let stream = TcpStream::connect_timeout(&address, limit)?;
         stream.set_read_timeout(Some(limit))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream), address })
+        Ok(Self { stream: BufReader::new(stream), address, limit })
     }
 
     /// Sends a GET and reads the whole answer.
@@ -62,6 +63,10 @@ impl Connection {
             (None, Some("chunked")) => self.chunks()?,
             _ => Vec::new(),
         };
+        // Servers end a connection after so many requests.
+        if answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
+            *self = Self::open(self.address, self.limit)?;
+        }
         Ok(answer)
     }
 
