@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tympan_content::query::{Page, QueryEngine, Request};
+use tympan_content::query::{Page, QueryEngine, Request, WordsBy};
 use tympan_content::{Date, Error, Node, NodePath, Property, Result, Snapshot, Summary, Viewer};
 
 use crate::dependency::{Aspects, Dependencies, Digest, hash_text};
@@ -400,7 +400,9 @@ impl Reader {
         *known = Some(known.map_or(max_age, |known| known.min(max_age)));
     }
 
-    /// Runs a query for nodes below a path; what it finds depends on everything there.
+    /// Runs a query for nodes below a path; what it finds depends on everything there. Where words decide, weights do, and
+    /// these on everything that the index has. What an index says that has not come up yet is good for this moment alone: no
+    /// change of content tells when it has.
     ///
     /// # Errors
     /// Errors of the query.
@@ -414,6 +416,12 @@ impl Reader {
         self.note_fact(Facts::INDEX);
         self.note(below, Aspects::BELOW);
         let page = engine.page(&self.snapshot, request)?;
+        if page.words_by != WordsBy::Nobody {
+            self.also(&NodePath::root(), Aspects::BELOW);
+        }
+        if page.words_by == WordsBy::LateIndex {
+            self.note_data(Duration::ZERO);
+        }
         page.rows.iter().filter_map(|row| row.node()).for_each(|node| {
             self.note(node.path(), whole(node));
         });

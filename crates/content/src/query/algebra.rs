@@ -371,6 +371,24 @@ impl Constraint {
         }
     }
 
+    /// Tells whether words decide about it, in any part.
+    fn is_about_words(&self) -> bool {
+        match self {
+            Self::And(parts) | Self::Or(parts) => parts.iter().any(Self::is_about_words),
+            Self::Not(inner) => inner.is_about_words(),
+            Self::Contains { .. }
+            | Self::Similar { .. }
+            | Self::Spellcheck { .. }
+            | Self::Suggest { .. } => true,
+            Self::Compare { .. }
+            | Self::In { .. }
+            | Self::Exists { .. }
+            | Self::Same { .. }
+            | Self::Child { .. }
+            | Self::Descendant { .. } => false,
+        }
+    }
+
     /// Collects the selectors that it depends on.
     pub(crate) fn selectors<'a>(&'a self, found: &mut Vec<&'a str>) {
         match self {
@@ -443,6 +461,12 @@ impl Query {
             }
             None => Ok(self),
         }
+    }
+
+    /// Tells whether words decide about rows, so that the full-text index may be asked.
+    pub(crate) fn is_about_words(&self) -> bool {
+        let mut constraints = self.parts.iter().filter_map(|part| part.constraint.as_ref());
+        constraints.any(Constraint::is_about_words)
     }
 
     /// Returns the query with every fixed value left out: what equal statements of a log have in common.

@@ -116,6 +116,20 @@ pub struct Page {
     pub cursor: Option<String>,
     /// For each property asked for, its values with the number of rows that have them.
     pub facets: Vec<(String, Vec<(String, u64)>)>,
+    /// What the full-text index had to do with the page.
+    pub words_by: WordsBy,
+}
+
+/// What the full-text index had to do with a page of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WordsBy {
+    /// Nothing: no words decide, or there is no index.
+    #[default]
+    Nobody,
+    /// It has the state that was asked.
+    Index,
+    /// It has another state, or none yet: when it has come up, rows may have other scores, another order and excerpts.
+    LateIndex,
 }
 
 impl Row {
@@ -192,9 +206,10 @@ impl QueryEngine {
         let full_text = self.full_text.load_full().and_then(|index| index.state());
         let snapshot = &committed(snapshot);
         let ground = self.ground(snapshot, full_text.as_deref())?;
+        let words_by = self.words_by(&ground, &query)?;
         if let Some(words) = words(&ground, &query)? {
             let columns = columns_of(&query);
-            return Ok(Page { columns, words, ..Page::default() });
+            return Ok(Page { columns, words, words_by, ..Page::default() });
         }
         let limit = smaller(request.limit, query.options.limit);
         let offset = request.offset.saturating_add(query.options.offset.unwrap_or(0));
@@ -213,7 +228,7 @@ impl QueryEngine {
         let position = position.map(|(position, _)| position);
         let wanted = limit.map(|limit| limit.saturating_add(offset).saturating_add(1));
         let plan = planned(&ground, &query, wanted, position.as_ref())?;
-        let mut page = Page { columns: columns_of(&query), ..Page::default() };
+        let mut page = Page { columns: columns_of(&query), words_by, ..Page::default() };
         let mut last = None;
         let mut skip = offset;
         for found in plan.rows(&ground, position.as_ref()) {
@@ -299,6 +314,20 @@ impl QueryEngine {
             }
         }
         Ok(count)
+    }
+
+    /// Tells what the full-text index has to do with a query.
+    fn words_by(&self, ground: &Ground<'_>, query: &Query) -> Result<WordsBy> {
+        if !query.is_about_words() || self.full_text.load().is_none() {
+            return Ok(WordsBy::Nobody);
+        }
+        if ground.full_text.is_none() {
+            return Ok(WordsBy::LateIndex);
+        }
+        Ok(match lag(ground)? {
+            Lag::Changed(changed) if changed.is_empty() => WordsBy::Index,
+            Lag::Changed(_) | Lag::Far => WordsBy::LateIndex,
+        })
     }
 
     fn ground<'a>(

@@ -42,7 +42,7 @@ pub use algebra::{
     Options, Ordering, Query, Select, Selector, Traversal,
 };
 pub use builder::BuilderQuery;
-pub use engine::{Limits, Page, QueryEngine, Request, Row};
+pub use engine::{Limits, Page, QueryEngine, Request, Row, WordsBy};
 pub use explain::{Explanation, Measured, Step};
 pub use full_text::{
     FullText, Readable, Reader, TextExpression, TextHit, TextPage, TextPosition, TextRequest,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tympan_content::query::{
     FullText, QueryEngine, Reader, Request, TextExpression, TextHit, TextPage, TextRequest,
-    parse_sql2,
+    WordsBy, parse_sql2,
 };
 use tympan_content::{ChunkId, JCR_CONTENT, NodePath, Repository, Result, Subtree, Value};
 
@@ -224,4 +224,34 @@ fn a_name_of_properties_and_of_nodes_finds_the_words_of_both() {
     let statement = "SELECT * FROM [cq:PageContent] AS a WHERE CONTAINS(a.[text], 'anchor')";
     let (plan, rows) = run(&repository, statement, None);
     assert_eq!((&*plan, rows.len()), ("full text", 2), "{rows:?}");
+}
+
+#[test]
+fn a_page_tells_whether_the_index_had_the_state_that_was_asked() {
+    let repository = site();
+    let (with, without) = (engine(&repository).0, QueryEngine::default());
+    let before = repository.snapshot().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    session.set_property(&path("/tmp"), "note", "out of the index".into()).unwrap();
+    commit(&mut session);
+    let beside = repository.snapshot().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    session.set_property(&path("/content/p1/jcr:content"), "text", "boats".into()).unwrap();
+    session.set_property(&path("/content/p1/jcr:content"), "note", "boats".into()).unwrap();
+    commit(&mut session);
+    let after = repository.snapshot().unwrap();
+    let words = "SELECT * FROM [cq:Page] AS a WHERE CONTAINS(a.*, 'boat')";
+    let values = "SELECT * FROM [cq:Page] AS a WHERE [jcr:content/cq:template] = '/conf/rare'";
+    for (engine, snapshot, statement, expected) in [
+        (&with, &before, words, WordsBy::Index),
+        (&with, &beside, words, WordsBy::Index),
+        (&with, &after, words, WordsBy::LateIndex),
+        (&with, &after, values, WordsBy::Nobody),
+        (&without, &after, words, WordsBy::Nobody),
+    ] {
+        let request = Request::new(parse_sql2(statement).unwrap());
+        let page = engine.page(snapshot, &request).unwrap();
+        assert_eq!(page.words_by, expected, "{statement}");
+        assert!(!page.rows.is_empty());
+    }
 }

@@ -32,6 +32,7 @@ mod strays;
 mod templates;
 mod text_pictures;
 mod urls;
+mod words;
 mod xss;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,104 @@
+//! Pages of hits: what they depend on, and for how long they are good while the full-text index comes up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tympan_content::query::{FullText, QueryEngine, Reader, TextHit, TextPage, TextRequest};
+use tympan_content::{ChunkId, NodePath, Result};
+use tympan_render::{
+    Facts, Mode, Options, Recording, RenderRequest, RenderResponse, Renderer, Touched,
+};
+
+use crate::site::{Site, body_text};
+
+const URL: &str = "/content/site/en.html";
+
+/// An index that finds one page for each word, and has no state until it is told one.
+#[derive(Debug, Clone, Default)]
+struct Index(Arc<Mutex<Option<ChunkId>>>);
+
+impl FullText for Index {
+    fn search(&self, _: &TextRequest) -> Result<TextPage> {
+        let path = NodePath::new("/content/site/en/apple")?;
+        let hit = TextHit { path, score: 2.0, excerpt: Some("<strong>apple</strong>".to_owned()) };
+        let indexed_root = self.0.lock().unwrap();
+        Ok(TextPage { hits: vec![hit], facets: Vec::new(), estimate: 1, indexed_root })
+    }
+
+    fn suggest(&self, _: &str, _: usize, _: Option<Reader<'_>>) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn spellcheck(&self, _: &str, _: usize, _: Option<Reader<'_>>) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn indexed_root(&self) -> Option<ChunkId> {
+        *self.0.lock()
+    }
+
+    fn state(&self) -> Option<Arc<dyn FullText>> {
+        self.indexed_root().map(|_| Arc::new(self.clone()) as Arc<dyn FullText>)
+    }
+
+    fn covers(&self, _: &NodePath) -> bool {
+        true
+    }
+
+    fn has_property(&self, _: &str) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+#[test]
+fn hits_of_an_index_that_is_behind_are_kept_by_nobody() {
+    let site = Site::sample(Mode::Publish);
+    site.script(
+        "/apps/test/page/page.html.j2",
+        "{% for hit in search(page, \"apple\").hits %}{{ hit.page.title }} {{ hit.excerpt }}{% endfor %}",
+    );
+    let (index, engine) = (Index::default(), QueryEngine::default());
+    engine.use_full_text(Arc::new(index.clone()));
+    let renderer = Renderer::new(&site.repository, Options::default());
+    let renderer = renderer.with_queries(Arc::new(engine));
+    let draw = || {
+        let snapshot = site.repository.snapshot().unwrap();
+        let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(URL) };
+        renderer.render(&snapshot, &request)
+    };
+    let is_kept = |drawn: &RenderResponse| {
+        let control = drawn.headers.iter().find(|(name, _)| *name == "cache-control");
+        assert_eq!(control.map(|(_, value)| &**value), drawn.reads.max_age.map(|_| "no-store"));
+        assert!(drawn.reads.max_age.is_none_or(|age| age == Duration::ZERO));
+        assert_eq!(drawn.reads.is_momentary(), drawn.reads.facts.has(Facts::TIME));
+        !drawn.reads.is_momentary()
+    };
+    // While it is built, pages are looked at one by one, and no words are marked.
+    let drawn = draw();
+    assert_eq!((body_text(&drawn).trim(), is_kept(&drawn)), ("An apple", false));
+    let head = || *index.0.lock() = Some(site.repository.head().unwrap());
+    head();
+    let drawn = draw();
+    assert_eq!(body_text(&drawn), "An apple <strong>apple</strong>");
+    assert!(is_kept(&drawn));
+    // It hears of a change later than visitors may ask.
+    let path = NodePath::new("/content/site/en/apple/jcr:content").unwrap();
+    let before = site.repository.snapshot().unwrap();
+    site.edit(|session| session.set_property(&path, "jcr:title", "One apple".into()).unwrap());
+    let late = draw();
+    assert_eq!((body_text(&late).trim(), is_kept(&late)), ("One apple", false));
+    head();
+    let drawn = draw();
+    assert_eq!(body_text(&drawn), "One apple <strong>apple</strong>");
+    assert!(is_kept(&drawn));
+    // What is anywhere in the index weighs words.
+    let elsewhere = NodePath::new("/content/dam/map.png/jcr:content/metadata").unwrap();
+    let between = site.repository.snapshot().unwrap();
+    site.edit(|session| session.set_property(&elsewhere, "dc:title", "apple".into()).unwrap());
+    let after = site.repository.snapshot().unwrap();
+    for (before, after) in [(&before, &between), (&between, &after)] {
+        let touched = Touched::between(before, after).unwrap();
+        assert!(touched.concerns(&drawn.reads.dependencies()));
+    }
+}
