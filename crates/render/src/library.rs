@@ -105,6 +105,8 @@ impl Libraries<'_> {
         let joined = || {
             let (stem, extension) = name.rsplit_once('.')?;
             let kind = Kind::ALL.into_iter().find(|kind| kind.extension() == extension)?;
+            // It is joined from files of this and other libraries.
+            reader.note_any_script();
             Some(LibraryFile::Live(self.joined.find(stem, kind)?.text.clone()))
         };
         let single = PLACES.iter().find_map(|place| {

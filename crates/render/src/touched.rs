@@ -39,7 +39,10 @@ const LISTED: Aspects = Aspects::HEADS_BELOW
     .and(Aspects::MARKS_BELOW);
 
 /// Properties of a page's content that lists select and order by.
-const MARKS: [&str; 3] = ["cq:tags", "date", "jcr:primaryType"];
+const MARKS: [&str; 3] = ["cq:tags", "date", PRIMARY_TYPE];
+
+/// Policies may show nodes of some types and hide others: with another type a node may come or go for visitors.
+const PRIMARY_TYPE: &str = "jcr:primaryType";
 
 /// Aspects of paths that two states have differently.
 #[derive(Debug, Clone, Default)]
@@ -252,6 +255,11 @@ impl Touched {
         if !changed.is_empty() {
             self.add(place, changed);
         }
+        if differ_in(old, new, PRIMARY_TYPE) {
+            self.add(place, Aspects::EXISTENCE);
+            let above = place.rfind('/').and_then(|at| place.get(..at.max(1))).unwrap_or("/");
+            self.add(above, Aspects::CHILDREN);
+        }
         if !old.children().map(BorrowedNode::name).eq(new.children().map(BorrowedNode::name)) {
             self.add(place, Aspects::CHILDREN);
         }
@@ -331,14 +339,16 @@ fn differ_in_marks(old: Option<BorrowedNode<'_>>, new: Option<BorrowedNode<'_>>)
     let [old, new] = [old, new].map(|node| node.and_then(|node| node.child(JCR_CONTENT)));
     match (old, new) {
         (None, None) => false,
-        (Some(old), Some(new)) => MARKS.iter().any(|name| {
-            let (old, new) = (old.property(name), new.property(name));
-            match (old, new) {
-                (None, None) => false,
-                (Some(old), Some(new)) => !old.is_same(new),
-                _ => true,
-            }
-        }),
+        (Some(old), Some(new)) => MARKS.iter().any(|name| differ_in(old, new, name)),
+        _ => true,
+    }
+}
+
+/// Tells whether two states of a node differ in a property.
+fn differ_in(old: BorrowedNode<'_>, new: BorrowedNode<'_>, name: &str) -> bool {
+    match (old.property(name), new.property(name)) {
+        (None, None) => false,
+        (Some(old), Some(new)) => !old.is_same(new),
         _ => true,
     }
 }

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
-use tympan_content::{ChunkId, NodePath, Snapshot};
+use tympan_content::{ChunkId, NodePath, Property, Snapshot, Subtree, Value, ValueType};
 use tympan_render::ledger::{Affected, Ledger, LedgerOptions, Look, MIGRATIONS, Recorded, Ticket};
-use tympan_render::{Dependencies, Mode, Recording, RenderRequest, RenderResponse};
+use tympan_render::{Dependencies, Mode, Recording, RenderRequest, RenderResponse, Touched};
 use tympan_testkit::State;
 
-use crate::site::Site;
+use crate::site::{Site, body_text, file, texts};
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
@@ -184,6 +184,77 @@ async fn names_what_was_not_there_when_it_comes() {
     publisher.site.script("/apps/test/page/html.j2", "other");
     let affected = publisher.ledger.affected(&before, &publisher.snapshot()).unwrap();
     assert_eq!(affected.urls, ["/content/site/en.html"]);
+}
+
+#[tokio::test]
+async fn what_a_library_is_joined_from_concerns_who_has_it_or_its_address() {
+    let publisher = Publisher::new().await;
+    let site = &publisher.site;
+    let yes = Property::Single(Value::Boolean(true));
+    let library = Subtree::new("base", "cq:ClientLibraryFolder")
+        .with("categories", texts(&["t.base"]))
+        .with("allowProxy", yes)
+        .with_child(file(&site.repository, "css.txt", b"a.css", "text/plain"))
+        .with_child(file(&site.repository, "a.css", b"b { color: red }", "text/plain"));
+    site.put("/apps/t/clientlibs/base", library);
+    site.script("/apps/test/sheet/sheet.html.j2", "{{ clientlib(\"t/clientlibs/base.css\") }}");
+    site.edit(|session| {
+        let path = NodePath::new("/content/site/en/zebra/jcr:content").unwrap();
+        session.set_property(&path, "sling:resourceType", "test/sheet".into()).unwrap();
+    });
+    publisher.ledger.stored(publisher.snapshot().root_id());
+    let urls = ["/content/site/en/zebra.html", "/etc.clientlibs/t/clientlibs/base.css"];
+    let texts = || urls.map(|url| site.text(url));
+    let old = texts();
+    urls.iter().for_each(|url| publisher.draw(url));
+    publisher.draw("/content/site/en/apple.html");
+    let before = publisher.snapshot();
+    site.script("/apps/t/clientlibs/base/a.css", "b { color: blue }");
+    assert!(std::iter::zip(old, texts()).all(|(old, new)| old != new));
+    let affected = publisher.ledger.affected(&before, &publisher.snapshot()).unwrap();
+    assert_eq!(affected.urls, urls);
+}
+
+#[test]
+fn a_node_that_comes_into_sight_with_another_type_concerns_who_looked_for_it() {
+    let site = Site::sample(Mode::Publish);
+    site.script(
+        "/apps/test/list/list.html.j2",
+        "{% for one in resource.children %}{{ one.name }} {% endfor %}\
+         {% if node(\"/content/site/en/jcr:content/later\") %}there{% endif %}",
+    );
+    let policy = |name: &str, entry: Subtree| {
+        let all = Property::List(ValueType::Name, vec![Value::Name("jcr:read".to_owned())]);
+        let entry = entry.with("rep:principalName", "everyone").with("rep:privileges", all);
+        Subtree { name: name.to_owned(), ..entry }
+    };
+    let types = Property::List(ValueType::Name, vec![Value::Name("oak:Unstructured".to_owned())]);
+    let limits = Subtree::new("rep:restrictions", "rep:Restrictions").with("rep:ntNames", types);
+    let policies = Subtree::new("rep:policy", "rep:ACL")
+        .with_child(policy("allow", Subtree::new("", "rep:GrantACE")))
+        .with_child(policy("deny", Subtree::new("", "rep:DenyACE").with_child(limits)));
+    site.put("/content/rep:policy", policies);
+    let put = |kind: &str| {
+        site.put("/content/site/en/jcr:content/later", Subtree::new("later", kind));
+        site.repository.snapshot().unwrap()
+    };
+    site.edit(|session| {
+        let path = NodePath::new("/content/site/en/jcr:content").unwrap();
+        session.set_property(&path, "sling:resourceType", "test/list".into()).unwrap();
+    });
+    let before = put("oak:Unstructured");
+    let draw = |state: &Snapshot| {
+        let request = RenderRequest::get("/content/site/en.html");
+        let request = RenderRequest { recording: Recording::Paths, ..request };
+        let viewer = site.repository.viewer(None).unwrap();
+        let drawn = site.renderer().render(&state.seen_by(&viewer), &request);
+        (body_text(&drawn), drawn.reads.dependencies())
+    };
+    let (text, read) = draw(&before);
+    assert_eq!(text, "root ");
+    let after = put("nt:unstructured");
+    assert_eq!(draw(&after).0, "root later there");
+    assert!(Touched::between(&before, &after).unwrap().concerns(&read));
 }
 
 #[tokio::test]
