@@ -195,10 +195,8 @@ async fn serve(
             let (Some(ledger), Some(ticket)) = (&instance.ledger, ticket) else {
                 return Ok(Some((wanted, Recorded::Kept)));
             };
-            let mut read = vec![(path, Aspects::EXISTENCE.and(Aspects::DOCUMENT))];
-            read.extend(own.map(|own| (own, Aspects::EXISTENCE)));
             let when = (ticket, snapshot.seen_root());
-            Ok(Some((wanted, ledger.record(when, &url, &Dependencies::of(&read)))))
+            Ok(Some((wanted, ledger.record(when, &url, &read_for(path, own)))))
         })
         .await?;
     let Some((wanted, recorded)) = wanted else { return Ok(None) };
@@ -215,6 +213,14 @@ async fn serve(
         response.extensions_mut().insert(identity);
     }
     Ok(Some(response))
+}
+
+/// Returns what a picture is drawn from: anything of the asset, which may be a part of a larger document, and that no node
+/// has just the name that was asked for.
+fn read_for(asset: NodePath, own: Option<NodePath>) -> Dependencies {
+    let mut read = vec![(asset, Aspects::EXISTENCE.and(Aspects::BELOW))];
+    read.extend(own.map(|own| (own, Aspects::EXISTENCE)));
+    Dependencies::of(&read)
 }
 
 /// A picture that somebody may have.
@@ -484,7 +490,46 @@ fn set(response: &mut Response, name: header::HeaderName, value: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use tympan_content::{Property, Subtree};
+    use tympan_render::Touched;
+
     use super::*;
+
+    /// A folder of any type is a document with all that is in it.
+    #[test]
+    fn another_original_concerns_the_pictures_of_an_asset_wherever_it_lies() {
+        let path = |text: &str| NodePath::new(text).unwrap();
+        for folder in ["sling:Folder", "nt:unstructured"] {
+            let repository = Repository::memory().unwrap();
+            let put = |asset: &str, bytes: &[u8]| {
+                let blob = repository.blobs().put(&mut std::io::Cursor::new(bytes)).unwrap();
+                let data = Property::Single(Value::Binary(blob));
+                let holder = Subtree::new("jcr:content", "nt:resource").with("jcr:data", data);
+                let original = Subtree::new("original", "nt:file").with_child(holder);
+                let renditions = Subtree::new("renditions", "nt:folder").with_child(original);
+                let content =
+                    Subtree::new("jcr:content", "dam:AssetContent").with_child(renditions);
+                let mut session = repository.session("test").unwrap();
+                if session.node(&path("/dam")).unwrap().is_none() {
+                    session.put(&path("/dam"), Subtree::new("dam", folder)).unwrap();
+                }
+                session
+                    .put(&path(asset), Subtree::new("a.jpg", ASSET).with_child(content))
+                    .unwrap();
+                session.commit("put", SystemTime::UNIX_EPOCH).unwrap();
+                repository.snapshot().unwrap()
+            };
+            let before = put("/dam/a.jpg", b"one");
+            let own = Some(path("/dam/a.jpg.width-640.webp"));
+            let read = read_for(path("/dam/a.jpg"), own);
+            let other = put("/dam/b.jpg", b"other");
+            let between = |before, after| Touched::between(before, after).unwrap();
+            assert!(!between(&before, &other).concerns(&read), "{folder}");
+            assert!(between(&other, &put("/dam/a.jpg", b"two")).concerns(&read), "{folder}");
+        }
+    }
 
     #[test]
     fn shapes_that_anybody_may_ask_for() {
