@@ -22,7 +22,7 @@ use crate::listing::Listing;
 use crate::noted::Noted;
 
 /// The version of hashes, aspects and lists, as they are stored.
-pub(crate) const FORMAT: i64 = 5;
+pub(crate) const FORMAT: i64 = 6;
 
 /// The bits below this one have a meaning each; those from here on stand for names of properties.
 const FIRST_PROPERTY: u32 = 16;

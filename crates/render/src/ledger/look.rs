@@ -33,6 +33,8 @@ const HOST: u8 = 1;
 const TLS: u8 = 2;
 const PLAIN: u8 = 4;
 const FILLING: u8 = 8;
+/// Whether parameters of the query would show.
+const QUERY: u8 = 16;
 
 /// How an answer looked, and how it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +45,9 @@ pub struct Look {
     asked: Option<(Box<str>, bool)>,
     /// Who got it: [`PLAIN`] caches and visitors, those that are [`FILLING`] includes, or both.
     askers: u8,
+    /// Whether parameters were looked for, of which there were none. Copies that were asked for with some are like those
+    /// without, as long as nobody looks.
+    takes_parameters: bool,
 }
 
 impl Look {
@@ -66,12 +71,15 @@ impl Look {
                 .has(Facts::HOST)
                 .then(|| (request.host.into(), request.scheme == "https")),
             askers: if request.fills_includes { FILLING } else { PLAIN },
+            takes_parameters: reads.facts.has(Facts::PARAMETERS),
         })
     }
 
     /// Tells whether this is how all copies look that the other one is about, whoever asked for them.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        self.digest == other.digest && self.asked == other.asked
+        self.digest == other.digest
+            && self.asked == other.asked
+            && self.takes_parameters == other.takes_parameters
     }
 
     /// Tells whether the other one is how a part of these copies look, or all of them.
@@ -94,7 +102,7 @@ impl Look {
                 if *is_secure { HOST | TLS } else { HOST }
             },
         );
-        bytes.push(self.askers | by);
+        bytes.push(self.askers | by | if self.takes_parameters { QUERY } else { 0 });
         if let Some((host, _)) = &self.asked {
             bytes.extend_from_slice(host.as_bytes());
         }
@@ -113,7 +121,8 @@ impl Look {
         };
         let askers = bits & (PLAIN | FILLING);
         let digest = [u64::from_le_bytes(first), u64::from_le_bytes(second)];
-        (askers != 0).then_some(Self { digest, asked, askers })
+        let takes_parameters = bits & QUERY != 0;
+        (askers != 0).then_some(Self { digest, asked, askers, takes_parameters })
     }
 
     /// Returns the requests that ask for the same, one for each kind of cache that did.
@@ -236,8 +245,11 @@ mod tests {
     #[test]
     fn looks_are_read_back() {
         for asked in [None, Some(("".into(), false)), Some(("www.example.com".into(), true))] {
-            for askers in [PLAIN, FILLING, PLAIN | FILLING] {
-                let look = Look { digest: [1, u64::MAX], asked: asked.clone(), askers };
+            for (askers, takes_parameters) in
+                [(PLAIN, false), (FILLING, true), (PLAIN | FILLING, false)]
+            {
+                let asked = asked.clone();
+                let look = Look { digest: [1, u64::MAX], asked, askers, takes_parameters };
                 assert_eq!(Look::from_bytes(&look.to_bytes()), Some(look));
             }
         }
@@ -250,7 +262,12 @@ mod tests {
 
     #[test]
     fn looks_are_joined_where_the_bytes_are_the_same() {
-        let look = |digest, askers| Look { digest: [digest, 0], asked: None, askers };
+        let look = |digest, askers| {
+            let takes_parameters = false;
+            Look { digest: [digest, 0], asked: None, askers, takes_parameters }
+        };
+        let taking = Look { takes_parameters: true, ..look(1, PLAIN) };
+        assert!(taking.joined(&look(1, PLAIN)).is_none() && taking.covers(&taking));
         assert_eq!(look(1, PLAIN).joined(&look(1, FILLING)), Some(look(1, PLAIN | FILLING)));
         assert_eq!(look(1, PLAIN).joined(&look(2, PLAIN)), None);
         assert_eq!(look(1, PLAIN | FILLING).requests("/a").count(), 2);

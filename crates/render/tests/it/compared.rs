@@ -189,6 +189,25 @@ async fn copies_of_both_kinds_are_compared() {
 }
 
 #[tokio::test]
+async fn a_page_that_begins_to_show_parameters_is_named_for_copies_with_some() {
+    let publisher = Publisher::new().await;
+    let text = "{% if properties.echo %}{{ request.parameters.q }}{% endif %}";
+    publisher.site.script("/apps/test/page/page.html.j2", text);
+    for query in ["q=typed", ""] {
+        let request =
+            RenderRequest { query, recording: Recording::Paths, ..RenderRequest::get(HOME) };
+        let when = publisher.begin();
+        let drawn = publisher.renderer.render(&publisher.snapshot(), &request);
+        let look = Look::of(&drawn, &request);
+        let kept = publisher.ledger.record_answer(when, HOME, &drawn, look);
+        assert_eq!(kept, Recorded::Kept);
+    }
+    // Nothing that is read shows.
+    assert!(publisher.set(CONTENT, "echo", "").is_empty());
+    assert_eq!(publisher.set(CONTENT, "echo", "yes").urls, [HOME]);
+}
+
+#[tokio::test]
 async fn no_back_end_is_asked_to_compare() {
     let publisher = Publisher::new().await;
     publisher.keep(HOME, By::Anybody);
