@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use std::{fmt, fs};
 
 use http::HeaderName;
-use tympan_content::{ChunkId, NodePath, Snapshot, Viewer};
+use tympan_content::{BlobId, ChunkId, NodePath, Snapshot, Viewer};
 use tympan_render::RenderRequest;
 use tympan_render::ledger::{Error, Ledger, LedgerOptions, MAX_URLS};
 use tympan_replicate::{Affected, Reach};
@@ -20,11 +20,25 @@ use crate::home::{Home, chain, random_text, write_secret};
 /// Changes with each start of the machine.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
+/// Names what decides about answers beside content: the version of the program, the settings that show in answers, and the
+/// key that addresses of pictures are signed with.
+fn drawn_by(config: &Config, key: &str) -> String {
+    let max_ages: Vec<_> =
+        config.back_ends.iter().map(|(name, one)| (name, &one.max_age)).collect();
+    let settings = format!(
+        "{:?} {:?} {max_ages:?} {}",
+        config.timing,
+        config.ledger.surrogate_key,
+        env!("CARGO_PKG_VERSION")
+    );
+    BlobId::of(format!("answers\n{settings}\n{key}").as_bytes()).to_string()
+}
+
 /// Opens the ledger of a home.
 ///
 /// # Errors
 /// If its files or tables cannot be used.
-pub(crate) async fn open(home: &Home, state: &State) -> Result<Ledger, Fault> {
+pub(crate) async fn open(home: &Home, state: &State, key: &str) -> Result<Ledger, Fault> {
     let folder = home.dir.join("ledger");
     let failed = |error: &dyn std::error::Error| {
         Fault::cannot_run(format!(
@@ -40,6 +54,7 @@ pub(crate) async fn open(home: &Home, state: &State) -> Result<Ledger, Fault> {
         // Without it, every start counts as one of the machine.
         boot: fs::read_to_string(BOOT).ok().map_or_else(random_text, Ok)?,
         max_urls: home.config.ledger.max_urls.unwrap_or(MAX_URLS),
+        drawn_by: drawn_by(&home.config, key),
         folder: folder.clone(),
     };
     Ledger::open(options, SystemTime::now()).await.map_err(|error| failed(&error))

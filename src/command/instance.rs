@@ -154,7 +154,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         Index::open(repository.clone(), &plan.home.dir.join("search"), config.search.options());
     let search = Arc::new(search.map_err(|error| failed(&error))?);
     let ledger = match role {
-        Role::Publish => Some(crate::ledger::open(plan.home, &state).await?),
+        Role::Publish => Some(crate::ledger::open(plan.home, &state, &key).await?),
         Role::Author => None,
     };
     let options = InstanceOptions {

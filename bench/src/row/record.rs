@@ -57,6 +57,7 @@ pub(super) fn open_ledger(folder: &Path) -> Outcome<(Ledger, Runtime)> {
             folder: folder.to_owned(),
             publisher: "bench".to_owned(),
             boot: "bench".to_owned(),
+            drawn_by: "the same".to_owned(),
             max_urls: MAX_URLS,
         };
         let ledger = Ledger::open(options, SystemTime::now()).await?;

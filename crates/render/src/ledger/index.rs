@@ -118,6 +118,8 @@ pub(super) struct Index {
     scopes: Scopes,
     /// URLs to be named by the next answer, whatever it is about.
     owed: BTreeSet<Arc<str>>,
+    /// Whether URLs are in doubt that no answer was about since.
+    is_doubtful: bool,
 }
 
 impl Index {
@@ -144,6 +146,7 @@ impl Index {
             gone: Vec::new(),
             scopes: Scopes::default(),
             owed: BTreeSet::new(),
+            is_doubtful: false,
         }
     }
 
@@ -197,6 +200,16 @@ impl Index {
         self.set_fault(at, false);
         self.strays.add(at, None, self.clock);
         self.mark(at);
+    }
+
+    /// Takes every URL for one of which copies of an unknown state are about.
+    pub(super) fn doubt_all(&mut self) {
+        let all: Vec<u32> = self.by_url.values().copied().collect();
+        for at in all {
+            self.strays.add(at, None, self.clock);
+            self.mark(at);
+        }
+        self.is_doubtful = !self.by_url.is_empty();
     }
 
     /// Takes up a row of a publisher that is gone.
@@ -544,6 +557,7 @@ impl Index {
     ) -> Concerned {
         self.number += 1;
         self.clock += 1;
+        self.is_doubtful = false;
         let mut found = self.touched_by(&step.touched, same);
         let by_step = found.len();
         for (at, mut roots) in self.strays.iter() {
@@ -628,7 +642,7 @@ impl Index {
 
     /// Tells whether anything is owed without a change.
     pub(super) fn is_owing(&self) -> bool {
-        !self.owed.is_empty() || self.scopes.is_owing()
+        !self.owed.is_empty() || self.is_doubtful || self.scopes.is_owing()
     }
 
     /// Returns the URLs that have to be flushed and the folders to be flushed as a whole, those not settled included.
@@ -679,6 +693,7 @@ impl Index {
             return;
         }
         (self.base, self.end) = (Some(root), Some(root));
+        self.is_doubtful = false;
         let over = self.strays.clear();
         over.into_iter().for_each(|at| self.mark(at));
     }

@@ -32,6 +32,9 @@
 //!
 //! The states that are compared are given as those see them for whom drawings are recorded: visitors without a login.
 //!
+//! A program with other settings, or another program, may draw the same content otherwise. What was drawn before is in doubt
+//! then, and named by the next answer unless it looks the same.
+//!
 //! Not here: sending flushes (`replicate`), and what of a change matters ([`crate::Touched`]).
 
 mod drawing;
@@ -127,6 +130,9 @@ pub struct LedgerOptions {
     pub boot: String,
     /// More URLs than this are not kept one by one.
     pub max_urls: usize,
+    /// Names what decides about drawings beside content: the program and its settings. What was drawn under another name may
+    /// look otherwise now.
+    pub drawn_by: String,
 }
 
 /// How many URLs are kept one by one unless configured: about 100 MiB of memory for pages of 50 dependencies.
@@ -271,7 +277,7 @@ impl Ledger {
     pub async fn open(options: LedgerOptions, now: SystemTime) -> Result<Self> {
         let (journal, unstored) = Journal::open(&options.folder)?;
         let table = Table::new(options.pool, options.publisher, options.boot);
-        let Opened { rows, is_whole } = table.open(now).await?;
+        let Opened { rows, is_whole, drawn_by } = table.open(now).await?;
         let [_, gone] = table.publishers().await?;
         let mut index = Index::new(journal, options.max_urls);
         for row in rows {
@@ -280,8 +286,14 @@ impl Ledger {
         for url in unstored {
             index.load_unstored(&url);
         }
-        if !is_whole {
-            index.add_scope("/");
+        let is_drawn_alike = drawn_by.as_ref() == Some(&options.drawn_by);
+        match (is_whole, drawn_by.is_some() && !is_drawn_alike) {
+            (true, _) => {}
+            (false, true) => index.add_due("/"),
+            (false, false) => index.add_scope("/"),
+        }
+        if !is_drawn_alike {
+            index.doubt_all();
         }
         let counters = LedgerCounters::default();
         let (bell, writing) = (Notify::new(), tokio::sync::Mutex::default());
@@ -304,6 +316,10 @@ impl Ledger {
         let ledger = Self(Arc::new(inner));
         ledger.store().await?;
         ledger.0.index.lock().empty_journal();
+        if !is_drawn_alike {
+            // All rows say by now that they are in doubt.
+            ledger.0.table.note_drawn_by(&options.drawn_by).await?;
+        }
         Ok(ledger)
     }
 
@@ -711,7 +727,8 @@ impl Ledger {
         }
         self.store().await?;
         for gone in self.0.table.gone(now, SILENCE).await? {
-            let Some(Opened { rows, is_whole }) = self.0.table.take_over(&gone, now).await? else {
+            let Some(Opened { rows, is_whole, .. }) = self.0.table.take_over(&gone, now).await?
+            else {
                 continue;
             };
             self.0.counters.taken_over.fetch_add(rows.len() as u64, Ordering::Relaxed);

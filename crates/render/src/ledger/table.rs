@@ -30,6 +30,7 @@ pub const MIGRATIONS: &[&str] = &[
         dependencies BYTEA NOT NULL,
         PRIMARY KEY (publisher, kind, url))",
     "ALTER TABLE ledger_url ADD COLUMN look BYTEA",
+    "ALTER TABLE ledger_publisher ADD COLUMN drawn_by TEXT",
 ];
 
 /// Rows of one statement: enough to make its cost that of the rows.
@@ -84,6 +85,8 @@ pub(super) struct Opened {
     pub(super) rows: Vec<Row>,
     /// Whether these, and the journal, are all that it drew.
     pub(super) is_whole: bool,
+    /// What decided about its drawings beside content, if that is known.
+    pub(super) drawn_by: Option<String>,
 }
 
 /// A publisher that has been silent for long.
@@ -156,14 +159,13 @@ impl Table {
 
     async fn try_open(&self, now: SystemTime) -> sqlx::Result<Opened> {
         let mut transaction = self.pool.begin_with(self.begin).await?;
-        let found =
-            sqlx::query("SELECT boot, state, format FROM ledger_publisher WHERE publisher = $1")
-                .bind(&self.publisher)
-                .fetch_optional(&mut *transaction)
-                .await?;
+        let sql = "SELECT boot, state, format, drawn_by FROM ledger_publisher WHERE publisher = $1";
+        let query = sqlx::query(sql).bind(&self.publisher);
+        let found = query.fetch_optional(&mut *transaction).await?;
         // Whatever was drawn before the first start with a ledger is not known.
-        let mut is_whole = false;
+        let (mut is_whole, mut drawn_by) = (false, None);
         if let Some(found) = found {
+            drawn_by = found.try_get(3)?;
             let (boot, left): (String, i64) = (found.try_get(0)?, found.try_get(1)?);
             let format: i64 = found.try_get(2)?;
             is_whole = format == FORMAT && (left != state::OPEN || boot == self.boot);
@@ -188,7 +190,14 @@ impl Table {
             .execute(&mut *transaction)
             .await?;
         transaction.commit().await?;
-        Ok(Opened { rows, is_whole })
+        Ok(Opened { rows, is_whole, drawn_by })
+    }
+
+    /// Notes what decides about drawings beside content.
+    pub(super) async fn note_drawn_by(&self, drawn_by: &str) -> Result<()> {
+        let sql = "UPDATE ledger_publisher SET drawn_by = $1 WHERE publisher = $2";
+        let done = sqlx::query(sql).bind(drawn_by).bind(&self.publisher).execute(&self.pool).await;
+        done.map(drop).map_err(|source| Error::Database { action: "open", source })
     }
 
     /// Stores a batch in one transaction.
@@ -305,7 +314,7 @@ impl Table {
         transaction.commit().await?;
         // The journal of one that did not end by itself lies on its own machine.
         let is_whole = gone.state == state::CLOSED && gone.format == FORMAT;
-        Ok(Some(Opened { rows, is_whole }))
+        Ok(Some(Opened { rows, is_whole, drawn_by: None }))
     }
 
     /// Returns the publishers that have rows here, whether they run or not, and those whose rows were taken over.

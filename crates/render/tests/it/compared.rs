@@ -54,6 +54,7 @@ async fn open(folder: &TempDir, max_urls: usize) -> Ledger {
         folder: folder.path().to_owned(),
         publisher: "one".to_owned(),
         boot: "first".to_owned(),
+        drawn_by: "the same".to_owned(),
         max_urls,
     };
     let ledger = Ledger::open(options, SystemTime::UNIX_EPOCH).await.unwrap();

@@ -109,6 +109,7 @@ impl World {
                 folder,
                 publisher: "one".to_owned(),
                 boot: "same".to_owned(),
+                drawn_by: "the same".to_owned(),
                 max_urls: 10_000,
             };
             Ledger::open(options, SystemTime::UNIX_EPOCH).await.unwrap()

@@ -26,6 +26,7 @@ fn options(state: &State, folder: &Path, publisher: &str) -> LedgerOptions {
         folder: folder.to_owned(),
         publisher: publisher.to_owned(),
         boot: "first".to_owned(),
+        drawn_by: "the same".to_owned(),
         max_urls: 1000,
     }
 }
@@ -376,6 +377,47 @@ async fn a_machine_that_stopped_makes_everything_uncertain() {
     ledger.settle(&ledger.owed());
     ledger.close().await.unwrap();
     assert!(!open("third").await.is_owing());
+}
+
+#[tokio::test]
+async fn another_program_or_setting_makes_what_was_drawn_uncertain() {
+    let publisher = Publisher::new().await;
+    let (home, apple) = ("/content/site/en.html", "/content/site/en/apple.html");
+    let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(apple) };
+    let drawn = publisher.site.render(&request);
+    let look = Look::of(&drawn, &request);
+    let kept = publisher.ledger.record_answer(publisher.begin(), apple, &drawn, look);
+    assert_eq!(kept, Recorded::Kept);
+    publisher.draw(home);
+    publisher.ledger.close().await.unwrap();
+    let folder = publisher.folder.path();
+    let open_by = async |drawn_by: &str| {
+        let options = options(&state(folder).await, folder, "one");
+        let options = LedgerOptions { drawn_by: drawn_by.to_owned(), ..options };
+        Ledger::open(options, NOW).await.unwrap()
+    };
+    let draw = |state: &Snapshot, request: &RenderRequest<'_>| {
+        Some(publisher.site.renderer().render(state, request))
+    };
+    assert!(!open_by("the same").await.is_owing());
+    // Opened by another one and killed before anything was flushed, and again.
+    for _ in 0..2 {
+        let ledger = open_by("another").await;
+        let now = publisher.snapshot();
+        let affected = ledger.affected_shown(&now, &now, &draw).unwrap();
+        // Of this one it is not known how it looks.
+        assert_eq!((affected.urls, affected.spared), (vec![home.to_owned()], 1));
+    }
+    let ledger = open_by("a third").await;
+    assert!(ledger.is_owing());
+    let now = publisher.snapshot();
+    ledger.settle(&ledger.affected_shown(&now, &now, &draw).unwrap());
+    ledger.store().await.unwrap();
+    assert!(!ledger.is_owing());
+    let ledger = open_by("a third").await;
+    assert!(!ledger.is_owing());
+    let affected = ledger.affected_shown(&now, &now, &draw).unwrap();
+    assert!(affected.is_empty(), "{affected:?}");
 }
 
 #[tokio::test]

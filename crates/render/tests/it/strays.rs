@@ -201,6 +201,7 @@ async fn open(folder: &TempDir) -> Ledger {
         folder: folder.path().to_owned(),
         publisher: "one".to_owned(),
         boot: "same".to_owned(),
+        drawn_by: "the same".to_owned(),
         max_urls: 1000,
     };
     Ledger::open(options, SystemTime::UNIX_EPOCH).await.unwrap()
