@@ -20,6 +20,7 @@ use tympan_testkit::State;
 use crate::corpus::{self, documents};
 use crate::edits::{Change, Random, anything, authoring};
 use crate::site::body_text;
+use crate::wild;
 
 /// A number of the environment.
 fn setting(name: &str, default: usize) -> usize {
@@ -165,7 +166,8 @@ impl World {
 /// Asks as half of the caches do that fill in includes, or as others.
 fn recorded(url: &str) -> RenderRequest<'_> {
     let fills_includes = url.len().is_multiple_of(2);
-    RenderRequest { recording: Recording::Paths, fills_includes, ..RenderRequest::get(url) }
+    let (recording, host) = (Recording::Paths, wild::host());
+    RenderRequest { recording, host, fills_includes, ..RenderRequest::get(url) }
 }
 
 /// Returns all that a client gets.
@@ -338,6 +340,19 @@ fn every_url_whose_bytes_differ_is_named_on_the_sample_site() {
     let found = run(&mut world, setting("TYMPAN_EDITS", 200));
     report("sample site, anything edited", &found);
     found.check();
+}
+
+#[test]
+fn every_url_whose_bytes_differ_is_named_whatever_pages_use() {
+    let repository = wild::site();
+    let mut urls = choose(&repository, "/content/wayfare", setting("TYMPAN_URLS", 30) / 3, 17);
+    urls.extend(wild::URLS.iter().map(|url| (*url).to_owned()));
+    let mut world = World::new(repository, urls, 0xd1ce, (wild::edit, None));
+    // There is much to draw.
+    let found = run(&mut world, setting("TYMPAN_EDITS", 200) / 5);
+    // A page with a query is named by any change.
+    report("sample site, all that pages use", &found);
+    assert!(found.changed > found.edits / 2, "{}", found.changed);
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod strays;
 mod templates;
 mod text_pictures;
 mod urls;
+mod wild;
 mod words;
 mod xss;
 
