@@ -25,7 +25,7 @@ use crate::metrics::Counter;
 use crate::page::{Body, full};
 use crate::request::RequestView;
 use crate::storm::fate;
-use crate::tags::{SURROGATE_KEY, keys_of};
+use crate::tags::{SURROGATE_KEY, flushed_keys};
 use crate::upstream::{BODY_PATIENCE, Call, CallBody};
 use crate::variant;
 
@@ -130,7 +130,7 @@ impl Inner {
         }
         exchange.cache = "purge";
         if view.headers.contains_key(SURROGATE_KEY) {
-            return self.purge_keys(farm, keys_of(&view.headers, &SURROGATE_KEY)).await;
+            return self.purge_keys(farm, flushed_keys(&view.headers)).await;
         }
         let mut page = view.clone();
         page.method = Method::GET;

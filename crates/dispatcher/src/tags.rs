@@ -45,11 +45,21 @@ struct State {
     forgotten: Option<SystemTime>,
 }
 
-/// Returns the words of a head.
+/// Returns the words of an answer's head that count.
 pub(crate) fn keys_of(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    let words = values.flat_map(str::split_ascii_whitespace).take(MAX_KEYS);
-    words.map(str::to_owned).collect()
+    words_of(headers, name).take(MAX_KEYS).map(str::to_owned).collect()
+}
+
+/// Returns the words that a flush names: all of them, as what it leaves out stays.
+pub(crate) fn flushed_keys(headers: &HeaderMap) -> Vec<String> {
+    words_of(headers, &SURROGATE_KEY).map(str::to_owned).collect()
+}
+
+/// Returns the words of a head; they may be of any letters.
+fn words_of<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = headers.get_all(name).into_iter();
+    let values = values.filter_map(|value| std::str::from_utf8(value.as_bytes()).ok());
+    values.flat_map(str::split_ascii_whitespace)
 }
 
 fn number(key: &str) -> u64 {
@@ -144,10 +154,20 @@ fn read_keys(docroot: &Docroot, file: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Tags;
+    use super::{MAX_KEYS, SURROGATE_KEY, Tags, flushed_keys, keys_of};
     use crate::cache::Docroot;
+    use http::{HeaderMap, HeaderValue};
     use std::path::Path;
     use std::sync::Arc;
+
+    #[test]
+    fn a_flush_names_all_its_keys_whatever_their_letters() {
+        let keys: Vec<String> = (0..2 * MAX_KEYS).map(|number| format!("/ä{number}")).collect();
+        let value = HeaderValue::from_bytes(keys.join(" ").as_bytes()).unwrap();
+        let headers = HeaderMap::from_iter([(SURROGATE_KEY, value)]);
+        assert_eq!(flushed_keys(&headers), keys);
+        assert_eq!(keys_of(&headers, &SURROGATE_KEY), keys[..MAX_KEYS]);
+    }
 
     #[test]
     fn the_index_forgets_files_that_are_gone() {
