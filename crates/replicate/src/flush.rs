@@ -32,6 +32,7 @@ use crate::message::parse_chunk_id;
 use crate::numbers::Numbers;
 use crate::replicator::topic_of;
 use crate::send::{answer_of, blocking};
+use crate::url::{decoded, is_own, owners, paths_of, url_path};
 use crate::{Agent, Error, Result};
 
 /// The follower that turns what changed on a publisher into flushes, before each publisher had one of its own.
@@ -111,7 +112,6 @@ fn flushes_since(
     let to = now.root_id();
     let Some(from) = from else { return Ok((to, Vec::new())) };
     let from = parse_chunk_id(from)?;
-    let before = if from == to { now.clone() } else { repository.snapshot_at(from)? };
     let agents: Vec<Agent> = agents(&now, "publish")?
         .into_iter()
         .filter(|agent| agent.is_enabled && agent.kind != AgentKind::Publish)
@@ -119,6 +119,15 @@ fn flushes_since(
     if agents.is_empty() {
         return Ok((to, Vec::new()));
     }
+    let before = match repository.snapshot_at(from) {
+        Ok(before) => before,
+        Err(error) if error.is_transient() => return Err(error.into()),
+        Err(error) => {
+            tracing::warn!(root = %from, error = %error, "the state up to which caches were flushed is gone");
+            let all = agents.iter().map(|agent| (topic_of("publish", &agent.name), all_of(agent)));
+            return Ok((to, all.collect()));
+        }
+    };
     let mut changed = if from == to { Vec::new() } else { before.changed_paths(&now)? };
     let reach = affected.affected(&before, &now, &changed)?;
     let is_unchanged = changed.is_empty();
@@ -138,6 +147,17 @@ fn flushes_since(
         flushes.extend(told.into_iter().map(|payload| (topic.clone(), payload)));
     }
     Ok((to, flushes))
+}
+
+/// Returns the flush of everything that an agent's cache holds.
+fn all_of(agent: &Agent) -> Json {
+    match agent.kind {
+        AgentKind::Purge | AgentKind::PurgeKeys => {
+            json!({ "action": "Delete", "path": "/", "part": "folder" })
+        }
+        // Also for those that need no account of URLs.
+        _ => json!({ "action": "Delete", "path": "/" }),
+    }
 }
 
 /// Returns the flushes of paths that changed, with the URLs that show the change.
@@ -183,13 +203,13 @@ fn own_part(
     let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
     let mut urls = Vec::new();
     for url in all {
-        let mut paths = owners(url).filter_map(|path| NodePath::new(path).ok());
+        let paths = paths_of(url);
+        let own: Vec<NodePath> = paths.iter().filter(|path| agent.takes(path)).cloned().collect();
         let is_own = match &viewer {
-            None => paths.any(|path| agent.takes(&path)),
-            Some(viewer) => {
-                let own: Vec<NodePath> = paths.filter(|path| agent.takes(path)).collect();
-                is_shown(&own, viewer, [before, now])?
-            }
+            // An address of no node, as mappings, aliases and vanity paths make them, does not tell what it is of.
+            _ if own.is_empty() => !is_anywhere(&paths, [before, now])?,
+            None => true,
+            Some(viewer) => is_shown(&own, viewer, [before, now])?,
         };
         if is_own {
             urls.push(url.clone());
@@ -206,6 +226,18 @@ fn own_part(
         }
     }
     Ok(Reach::Below { urls, folders: folders.into_iter().collect() })
+}
+
+/// Tells whether one of some paths is there in one of some states.
+fn is_anywhere(paths: &[NodePath], states: [&Snapshot; 2]) -> Result<bool> {
+    for path in paths {
+        for state in states {
+            if state.node(path)?.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// Tells whether a viewer sees what a URL may be of. What is nowhere any more is hidden from nobody.
@@ -239,7 +271,7 @@ fn owners_of(reach: &Reach, now: &Snapshot) -> Result<Vec<NodePath>> {
     let (Reach::Urls(urls) | Reach::Below { urls, .. }) = reach else { return Ok(Vec::new()) };
     let mut found = BTreeSet::new();
     for url in urls {
-        for path in owners(url).filter_map(|path| NodePath::new(path).ok()) {
+        for path in paths_of(url) {
             if now.node(&path)?.is_some() {
                 found.insert(path);
                 break;
@@ -297,7 +329,7 @@ fn lists_of(changed: &[NodePath], reach: Reach) -> Option<Vec<Vec<String>>> {
         changed.iter().enumerate().map(|(at, path)| (path.as_str(), at)).collect();
     let mut lists = vec![Vec::new(); changed.len()];
     for url in urls {
-        let own = owners(&url).find_map(|path| places.get(path));
+        let own = owners(&decoded(&url)).find_map(|path| places.get(path));
         if let Some(list) = lists.get_mut(own.copied().unwrap_or(0)) {
             list.push(url);
         }
@@ -322,17 +354,6 @@ fn parts_of(urls: &[String]) -> Vec<&[String]> {
         }
         rest = left;
     }
-}
-
-/// Returns the paths that a URL may be one of, the longest first: up to its end, or to a dot.
-fn owners(url: &str) -> impl Iterator<Item = &str> {
-    let dots = url.rmatch_indices('.').map(|(at, _)| at);
-    std::iter::once(url.len()).chain(dots).filter_map(|end| url.get(..end))
-}
-
-/// Tells whether a URL is one of a path: the path, and a dot behind it.
-fn is_own(url: &str, path: &str) -> bool {
-    url.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// What a job is about.
@@ -382,7 +403,8 @@ impl<'a> Change<'a> {
     fn fetched(&self) -> Option<Vec<String>> {
         let folder = format!("{}/", self.path);
         let is_left = |url: &&String| {
-            self.action != Action::Delete || !(is_own(url, self.path) || url.starts_with(&folder))
+            let is_gone = || is_own(url, self.path) || decoded(url).starts_with(&folder);
+            self.action != Action::Delete || !is_gone()
         };
         Some(self.urls.as_ref()?.iter().filter(is_left).cloned().collect())
     }
@@ -390,7 +412,7 @@ impl<'a> Change<'a> {
     /// Returns the URL of the page itself, if it is one that can be fetched.
     fn own_page(&self) -> Vec<String> {
         if self.is_page && self.action == Action::Activate {
-            vec![format!("{}.html", self.path)]
+            vec![format!("{}.html", url_path(self.path))]
         } else {
             Vec::new()
         }
@@ -445,14 +467,15 @@ impl<'a> Change<'a> {
 
     /// Returns the keys of what a cache has to drop, as headers hold them.
     fn keys(&self) -> Vec<String> {
+        // Answers carry the path as their URL has it.
         let own = match self.part {
-            Part::Path => Some(self.path),
+            Part::Path => Some(url_path(self.path)),
             Part::More => None,
-            Part::Folder => Some(ALL_KEY),
+            Part::Folder => Some(ALL_KEY.to_owned()),
         };
         let urls = self.urls.iter().flatten().map(String::as_str);
         let mut headers: Vec<String> = Vec::new();
-        for key in own.into_iter().chain(urls) {
+        for key in own.as_deref().into_iter().chain(urls) {
             match headers.last_mut() {
                 Some(header) if header.len() + key.len() < MAX_KEY_BYTES => {
                     header.push(' ');
@@ -601,23 +624,6 @@ fn purge_request(
     Ok(request)
 }
 
-/// Writes a path as a URL has it.
-fn url_path(path: &str) -> String {
-    use std::fmt::Write;
-    let mut url = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        if byte.is_ascii_graphic()
-            && !matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
-        {
-            url.push(char::from(byte));
-        } else {
-            // Writing to a text does not fail.
-            write!(url, "%{byte:02X}").ok();
-        }
-    }
-    url
-}
-
 fn add_headers(
     agent: &Agent,
     change: &Change<'_>,
@@ -722,7 +728,7 @@ mod tests {
             (
                 Action::Delete,
                 Part::Path,
-                Some(&[own, "/content/a.print.html", "/content/a/jcr:content/b.png", other]),
+                Some(&[own, "/content/%61.print.html", "/content/a/jcr:content/b.png", other]),
                 "Delete /content/a only /content/z.html",
             ),
             (Action::Delete, Part::More, Some(&[own]), ""),
@@ -756,6 +762,10 @@ mod tests {
         change.part = Part::Folder;
         change.urls = None;
         assert_eq!(change.keys(), [ALL_KEY]);
+        // As answers carry it; a blank would make two of it.
+        (change.part, change.path) = (Part::Path, "/content/ä b");
+        assert_eq!(change.keys(), ["/content/%C3%A4%20b"]);
+        assert_eq!(change.own_page(), ["/content/%C3%A4%20b.html"]);
     }
 
     #[test]
@@ -771,26 +781,5 @@ mod tests {
         assert_eq!(change.purged()[..3], urls);
         assert_eq!(change.purged()[3..], ["/content/a", "/content/a.html"]);
         assert_eq!(change.keys(), [format!("/content/a {}", urls.join(" "))]);
-    }
-
-    #[test]
-    fn urls_belong_to_paths_up_to_a_dot() {
-        let owned: Vec<&str> = owners("/content/a.b/c.html").collect();
-        assert_eq!(owned, ["/content/a.b/c.html", "/content/a.b/c", "/content/a"]);
-        for (url, expected) in [
-            ("/content/en.html", true),
-            ("/content/en", true),
-            ("/content/en.print.html", true),
-            ("/content/english.html", false),
-            ("/content/en/a.html", false),
-        ] {
-            assert_eq!(is_own(url, "/content/en"), expected, "{url}");
-        }
-    }
-
-    #[test]
-    fn paths_are_written_as_urls() {
-        assert_eq!(url_path("/a/b c.html"), "/a/b%20c.html");
-        assert_eq!(url_path("/ä"), "/%C3%A4");
     }
 }

@@ -32,6 +32,7 @@ mod serve;
 mod standby;
 mod status;
 mod times;
+mod url;
 
 pub use activation::{Action, Held, Keeping, Need, Wish, hold, is_live, mark, mark_keeping};
 pub use affected::{Affected, OwnPages, Reach};

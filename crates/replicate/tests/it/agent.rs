@@ -663,7 +663,9 @@ impl Affected for Beside {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_for_some_paths_hears_what_lies_below_them_whatever_changed() {
     let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
-    for (name, path) in [("below", "/content/z"), ("elsewhere", "/content/y")] {
+    for (name, path) in
+        [("below", "/content/z"), ("elsewhere", "/content/y"), ("escaped", "/content/z/ä b")]
+    {
         let properties = [
             ("transportUri", Property::text("http://127.0.0.1:1/")),
             ("serializationType", Property::text("precise")),
@@ -671,7 +673,9 @@ async fn an_agent_for_some_paths_hears_what_lies_below_them_whatever_changed() {
         ];
         put_agent(&repository, "publish", name, &properties);
     }
-    put(&repository, "/content/a", page("a", "x"));
+    for name in ["a", "z", "z/x", "z/ä b"] {
+        put(&repository, &format!("/content/{name}"), page("a", "x"));
+    }
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
     sender.follow(SystemTime::now()).await.unwrap();
@@ -680,7 +684,7 @@ async fn an_agent_for_some_paths_hears_what_lies_below_them_whatever_changed() {
         put(&repository, "/content/a", page("a", round));
         sender.follow(SystemTime::now()).await.unwrap();
         let mut told = Vec::new();
-        for name in ["below", "elsewhere"] {
+        for name in ["below", "elsewhere", "escaped"] {
             let topic = topic_of("publish", name);
             let filter = JobFilter { topics: vec![topic.clone()], ..JobFilter::default() };
             let jobs = queues.list(&filter, 100).await.unwrap();
@@ -700,17 +704,63 @@ async fn an_agent_for_some_paths_hears_what_lies_below_them_whatever_changed() {
     let (none, below) = (&[][..], &["/content/a.html", "/content/z/x.html", "/content/z.html"]);
     assert_eq!(
         told("1", Beside { urls: below, folders: none }).await,
-        [r#"["/content/z/x.html","/content/z.html"]"#, ""]
+        [r#"["/content/z/x.html","/content/z.html"]"#, "", ""]
+    );
+    // Nobody tells of which page a short address is, which mappings, vanity paths and aliases make.
+    let short = &["/content/a.html", "/content/z/%C3%A4%20b.html", "/short.html", "/z/x.html"];
+    assert_eq!(
+        told("2", Beside { urls: short, folders: none }).await,
+        [
+            r#"["/content/z/%C3%A4%20b.html","/short.html","/z/x.html"]"#,
+            r#"["/short.html","/z/x.html"]"#,
+            r#"["/content/z/%C3%A4%20b.html","/short.html","/z/x.html"]"#
+        ]
     );
     // Of what nobody knows below a folder, only the agent's own part goes.
     for (folders, dropped) in [
-        (&["/content/z/deep"][..], ["drop /content/z/deep", ""]),
-        (&["/"][..], ["drop /content/z", "drop /content/y"]),
-        (&["/content/a"][..], ["", ""]),
+        (&["/content/z/deep"][..], ["drop /content/z/deep", "", ""]),
+        (&["/"][..], ["drop /content/z", "drop /content/y", "drop /content/z/ä b"]),
+        (&["/content/a"][..], ["", "", ""]),
     ] {
         let round = format!("{folders:?}");
         assert_eq!(told(&round, Beside { urls: none, folders }).await, dropped, "{folders:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caches_are_emptied_where_the_state_of_the_last_flush_is_gone() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let kinds = ["flush", "flush_refetch", "flush_precise", "purge_keys"];
+    let caches: Vec<Cache> = kinds.iter().map(|_| Cache::start()).collect();
+    for (kind, cache) in std::iter::zip(kinds, &caches) {
+        let properties = [
+            ("transportUri", Property::text(&*cache.target)),
+            ("serializationType", Property::text(kind)),
+        ];
+        put_agent(&repository, "publish", kind, &properties);
+    }
+    let queues = queues(&dir).await;
+    let sender = replicator("publish", &repository, &queues);
+    sender.set_publisher("one");
+    // As a database that was restored from a backup says.
+    let gone = ChunkId::from_bytes([7; 32]).to_string();
+    assert!(
+        queues.digest("flush/one", (None, &gone), Vec::new(), SystemTime::now()).await.unwrap()
+    );
+    assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), kinds.len());
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(sender.clone().run(stopped));
+    for (kind, cache) in std::iter::zip(kinds, &caches) {
+        let seen = cache.wait_for(1).await.remove(0);
+        match kind {
+            "purge_keys" => assert!(seen.contains("surrogate-key: all"), "{seen}"),
+            _ => assert!(seen.contains("cq-action: delete\ncq-handle: /\n"), "{kind}: {seen}"),
+        }
+        assert!(!seen.contains("resourceonly"), "{kind}: {seen}");
+    }
+    assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), 0);
+    stop.send(true).unwrap();
+    running.await.unwrap();
 }
 
 /// A publisher's ledger that notes the steps it is asked about.
