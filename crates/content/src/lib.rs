@@ -78,7 +78,7 @@ pub use record::Summary;
 pub use reference::{Reference, ReferenceKind, Referrer};
 pub use repository::Repository;
 pub use session::{Place, Session};
-pub use snapshot::{Node, Snapshot};
+pub use snapshot::{ChildList, Node, Snapshot};
 pub use subtree::{JCR_CONTENT, MIXIN_TYPES, PRIMARY_TYPE, Subtree};
 pub use transfer::{Depth, Needs, StoredDocument};
 pub use tympan_blobs::{BlobContent, BlobId, BlobStore};

@@ -160,6 +160,12 @@ impl NodePath {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns the path as a text that need not be copied to be kept.
+    #[must_use]
+    pub fn as_shared(&self) -> &Arc<str> {
+        &self.0
+    }
 }
 
 /// Tells whether all names of a path are of letters, digits and a few marks, so that no rule need be asked.

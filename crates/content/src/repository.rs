@@ -21,7 +21,7 @@ use crate::index_build::{self, Builds};
 use crate::order::OrderKey;
 use crate::property_index::DefinitionCache;
 use crate::record::Record;
-use crate::snapshot::{Place, PlaceKey, View};
+use crate::snapshot::{ChildPlaces, Place, PlaceKey, View};
 use crate::subtree::PRIMARY_TYPE;
 use crate::types::{MAX_RULES, RulesCache};
 use crate::{Error, NodePath, Property, Result, Session, Snapshot, Subtree, keys, siblings};
@@ -36,6 +36,8 @@ pub(crate) const CONTENT: &str = "content";
 const BODY_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// How many nodes are remembered with the place they were found at: about 500 bytes each.
 const MAX_PLACES: usize = 16_384;
+/// How many paths at which there is nothing are remembered: about 200 bytes each. Visitors make them up without end.
+const MAX_ABSENT: usize = 8192;
 /// How many children are remembered in lists of all children of a node, about 500 bytes each.
 const MAX_LISTED: u64 = 16_384;
 /// Up to this many documents, indexes are built when a repository is opened.
@@ -72,13 +74,16 @@ pub(crate) struct Commits {
     pub(crate) staged: Arc<Shared>,
 }
 
-/// Opened bodies by hash, bounded in bytes; where nodes and their children were found, by content map and path; compiled policies; what is
+/// Opened bodies by hash, bounded in bytes; where nodes and their children were found, and where nothing was, by content map and path; compiled policies; what is
 /// known about property indexes; and the moves of a revision that is read page by page.
 pub(crate) struct BodyCache {
     bodies: Cache<ChunkId, Arc<Body>, BodyWeight>,
     pub(crate) places: Cache<PlaceKey, Arc<Place>>,
-    /// The children that have records of their own, in order, of nodes that do not have very many.
-    pub(crate) listings: Cache<PlaceKey, Arc<[Arc<Place>]>, ListingWeight>,
+    /// Where there is nothing: addresses with extensions are looked for as they are before their nodes are.
+    pub(crate) absent: Cache<PlaceKey, ()>,
+    /// The children of nodes that do not have very many, in order: those that have records of their own, or, where none may
+    /// have one, those inside the document.
+    pub(crate) listings: Cache<PlaceKey, Arc<ChildPlaces>, ListingWeight>,
     pub(crate) rules: RulesCache,
     pub(crate) access: AccessCache,
     pub(crate) definitions: DefinitionCache,
@@ -99,8 +104,8 @@ impl Weighter<ChunkId, Arc<Body>> for BodyWeight {
 #[derive(Clone)]
 pub(crate) struct ListingWeight;
 
-impl Weighter<PlaceKey, Arc<[Arc<Place>]>> for ListingWeight {
-    fn weight(&self, _: &PlaceKey, children: &Arc<[Arc<Place>]>) -> u64 {
+impl Weighter<PlaceKey, Arc<ChildPlaces>> for ListingWeight {
+    fn weight(&self, _: &PlaceKey, children: &Arc<ChildPlaces>) -> u64 {
         children.len() as u64 + 1
     }
 }
@@ -117,6 +122,7 @@ impl BodyCache {
         Self {
             bodies: Cache::with_weighter(8192, BODY_CACHE_BYTES, BodyWeight),
             places: Cache::new(MAX_PLACES),
+            absent: Cache::new(MAX_ABSENT),
             listings: Cache::with_weighter(1024, MAX_LISTED, ListingWeight),
             rules: RulesCache::new(MAX_RULES),
             access: AccessCache::default(),

@@ -12,13 +12,14 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use quick_cache::Equivalent;
 use tympan_store::{ChunkId, Map, Pin, Value as Stored};
 
-use crate::access::{Children, Gate, Inner, Mask};
+use crate::access::{Children, Gate, Inner, Mask, is_guarded_child};
 use crate::body::{Body, BodyNode};
 use crate::borrowed::{BorrowedNode, BorrowedProperty};
 use crate::boundary::{has_ordered_children, is_container, is_own_content};
@@ -72,6 +73,119 @@ pub struct Node {
 pub(crate) struct Place {
     path: NodePath,
     kind: PlaceKind,
+    seen: Seen,
+}
+
+/// What viewers saw of a place lately, who are bound by the rules with this number ([`Gate::number`]). A place belongs to one
+/// content map, so that the same rules decide alike about it each time.
+#[derive(Default)]
+struct Seen {
+    /// Rules by which the node is seen.
+    node: AtomicU64,
+    /// Rules by which all is seen that the record's header tells; of documents.
+    header: AtomicU64,
+    /// Rules by which all of the document is seen; of documents.
+    document: AtomicU64,
+}
+
+/// Decides about a place, unless the same rules did so lately. What is not seen is asked about each time.
+fn is_seen_by(gate: &Gate, known: &AtomicU64, decide: impl FnOnce() -> bool) -> bool {
+    let Some(number) = gate.number() else { return decide() };
+    if known.load(atomic::Ordering::Relaxed) == number {
+        return true;
+    }
+    let is_seen = decide();
+    if is_seen {
+        known.store(number, atomic::Ordering::Relaxed);
+    }
+    is_seen
+}
+
+/// All children of a node of one kind, in order: those with records of their own, or those inside its document.
+pub(crate) struct ChildPlaces {
+    places: Box<[Arc<Place>]>,
+    /// Whether access control decides about one of them by its name.
+    has_guarded: bool,
+}
+
+impl ChildPlaces {
+    fn new(places: Vec<Arc<Place>>) -> Self {
+        let has_guarded = places.iter().any(|place| is_guarded_child(place.path.name()));
+        Self { places: places.into(), has_guarded }
+    }
+
+    /// Returns how many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Returns them in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Place>> {
+        self.places.iter()
+    }
+}
+
+/// The children of a node that a viewer sees, in order, which become nodes when they are reached.
+pub struct ChildList(ListKind);
+
+enum ListKind {
+    /// All of them are seen.
+    Places {
+        snapshot: Snapshot,
+        places: Arc<ChildPlaces>,
+        /// The document's body, of children inside it.
+        body: Option<Arc<Body>>,
+    },
+    Nodes(Vec<Node>),
+}
+
+impl ChildList {
+    /// Returns how many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            ListKind::Places { places, .. } => places.len(),
+            ListKind::Nodes(nodes) => nodes.len(),
+        }
+    }
+
+    /// Tells whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the one at a place, counted from 0.
+    #[must_use]
+    pub fn at(&self, index: usize) -> Option<Node> {
+        match &self.0 {
+            ListKind::Places { snapshot, places, body } => {
+                let body =
+                    body.as_ref().map_or_else(OnceLock::new, |body| Some(body.clone()).into());
+                Some(Node::at_place(snapshot.clone(), places.places.get(index)?.clone(), body))
+            }
+            ListKind::Nodes(nodes) => nodes.get(index).cloned(),
+        }
+    }
+
+    /// Returns them in order.
+    pub fn iter(&self) -> impl Iterator<Item = Node> {
+        (0..self.len()).filter_map(|index| self.at(index))
+    }
+
+    /// Returns their paths in order.
+    pub fn paths(&self) -> impl Iterator<Item = &NodePath> {
+        (0..self.len()).filter_map(|index| match &self.0 {
+            ListKind::Places { places, .. } => Some(&places.places.get(index)?.path),
+            ListKind::Nodes(nodes) => Some(nodes.get(index)?.path()),
+        })
+    }
+}
+
+impl fmt::Debug for ChildList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.paths()).finish()
+    }
 }
 
 /// A document's own node, which needs no body to be known, or one inside a document.
@@ -86,6 +200,10 @@ enum PlaceKind {
 }
 
 impl Place {
+    fn new(path: NodePath, kind: PlaceKind) -> Arc<Self> {
+        Arc::new(Self { path, kind, seen: Seen::default() })
+    }
+
     /// Tells whether a child of this name has a record of its own, if it is there.
     fn has_record_of(&self, name: &str) -> bool {
         let PlaceKind::Document(record) = &self.kind else { return false };
@@ -95,9 +213,15 @@ impl Place {
 
     /// Returns path and record of the document.
     fn document(&self) -> (&NodePath, &Record) {
+        let (place, record) = self.document_place();
+        (&place.path, record)
+    }
+
+    /// Returns place and record of the document.
+    fn document_place(&self) -> (&Self, &Record) {
         match &self.kind {
-            PlaceKind::Document(record) => (&self.path, record),
-            PlaceKind::Inside { document, .. } => document.document(),
+            PlaceKind::Document(record) => (self, record),
+            PlaceKind::Inside { document, .. } => document.document_place(),
         }
     }
 }
@@ -334,6 +458,10 @@ impl Snapshot {
         {
             return Ok(Some(node));
         }
+        let absent = &self.0.shared.bodies.absent;
+        if absent.get(&PlaceQuery(&content, path)).is_some() {
+            return Ok(None);
+        }
         // Where a known node's children all have records, one look-up tells; addresses with extensions are looked for so.
         let parent = path.parent().and_then(|parent| places.get(&PlaceQuery(&content, &parent)));
         let node = if parent.is_some_and(|parent| parent.has_record_of(path.name())) {
@@ -342,8 +470,10 @@ impl Snapshot {
         } else {
             self.find(path)?
         };
-        if let Some(node) = &node {
-            places.insert(PlaceKey(content, path.clone()), node.place.clone());
+        let key = PlaceKey(content, path.clone());
+        match &node {
+            Some(node) => places.insert(key, node.place.clone()),
+            None => absent.insert(key, ()),
         }
         Ok(node)
     }
@@ -416,19 +546,19 @@ impl Snapshot {
         let Some(at) = body.find(relative) else {
             return Ok(None);
         };
-        let document = Arc::new(Place { path: owner, kind: PlaceKind::Document(record) });
+        let document = Place::new(owner, PlaceKind::Document(record));
         Ok(Some(Node::inside(self.clone(), document, at, path.clone(), body)))
     }
 
     /// Makes a document's own node.
     pub(crate) fn own_node(&self, path: NodePath, record: Record) -> Node {
-        let place = Arc::new(Place { path, kind: PlaceKind::Document(record) });
+        let place = Place::new(path, PlaceKind::Document(record));
         Node::at_place(self.clone(), place, OnceLock::new())
     }
 
     /// Makes the nodes of a document that was read already.
     pub(crate) fn opened(&self, path: NodePath, record: Record, body: Arc<Body>) -> Opened {
-        let document = Arc::new(Place { path, kind: PlaceKind::Document(record) });
+        let document = Place::new(path, PlaceKind::Document(record));
         Opened { snapshot: self.clone(), document, body }
     }
 
@@ -629,7 +759,7 @@ impl Node {
     }
 
     /// Returns where the children are that have records of their own, seen or not, in order.
-    pub(crate) fn places_of_children(&self) -> Result<Arc<[Arc<Place>]>> {
+    pub(crate) fn places_of_children(&self) -> Result<Arc<ChildPlaces>> {
         let view = &self.snapshot.0;
         // As with single nodes, pending edits belong to one session.
         let content = view.content.root().filter(|_| view.overlay.is_empty());
@@ -643,18 +773,77 @@ impl Node {
         let place = |entry: Result<(Bytes, Found<'_>)>| {
             let (key, found) = entry?;
             let path = self.path().child_unchecked(keys::name_of(&key)?);
-            let kind = PlaceKind::Document(found.record(&key)?);
-            Ok(Arc::new(Place { path, kind }))
+            Ok(Place::new(path, PlaceKind::Document(found.record(&key)?)))
         };
         let mut places = view.entries(&range).map(place).collect::<Result<Vec<_>>>()?;
         if has_ordered_children(self.primary_type()) {
             places.sort_by(|left, right| left.document().1.order.cmp(&right.document().1.order));
         }
-        let places: Arc<[Arc<Place>]> = places.into();
+        let places = Arc::new(ChildPlaces::new(places));
         if let Some(content) = content.filter(|_| places.len() <= MAX_KEPT_CHILDREN) {
             listings.insert(PlaceKey(content, self.path().clone()), Arc::clone(&places));
         }
         Ok(places)
+    }
+
+    /// Returns where the children are that lie in the document, seen or not, in order.
+    fn places_inside(&self, body: &Arc<Body>) -> Arc<ChildPlaces> {
+        let view = &self.snapshot.0;
+        let content = view.content.root().filter(|_| view.overlay.is_empty());
+        let listings = &view.shared.bodies.listings;
+        if let Some(content) = content
+            && let Some(known) = listings.get(&PlaceQuery(&content, self.path()))
+        {
+            return known;
+        }
+        let place = |at| {
+            let path = self.path().child_unchecked(body.name(at));
+            let (document, body) = (self.document_place().clone(), Arc::downgrade(body));
+            Place::new(path, PlaceKind::Inside { document, at, body })
+        };
+        let places = Arc::new(ChildPlaces::new(body.children(self.at(body)).map(place).collect()));
+        if let Some(content) = content.filter(|_| places.len() <= MAX_KEPT_CHILDREN) {
+            listings.insert(PlaceKey(content, self.path().clone()), Arc::clone(&places));
+        }
+        places
+    }
+
+    /// Returns what [`Node::children`] does, as a list whose nodes are made when they are reached.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn child_list(&self) -> Result<ChildList> {
+        let snapshot = || self.snapshot.clone();
+        if self.is_folder() {
+            let has_inner = |body: &Arc<Body>| body.children(self.at(body)).next().is_some();
+            if !self.body().is_some_and(has_inner) {
+                let places = self.places_of_children()?;
+                if self.sees_all_of(&places) {
+                    return Ok(ChildList(ListKind::Places {
+                        snapshot: snapshot(),
+                        places,
+                        body: None,
+                    }));
+                }
+            }
+        } else if let Some(body) = self.body()
+            && self.mask().is_none()
+        {
+            let (places, body) = (self.places_inside(body), Some(Arc::clone(body)));
+            return Ok(ChildList(ListKind::Places { snapshot: snapshot(), places, body }));
+        }
+        Ok(ChildList(ListKind::Nodes(self.children()?)))
+    }
+
+    /// Tells whether all children that have records of their own are seen. Gives `false` in doubt.
+    fn sees_all_of(&self, places: &ChildPlaces) -> bool {
+        match self.seen_children() {
+            None => true,
+            Some(Children::Alike { is_visible, others }) => {
+                is_visible && others.is_empty() && !places.has_guarded
+            }
+            Some(Children::Each) => false,
+        }
     }
 
     /// Makes the node of a child that has a record of its own.
@@ -858,7 +1047,7 @@ impl Node {
         body: Arc<Body>,
     ) -> Self {
         let kind = PlaceKind::Inside { document, at, body: Arc::downgrade(&body) };
-        Self::at_place(snapshot, Arc::new(Place { path, kind }), OnceLock::from(Some(body)))
+        Self::at_place(snapshot, Place::new(path, kind), OnceLock::from(Some(body)))
     }
 
     fn at_place(snapshot: Snapshot, place: Arc<Place>, body: OnceLock<Option<Arc<Body>>>) -> Self {
@@ -878,7 +1067,8 @@ impl Node {
     /// Tells whether the snapshot's viewer sees the node.
     pub(crate) fn is_seen(&self) -> bool {
         let Some(gate) = &self.snapshot.1 else { return true };
-        gate.sees(self.path(), self.primary_type())
+        let decide = || gate.sees(self.path(), self.primary_type());
+        is_seen_by(gate, &self.place.seen.node, decide)
     }
 
     /// Tells whether the snapshot's viewer sees all of the document that holds the node.
@@ -889,8 +1079,9 @@ impl Node {
     /// Tells whether the snapshot's viewer sees all that the record's header tells.
     fn sees_record(&self) -> bool {
         let Some(gate) = &self.snapshot.1 else { return true };
-        let (path, record) = self.place.document();
-        gate.sees_record(path, inner_of(path, record))
+        let (place, record) = self.place.document_place();
+        let decide = || gate.sees_record(&place.path, inner_of(&place.path, record));
+        is_seen_by(gate, &place.seen.header, decide)
     }
 
     /// Returns how the viewer sees the children; nothing if it is the program itself.
@@ -902,19 +1093,31 @@ impl Node {
     fn mask(&self) -> Option<&Mask> {
         let gate = self.snapshot.1.as_ref()?;
         let find = || {
-            let (path, record) = self.place.document();
-            gate.mask(path, self.body()?, inner_of(path, record))
+            let (place, record) = self.place.document_place();
+            let body = self.body()?;
+            let mut mask = None;
+            let decide = || {
+                mask = gate.mask(&place.path, body, inner_of(&place.path, record));
+                mask.is_none()
+            };
+            is_seen_by(gate, &place.seen.document, decide);
+            mask
         };
         self.mask.get_or_init(find).as_deref()
     }
 
-    /// Makes the node of a child inside the same document.
-    fn inner(&self, body: &Arc<Body>, at: BodyNode, path: NodePath) -> Self {
-        let document = match &self.place.kind {
+    /// Returns the place of the document that holds the node.
+    fn document_place(&self) -> &Arc<Place> {
+        match &self.place.kind {
             PlaceKind::Document(_) => &self.place,
             PlaceKind::Inside { document, .. } => document,
-        };
-        let node = Self::inside(self.snapshot.clone(), document.clone(), at, path, body.clone());
+        }
+    }
+
+    /// Makes the node of a child inside the same document.
+    fn inner(&self, body: &Arc<Body>, at: BodyNode, path: NodePath) -> Self {
+        let document = self.document_place().clone();
+        let node = Self::inside(self.snapshot.clone(), document, at, path, body.clone());
         Self { mask: self.mask.clone(), ..node }
     }
 

@@ -88,22 +88,55 @@ impl Gate {
         own.is_some() && newest.is_none()
     }
 
-    /// Opens the door of a state for a viewer.
-    pub(crate) fn open(snapshot: &Snapshot, viewer: &Viewer) -> Result<Self> {
-        Ok(Self::open_with_rulings(&snapshot.0, viewer)?.0)
+    /// Returns the number of the rules that decide here alone, so that what they decided about a node stays decided; nothing
+    /// while others have a say, too.
+    pub(crate) fn number(&self) -> Option<u64> {
+        match (&self.own.0, &self.beside) {
+            ([Some(lens), None], None) => Some(lens.number()),
+            _ => None,
+        }
     }
 
-    /// Opens the door of a state for a viewer, and tells by which policies and accounts. A state of `main` that a commit
-    /// is written over is its newest one, durable or not.
+    /// Opens the door of a state for a viewer. The one that was opened last is opened again as it is.
+    pub(crate) fn open(snapshot: &Snapshot, viewer: &Viewer) -> Result<Arc<Self>> {
+        let view = &snapshot.0;
+        let cache = &view.shared.bodies.access;
+        if !is_ahead(view)
+            && let Some(main) = view.shared.chunks.read_ref(MAIN)?
+            && let Some(gate) = cache.opened(view.content, main, viewer)
+        {
+            return Ok(gate);
+        }
+        let (gate, _, main) = Self::open_by(view, viewer)?;
+        let gate = Arc::new(gate);
+        if let Some(main) = main {
+            cache.keep_opened(view.content, main, viewer, &gate);
+        }
+        Ok(gate)
+    }
+
+    /// Opens the door of a state for a viewer, and tells by which policies and accounts.
     pub(crate) fn open_with_rulings(view: &View, viewer: &Viewer) -> Result<(Self, Rulings)> {
+        let (gate, rulings, _) = Self::open_by(view, viewer)?;
+        Ok((gate, rulings))
+    }
+
+    /// Opens the door of a state for a viewer, and tells the newest state of `main`. A state of `main` that a commit is written
+    /// over is its newest one, durable or not, and has no name.
+    fn open_by(view: &View, viewer: &Viewer) -> Result<(Self, Rulings, Option<ChunkId>)> {
         let cache = &view.shared.bodies.access;
         let own = cache.of(view)?;
-        let is_ahead = view.shared.branch == MAIN && view.shared.commits.is_none();
-        let main = if is_ahead { own.clone() } else { cache.of_main(&view.shared)? };
+        let (main, root) = match is_ahead(view) {
+            true => (own.clone(), None),
+            false => {
+                let (main, root) = cache.of_newest(&view.shared)?;
+                (main, Some(root))
+            }
+        };
         let other = (own.id != main.id).then(|| main.lens(&viewer.0, &main));
         let rulings = Rulings { own: own.id, main: main.id };
         let own = Lenses([Some(own.lens(&viewer.0, &main)), other]);
-        Ok((Self { own, beside: None }, rulings))
+        Ok((Self { own, beside: None }, rulings, root))
     }
 
     /// Makes a door that lets nothing through.
@@ -177,6 +210,11 @@ impl Gate {
         let mask = self.decide(|lenses| Hidden(lenses.mask(path, body, inner)));
         mask.0.map(Arc::new)
     }
+}
+
+/// Tells whether a state is one that a commit to `main` is written over.
+fn is_ahead(view: &View) -> bool {
+    view.shared.branch == MAIN && view.shared.commits.is_none()
 }
 
 /// What of a document is hidden: nothing, in either way of saying so, is the same.

@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use tympan_store::ChunkId;
@@ -45,7 +46,13 @@ pub(crate) struct Rules {
     repository: Scope,
     /// Names all of the above.
     digest: ChunkId,
+    /// Tells them from all others of this process.
+    number: u64,
 }
+
+/// The number of a lens that no rule binds, and the first of those that rules bind; none is 0.
+const UNBOUND_NUMBER: u64 = 1;
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(UNBOUND_NUMBER + 1);
 
 /// The digest of a lens that no rule binds.
 static UNBOUND: LazyLock<ChunkId> = LazyLock::new(|| ChunkId::of(b"unbound"));
@@ -105,6 +112,14 @@ impl Lens {
         match self {
             Self::All => *UNBOUND,
             Self::Rules(rules) => rules.digest,
+        }
+    }
+
+    /// Returns a number that no lens of other rules ever has.
+    pub(crate) fn number(&self) -> u64 {
+        match self {
+            Self::All => UNBOUND_NUMBER,
+            Self::Rules(rules) => rules.number,
         }
     }
 
@@ -386,7 +401,8 @@ impl<'a> Compiler<'a> {
         points.dedup();
         let (marks, scopes) = (Vec::new(), Vec::new());
         let digest = ChunkId::of(&[]);
-        let rules = Rules { marks, scopes, repository: Scope::default(), digest };
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let rules = Rules { marks, scopes, repository: Scope::default(), digest, number };
         Self { principals, policies: by_node, cugs, points, repository, rules }
     }
 

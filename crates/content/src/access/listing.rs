@@ -21,7 +21,7 @@ impl Node {
             Children::Alike { is_visible: true, others } => {
                 self.filtered(|child| match others.get(child.name()) {
                     Some(is_visible) => *is_visible && child.is_seen(),
-                    None => !is_guarded(child.name()) || child.is_seen(),
+                    None => !is_guarded_child(child.name()) || child.is_seen(),
                 })
             }
             Children::Alike { is_visible: false, others } => self.singled_out(others, true),
@@ -140,6 +140,7 @@ impl Node {
     }
 }
 
-fn is_guarded(name: &str) -> bool {
-    GUARDED_CHILDREN.contains(&name)
+/// Tells whether access control decides about a child by its name, whatever counts for its siblings.
+pub(crate) fn is_guarded_child(name: &str) -> bool {
+    name.starts_with("rep:") && GUARDED_CHILDREN.contains(&name)
 }

@@ -27,6 +27,7 @@ pub use explain::{Cause, Deciding, Reason};
 pub use gate::Sight;
 pub(crate) use gate::{Gate, Inner, Mask, Rulings, is_guarded_name};
 pub(crate) use lens::Children;
+pub(crate) use listing::is_guarded_child;
 pub(crate) use policies::AccessCache;
 pub(crate) use policy::is_policy_name;
 pub(crate) use principals::ADMIN;

@@ -15,12 +15,14 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arc_swap::ArcSwapOption;
 use tympan_store::{ChunkId, Map, Root};
 
+use crate::access::gate::Gate;
 use crate::access::lens::Lens;
 use crate::access::policy::{Cug, Document, Policy, TYPES};
 use crate::access::principals::Accounts;
-use crate::access::viewer::Who;
+use crate::access::viewer::{Viewer, Who};
 use crate::repository::{CONTENT, MAIN, Shared};
 use crate::snapshot::View;
 use crate::{Error, NodePath, Result, Snapshot, keys};
@@ -49,9 +51,20 @@ pub(crate) struct AccessCache {
     states: Mutex<Vec<State>>,
     /// The newest state of `main` that was asked for.
     main: Mutex<Option<(ChunkId, Arc<Policies>)>>,
+    /// The door that was opened last: mostly one viewer, somebody without a login, asks for one state.
+    opened: ArcSwapOption<OpenedGate>,
     next_id: AtomicU64,
     /// Documents read to find policies, for tests.
     reads: AtomicU64,
+}
+
+/// A door and what it was opened for.
+struct OpenedGate {
+    content: Map,
+    /// The newest state of `main`, whose policies decide, too.
+    main: ChunkId,
+    viewer: Viewer,
+    gate: Arc<Gate>,
 }
 
 #[derive(Clone)]
@@ -88,19 +101,45 @@ impl AccessCache {
 
     /// Returns the policies of the newest state of `main`, which bind whatever state is read.
     pub(crate) fn of_main(&self, shared: &Arc<Shared>) -> Result<Arc<Policies>> {
+        Ok(self.of_newest(shared)?.0)
+    }
+
+    /// Returns the policies of the newest state of `main`, and its root.
+    pub(crate) fn of_newest(&self, shared: &Arc<Shared>) -> Result<(Arc<Policies>, ChunkId)> {
         let missing = || Error::NotContent(ChunkId::from_bytes([0; 32]));
         let root = shared.chunks.read_ref(MAIN)?.ok_or_else(missing)?;
         if let Some((known, policies)) = &*lock(&self.main)
             && *known == root
         {
-            return Ok(policies.clone());
+            return Ok((policies.clone(), root));
         }
         let pin = shared.chunks.pin(root);
         let content = Root::read(shared.reads(), &root)?.maps.get(CONTENT).copied();
         let content = content.ok_or(Error::NotContent(root))?;
         let policies = self.of(&View::pinned(shared.clone(), pin, content))?;
         *lock(&self.main) = Some((root, policies.clone()));
-        Ok(policies)
+        Ok((policies, root))
+    }
+
+    /// Returns the door that was opened last, if it was for this.
+    pub(crate) fn opened(&self, content: Map, main: ChunkId, viewer: &Viewer) -> Option<Arc<Gate>> {
+        let last = self.opened.load();
+        let last = last
+            .as_ref()
+            .filter(|last| last.main == main && last.content == content && last.viewer == *viewer);
+        last.map(|last| Arc::clone(&last.gate))
+    }
+
+    /// Keeps the door that was opened last.
+    pub(crate) fn keep_opened(
+        &self,
+        content: Map,
+        main: ChunkId,
+        viewer: &Viewer,
+        gate: &Arc<Gate>,
+    ) {
+        let (viewer, gate) = (viewer.clone(), Arc::clone(gate));
+        self.opened.store(Some(Arc::new(OpenedGate { content, main, viewer, gate })));
     }
 
     /// Returns how many documents were read to find policies.

@@ -160,9 +160,9 @@ impl Snapshot {
         let gate = Gate::open(self, viewer).unwrap_or_else(|error| {
             tracing::error!(error = %error, "policies cannot be read");
             self.fail(error);
-            Gate::shut()
+            Arc::new(Gate::shut())
         });
-        Self(self.0.clone(), Some(Arc::new(gate)))
+        Self(self.0.clone(), Some(gate))
     }
 
     /// Returns the same state as the viewer may see it, and has each decision compared with what it would be for another

@@ -356,6 +356,20 @@ fn check_children(seen: &Snapshot, all: &Snapshot, at: &NodePath) {
         .map(|child| child.name().to_owned())
         .collect();
     assert_eq!(names_of(&node.children().unwrap()), expected, "children of {at}");
+    // Made anew, and from what the other viewers of this state left.
+    for node in [&node, &seen.node(at).unwrap().unwrap()] {
+        let list = node.child_list().unwrap();
+        let reached: Vec<Node> = list.iter().collect();
+        assert_eq!(names_of(&reached), expected, "list of {at}");
+        let paths: Vec<&NodePath> = list.paths().collect();
+        assert_eq!(paths, reached.iter().map(Node::path).collect::<Vec<_>>());
+        assert_eq!((list.len(), list.is_empty()), (expected.len(), expected.is_empty()));
+        assert!(list.at(expected.len()).is_none());
+        for child in reached {
+            let found = seen.node(child.path()).unwrap().unwrap();
+            assert_eq!(child.properties(), found.properties(), "{}", child.path());
+        }
+    }
     let read: Vec<String> =
         node.read().unwrap().children.iter().map(|child| child.name.clone()).collect();
     assert_eq!(read, expected, "read of {at}");
@@ -575,6 +589,35 @@ fn hidden_content_shows_nowhere() {
     assert!(seen.look_up(Index::Type, "rep:ACL").unwrap().is_empty());
     assert!(seen.node(&path("/content/closed/jcr:content/par")).unwrap().is_none());
     assert!(!seen.would_see(&path("/content/closed/jcr:content/gone"), "nt:unstructured"));
+}
+
+#[test]
+fn what_was_seen_of_the_past_is_not_seen_when_it_is_closed_since() {
+    let repository = house();
+    let past = repository.snapshot().unwrap();
+    let viewer = repository.viewer(Some("bob")).unwrap();
+    let shown = |state: &Snapshot| {
+        let seen = state.seen_by(&viewer);
+        let page = seen.node(&path("/content/closed")).unwrap();
+        let title = page.as_ref().and_then(|page| page.summary()?.title().map(str::to_owned));
+        let part = seen.node(&path("/content/closed/jcr:content/par")).unwrap();
+        let folder = seen.node(&path("/content")).unwrap().unwrap();
+        let listed = folder.child_list().unwrap().len();
+        (title, part.and_then(|part| part.text("text")), listed)
+    };
+    let open = (Some("Closed".to_owned()), Some("hello".to_owned()), 3);
+    assert_eq!(shown(&past), open);
+    assert_eq!(shown(&past), open);
+    put(&repository, "/content/closed/rep:policy", deny("bob", &["jcr:read"]));
+    let newest = repository.snapshot().unwrap();
+    assert_eq!(shown(&newest), (None, None, 2));
+    assert_eq!(shown(&past), (None, None, 2));
+    // Opened again, the past shows what it did; a state that has the policy itself does not.
+    let mut session = repository.session("system").unwrap();
+    session.remove(&path("/content/closed/rep:policy")).unwrap();
+    session.commit("open", at()).unwrap();
+    assert_eq!(shown(&past), open);
+    assert_eq!(shown(&newest), (None, None, 2));
 }
 
 #[test]
