@@ -39,8 +39,8 @@ pub struct LineRef<'a> {
     pub client: &'a str,
     /// As in [`Line`].
     pub user: Option<&'a str>,
-    /// [`Line::at`] as text.
-    pub at: &'a str,
+    /// As in [`Line`].
+    pub at: LogTime,
     /// As in [`Line`].
     pub request: &'a str,
     /// As in [`Line`].
@@ -65,7 +65,7 @@ impl fmt::Display for Line {
         let line = LineRef {
             client: &self.client,
             user: self.user.as_deref(),
-            at: &self.at.to_string(),
+            at: self.at,
             request: &self.request,
             status: self.status,
             bytes: self.bytes,
@@ -85,17 +85,23 @@ impl fmt::Display for LineRef<'_> {
             None => f.write_str("-")?,
         }
         f.write_str(" ")?;
-        f.write_str(self.at)?;
+        fmt::Display::fmt(&self.at, f)?;
         f.write_str(" \"")?;
         fmt::Display::fmt(&Escaped(self.request, Place::Quoted), f)?;
-        write!(f, "\" {} ", self.status)?;
+        f.write_str("\" ")?;
+        fmt::Display::fmt(&self.status, f)?;
+        f.write_str(" ")?;
         match self.bytes {
-            Some(bytes) => write!(f, "{bytes}")?,
+            Some(bytes) => fmt::Display::fmt(&bytes, f)?,
             None => f.write_str("-")?,
         }
         for value in [self.referer, self.user_agent] {
             match value {
-                Some(value) => write!(f, " \"{}\"", Escaped(value, Place::Quoted))?,
+                Some(value) => {
+                    f.write_str(" \"")?;
+                    fmt::Display::fmt(&Escaped(value, Place::Quoted), f)?;
+                    f.write_str("\"")?;
+                }
                 None => f.write_str(" \"-\"")?,
             }
         }

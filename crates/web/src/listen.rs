@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,6 +34,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
 use tower::{Service, ServiceExt};
 use tracing::{debug, warn};
@@ -541,16 +542,25 @@ where
 
     /// Lets the service answer one request after another, and holds nothing but the socket between them.
     async fn take_requests(self, stream: TcpStream, watcher: Watcher) -> Result<(), BoxError> {
-        let Self { peer, front, service, permit: _until_the_end, mut ending } = self;
+        let Self { peer, front, service, permit: _until_the_end, ending } = self;
         let asked = Arc::new(Asked::new(peer, None, front));
         let limits = &asked.front.limits;
         let (mut stream, mut unread) = (WriteStall::new(stream, limits.stall_timeout), Vec::new());
+        // Both last for many requests: to make and drop them for each costs more than to read a head.
+        let mut ends = ending.clone();
+        let mut ended = pin!(end_of(&mut ends));
+        let mut timer = pin!(tokio::time::sleep(limits.header_timeout));
         loop {
+            let deadline = Instant::now() + limits.header_timeout;
             let next = quiet::next(&mut stream, &mut unread, limits.header_bytes);
             let next = tokio::select! {
                 biased;
-                next = tokio::time::timeout(limits.header_timeout, next) => next??,
-                () = end_of(&mut ending) => Next::End,
+                next = next => next?,
+                () = &mut ended => Next::End,
+                () = until(timer.as_mut(), deadline) => {
+                    let late = std::io::Error::new(std::io::ErrorKind::TimedOut, "no head came");
+                    return Err(late.into());
+                }
             };
             let next = if unread.is_empty() || next != Next::End { next } else { Next::Other };
             // What hyper holds is held elsewhere than by the task, which lives as long as the connection.
@@ -783,6 +793,17 @@ where
             Closed::Idle => Ok(()),
             closed @ (Closed::Stalled | Closed::Flood) => Err(closed.into()),
         },
+    }
+}
+
+/// Waits for a time by a timer that is put off often and hardly ever rings: it rings early, and sleeps on.
+async fn until(mut timer: Pin<&mut Sleep>, deadline: Instant) {
+    loop {
+        timer.as_mut().await;
+        if Instant::now() >= deadline {
+            return;
+        }
+        timer.as_mut().reset(deadline);
     }
 }
 

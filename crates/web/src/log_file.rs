@@ -1,11 +1,11 @@
 //! A log file written by its own thread, so that no request waits for a disk.
 //!
-//! In: lines as values; they are turned into text on the writer's thread. Out: an append-only text file, and with
+//! In: lines, which are turned into text behind those that wait already. Out: an append-only text file, and with
 //! [`Rotation`] one more for each day before, named as AEM does: `request.log.2026-11-20`, and behind it
 //! `request.log.2026-11-20.1` where a day had more than a file may hold.
 //!
 //! Invariants
-//! * [`LogFile::write`] never blocks: when the queue is full the line is dropped and counted.
+//! * [`LogFile::write`] waits for no disk: when too much text waits for the writer the line is dropped and counted.
 //! * Lines of one sender keep their order. Text is on its way to the kernel at most one second after `write`.
 //!
 //! On failure: a line that cannot be written (full disk) is dropped and counted; the next one is tried again. A file
@@ -14,19 +14,20 @@
 use std::fmt::{Display, Write as _};
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{
-    Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel,
-};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::{Error, Result};
 
-/// Lines that wait for the writer at most.
-const QUEUE: usize = 16 * 1024;
+/// Text that waits for the writer at most, in bytes: about 16,000 lines.
+const QUEUE_BYTES: usize = 4 * 1024 * 1024;
+/// More memory than this is given back when the writer has taken what it held.
+const KEPT_BYTES: usize = 256 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 /// After it has written all there was, the writer lets lines gather for so long: to wake it costs a request more than to
@@ -51,36 +52,77 @@ impl Default for Rotation {
     }
 }
 
-enum Order<L> {
-    Line(L),
-    Text(String),
+/// What the writer does between two lines.
+enum Order {
     Reopen,
     Sync(SyncSender<()>),
 }
 
-/// The sending side; clones share the writer, which ends with the last of them.
+/// What waits for the writer.
+#[derive(Default)]
+struct Pending {
+    text: String,
+    /// Each with the length of the text before it.
+    orders: Vec<(usize, Order)>,
+    /// Whether the writer waits for the bell.
+    is_awaited: bool,
+    is_closed: bool,
+}
+
+/// The place where lines wait.
+#[derive(Default)]
+struct Desk {
+    pending: Mutex<Pending>,
+    bell: Condvar,
+}
+
+impl Desk {
+    fn open(&self) -> MutexGuard<'_, Pending> {
+        // Text that a line left unfinished, as its value panicked, is text all the same.
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds something, and wakes the writer if it waits for anything.
+    fn add(&self, add: impl FnOnce(&mut Pending)) {
+        let mut pending = self.open();
+        add(&mut pending);
+        let is_awaited = std::mem::take(&mut pending.is_awaited);
+        drop(pending);
+        if is_awaited {
+            self.bell.notify_one();
+        }
+    }
+}
+
+/// The sending side of a log whose lines are `L`; clones share the writer, which ends with the last of them.
 #[derive(Debug)]
 pub struct LogFile<L> {
-    shared: Arc<Shared<L>>,
+    shared: Arc<Shared>,
+    lines: PhantomData<fn(L)>,
 }
 
 impl<L> Clone for LogFile<L> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { shared: Arc::clone(&self.shared), lines: PhantomData }
     }
 }
 
-#[derive(Debug)]
-struct Shared<L> {
-    // `None` only while dropping, as the writer ends when its queue closes.
-    orders: Option<SyncSender<Order<L>>>,
+struct Shared {
+    desk: Arc<Desk>,
+    // `None` only while dropping.
     writer: Option<JoinHandle<()>>,
     dropped: Arc<AtomicU64>,
 }
 
-impl<L> Drop for Shared<L> {
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("dropped", &self.dropped).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Shared {
     fn drop(&mut self) {
-        self.orders = None;
+        self.desk.add(|pending| pending.is_closed = true);
         if let Some(writer) = self.writer.take() {
             // The writer's own panic has been reported by then, and dropping cannot fail.
             drop(writer.join());
@@ -88,7 +130,7 @@ impl<L> Drop for Shared<L> {
     }
 }
 
-impl<L: Display + Send + 'static> LogFile<L> {
+impl<L: Display> LogFile<L> {
     /// Opens `file` for appending and starts its writer.
     ///
     /// # Errors
@@ -113,7 +155,7 @@ impl<L: Display + Send + 'static> LogFile<L> {
         let bytes = written.as_ref().map_or(0, std::fs::Metadata::len);
         let written = written.and_then(|metadata| metadata.modified().ok());
         let day = rotation.map_or(0, |rotation| day_of(written.unwrap_or_else(rotation.clock)));
-        let (orders, queue) = sync_channel(QUEUE);
+        let desk = Arc::new(Desk::default());
         let dropped = Arc::new(AtomicU64::new(0));
         let writer = Writer {
             path: file.to_owned(),
@@ -125,38 +167,45 @@ impl<L: Display + Send + 'static> LogFile<L> {
         };
         let writer = std::thread::Builder::new()
             .name("log-writer".to_owned())
-            .spawn(move || writer.run(&queue))
+            .spawn({
+                let desk = Arc::clone(&desk);
+                move || writer.run(&desk)
+            })
             .map_err(failed)?;
-        Ok(Self {
-            shared: Arc::new(Shared { orders: Some(orders), writer: Some(writer), dropped }),
-        })
+        let shared = Arc::new(Shared { desk, writer: Some(writer), dropped });
+        Ok(Self { shared, lines: PhantomData })
     }
 
-    /// Queues `line`, or drops it if the queue is full.
+    /// Queues `line`, or drops it if too much waits.
     pub fn write(&self, line: L) {
-        let is_queued = self
-            .shared
-            .orders
-            .as_ref()
-            .is_some_and(|orders| orders.try_send(Order::Line(line)).is_ok());
-        if !is_queued {
-            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+        self.write_as(&line);
     }
 
-    /// Queues whole lines that are text already, each with its line break; drops all of them if the queue is full.
-    pub fn write_text(&self, lines: String) {
-        let Some(orders) = &self.shared.orders else { return };
-        let refused = orders.try_send(Order::Text(lines));
-        if let Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) = refused
-            && let Order::Text(lines) = order
-        {
-            let count = lines.bytes().filter(|byte| *byte == b'\n').count() as u64;
-            self.shared.dropped.fetch_add(count, Ordering::Relaxed);
-        }
+    /// Queues the line that `line` writes, or drops it if too much waits: for lines whose parts are elsewhere.
+    pub fn write_as(&self, line: &impl Display) {
+        self.shared.desk.add(|pending| {
+            if pending.text.len() >= QUEUE_BYTES {
+                self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            // Writing to a string cannot fail.
+            writeln!(pending.text, "{line}").ok();
+        });
     }
 
-    /// Returns how many lines were lost to a full queue or disk.
+    /// Queues whole lines that are text already, each with its line break; drops all of them if too much waits.
+    pub fn write_text(&self, lines: &str) {
+        self.shared.desk.add(|pending| {
+            if pending.text.len() >= QUEUE_BYTES {
+                let count = lines.bytes().filter(|byte| *byte == b'\n').count() as u64;
+                self.shared.dropped.fetch_add(count, Ordering::Relaxed);
+                return;
+            }
+            pending.text.push_str(lines);
+        });
+    }
+
+    /// Returns how many lines were lost to too many that waited, or to the disk.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.shared.dropped.load(Ordering::Relaxed)
@@ -175,10 +224,8 @@ impl<L: Display + Send + 'static> LogFile<L> {
         wait.recv().ok();
     }
 
-    fn order(&self, order: Order<L>) {
-        if let Some(orders) = &self.shared.orders {
-            orders.send(order).ok();
-        }
+    fn order(&self, order: Order) {
+        self.shared.desk.add(|pending| pending.orders.push((pending.text.len(), order)));
     }
 }
 
@@ -204,57 +251,116 @@ struct Writer {
     bytes: u64,
 }
 
-impl Writer {
-    fn run<L: Display>(mut self, queue: &Receiver<Order<L>>) {
-        let (mut has_text, mut gathers) = (false, false);
-        let mut text = String::new();
+/// What the writer took from the desk.
+enum Taken {
+    /// What waited, in place of the text that was given.
+    Some(Vec<(usize, Order)>),
+    /// Nothing came for a while.
+    Nothing,
+    /// Nothing will come any more.
+    Closed,
+}
+
+impl Desk {
+    /// Takes what waits, and leaves `text`, which is empty, in its place. Waits for something, but no longer than `patience`
+    /// if there is one.
+    fn take(&self, text: &mut String, patience: Option<Duration>) -> Taken {
+        let mut pending = self.open();
         loop {
-            let order = match queue.try_recv() {
-                Ok(order) => order,
-                Err(TryRecvError::Disconnected) => break,
-                Err(TryRecvError::Empty) if gathers => {
-                    std::thread::sleep(GATHER);
-                    gathers = false;
-                    continue;
-                }
-                Err(TryRecvError::Empty) => match queue.recv_timeout(FLUSH_AFTER) {
-                    Ok(order) => order,
-                    Err(RecvTimeoutError::Timeout) if has_text => {
-                        self.try_to(|file| file.flush());
-                        has_text = false;
-                        continue;
+            if !pending.text.is_empty() || !pending.orders.is_empty() {
+                pending.is_awaited = false;
+                std::mem::swap(&mut pending.text, text);
+                return Taken::Some(std::mem::take(&mut pending.orders));
+            }
+            if pending.is_closed {
+                return Taken::Closed;
+            }
+            pending.is_awaited = true;
+            pending = match patience {
+                None => self.bell.wait(pending).unwrap_or_else(PoisonError::into_inner),
+                Some(patience) => {
+                    let waited = self.bell.wait_timeout(pending, patience);
+                    let (mut pending, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+                    let is_empty = pending.text.is_empty() && pending.orders.is_empty();
+                    if waited.timed_out() && is_empty && !pending.is_closed {
+                        pending.is_awaited = false;
+                        return Taken::Nothing;
                     }
-                    Err(RecvTimeoutError::Timeout) => match queue.recv() {
-                        Ok(order) => order,
-                        Err(_closed) => break,
-                    },
-                    Err(RecvTimeoutError::Disconnected) => break,
-                },
+                    pending
+                }
             };
-            gathers = matches!(order, Order::Line(_) | Order::Text(_));
-            match order {
-                Order::Line(line) => {
-                    self.rotate();
-                    text.clear();
-                    // Writing to a string cannot fail.
-                    writeln!(text, "{line}").ok();
-                    self.bytes += text.len() as u64;
-                    self.try_to(|file| file.write_all(text.as_bytes()));
-                    has_text = true;
-                }
-                Order::Text(lines) => {
-                    self.rotate();
-                    self.try_to(|file| file.write_all(lines.as_bytes()));
-                    has_text = true;
-                }
-                Order::Reopen => self.reopen(),
-                Order::Sync(done) => {
-                    self.try_to(|file| file.flush());
-                    done.send(()).ok();
+        }
+    }
+}
+
+impl Writer {
+    fn run(mut self, desk: &Desk) {
+        // Since when there is text that is not on its way to the kernel.
+        let (mut text, mut since) = (String::new(), None::<Instant>);
+        loop {
+            let patience = since.map(|since| FLUSH_AFTER.saturating_sub(since.elapsed()));
+            if patience.is_some_and(|patience| patience.is_zero()) {
+                self.flush();
+                since = None;
+                continue;
+            }
+            let orders = match desk.take(&mut text, patience) {
+                Taken::Some(orders) => orders,
+                Taken::Nothing => continue,
+                Taken::Closed => break,
+            };
+            since.get_or_insert_with(Instant::now);
+            let mut done = 0;
+            for (end, order) in orders {
+                self.write_lines(text.get(done..end).unwrap_or_default());
+                done = end;
+                match order {
+                    Order::Reopen => self.reopen(),
+                    Order::Sync(told) => {
+                        self.flush();
+                        told.send(()).ok();
+                    }
                 }
             }
+            self.write_lines(text.get(done..).unwrap_or_default());
+            if text.capacity() > KEPT_BYTES {
+                text = String::new();
+            }
+            text.clear();
+            if !desk.open().is_closed {
+                std::thread::sleep(GATHER);
+            }
         }
-        self.try_to(|file| file.flush());
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if self.file.flush().is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes whole lines, and puts the file aside before the line with which it would go on too long.
+    fn write_lines(&mut self, mut text: &str) {
+        while !text.is_empty() {
+            self.rotate();
+            let most = self.rotation.and_then(|rotation| rotation.max_bytes);
+            let length = most.map_or(text.len(), |most| {
+                // Up to the end of the line with which the file is large enough.
+                let left =
+                    usize::try_from(most.max(1).saturating_sub(self.bytes)).unwrap_or(usize::MAX);
+                let rest = text.as_bytes().get(left.saturating_sub(1)..).unwrap_or_default();
+                let end = rest.iter().position(|byte| *byte == b'\n');
+                end.map_or(text.len(), |end| left.saturating_sub(1) + end + 1)
+            });
+            let (lines, rest) = text.split_at_checked(length).unwrap_or((text, ""));
+            self.bytes += lines.len() as u64;
+            let count = || lines.bytes().filter(|byte| *byte == b'\n').count() as u64;
+            if self.file.write_all(lines.as_bytes()).is_err() {
+                self.dropped.fetch_add(count(), Ordering::Relaxed);
+            }
+            text = rest;
+        }
     }
 
     /// Puts the file aside when its day is over, or when it is as large as it may be.
@@ -265,7 +371,7 @@ impl Writer {
         if today == self.day && !is_large {
             return;
         }
-        self.try_to(|file| file.flush());
+        self.flush();
         let aside = self.aside();
         self.day = today;
         if let Err(error) = std::fs::rename(&self.path, &aside) {
@@ -328,7 +434,7 @@ impl Writer {
     }
 
     fn reopen(&mut self) {
-        self.try_to(|file| file.flush());
+        self.flush();
         match open_for_append(&self.path) {
             Ok(file) => {
                 self.bytes = file.metadata().map_or(0, |metadata| metadata.len());
@@ -337,12 +443,6 @@ impl Writer {
             Err(error) => {
                 tracing::warn!(file = %self.path.display(), reason = %error, "cannot reopen the log");
             }
-        }
-    }
-
-    fn try_to(&mut self, action: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) {
-        if action(&mut self.file).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The time in log lines: `21/Nov/2026:00:50:16 +0000`, to the second, with its offset.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -57,8 +58,28 @@ const fn digits() -> [[u8; 2]; 100] {
     digits
 }
 
+thread_local! {
+    /// The text of the second that this thread wrote last: a busy server writes many lines in each.
+    static LAST: RefCell<Option<(LogTime, String)>> = const { RefCell::new(None) };
+}
+
 impl fmt::Display for LogTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        LAST.with_borrow_mut(|last| match last {
+            Some((time, text)) if time == self => f.write_str(text),
+            _ => {
+                let mut text = String::with_capacity(32);
+                self.write(&mut text)?;
+                let (_, text) = last.insert((*self, text));
+                f.write_str(text)
+            }
+        })
+    }
+}
+
+impl LogTime {
+    /// Writes the time anew.
+    fn write(self, f: &mut impl fmt::Write) -> fmt::Result {
         let timestamp = Timestamp::from_second(self.unix_seconds).map_err(|_range| fmt::Error)?;
         let offset = Offset::from_seconds(self.offset_seconds).map_err(|_range| fmt::Error)?;
         let at = offset.to_datetime(timestamp);

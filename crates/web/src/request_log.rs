@@ -51,6 +51,40 @@ pub enum Event {
     },
 }
 
+/// One line whose parts are elsewhere, for writers of many lines.
+#[derive(Debug, Clone, Copy)]
+pub struct LineRef<'a> {
+    /// As in [`Line`].
+    pub at: LogTime,
+    /// As in [`Line`].
+    pub request: u64,
+    /// As in [`Line`].
+    pub event: EventRef<'a>,
+}
+
+/// What a [`LineRef`] tells.
+#[derive(Debug, Clone, Copy)]
+pub enum EventRef<'a> {
+    /// As in [`Event`].
+    Entry {
+        /// As in [`Event`].
+        method: &'a str,
+        /// As in [`Event`].
+        target: &'a str,
+        /// As in [`Event`].
+        version: &'a str,
+    },
+    /// As in [`Event`].
+    Exit {
+        /// As in [`Event`].
+        status: u16,
+        /// As in [`Event`].
+        media_type: Option<&'a str>,
+        /// As in [`Event`].
+        elapsed: Duration,
+    },
+}
+
 /// Gives requests their numbers.
 #[derive(Debug, Default)]
 pub struct Numbers(AtomicU64);
@@ -71,23 +105,46 @@ pub struct Malformed;
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} [{}] ", self.at, self.request)?;
-        match &self.event {
-            Event::Entry { method, target, version } => write!(
-                f,
-                "-> {} {} {}",
-                Escaped(method, Place::Word),
-                Escaped(target, Place::Word),
-                Escaped(version, Place::Word)
-            ),
-            Event::Exit { status, media_type, elapsed } => {
-                write!(f, "<- {status} ")?;
+        let event = match &self.event {
+            Event::Entry { method, target, version } => EventRef::Entry { method, target, version },
+            Event::Exit { status, media_type, elapsed } => EventRef::Exit {
+                status: *status,
+                media_type: media_type.as_deref(),
+                elapsed: *elapsed,
+            },
+        };
+        fmt::Display::fmt(&LineRef { at: self.at, request: self.request, event }, f)
+    }
+}
+
+impl fmt::Display for LineRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |text: &str, f: &mut fmt::Formatter<'_>| Escaped(text, Place::Word).fmt(f);
+        self.at.fmt(f)?;
+        f.write_str(" [")?;
+        self.request.fmt(f)?;
+        match self.event {
+            EventRef::Entry { method, target, version } => {
+                f.write_str("] -> ")?;
+                word(method, f)?;
+                f.write_str(" ")?;
+                word(target, f)?;
+                f.write_str(" ")?;
+                word(version, f)
+            }
+            EventRef::Exit { status, media_type, elapsed } => {
+                f.write_str("] <- ")?;
+                status.fmt(f)?;
+                f.write_str(" ")?;
                 match media_type {
                     // Old servers write parameters after a space, so a bare space is part of the format here.
-                    Some(media_type) => write!(f, "{}", Escaped(media_type, Place::Quoted))?,
+                    Some(media_type) => Escaped(media_type, Place::Quoted).fmt(f)?,
                     None => f.write_str("-")?,
                 }
-                write!(f, " {}ms", elapsed.as_millis())
+                f.write_str(" ")?;
+                // Wider numbers cost more than the rest of a line.
+                u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).fmt(f)?;
+                f.write_str("ms")
             }
         }
     }

@@ -20,8 +20,6 @@ pub(super) struct Logs {
     access: String,
     own: String,
     second: u64,
-    /// The time as the access log has it.
-    access_time: String,
     /// What a line of the dispatcher's own log begins with.
     own_prefix: String,
     /// The same for a warning.
@@ -64,7 +62,7 @@ impl Logs {
             let line = LineRef {
                 client,
                 user: None,
-                at: &self.access_time,
+                at: LogTime::from_system(now),
                 request: &self.request,
                 status: given.status,
                 bytes: given.length,
@@ -105,10 +103,12 @@ impl Logs {
     /// Hands everything on to the writers.
     pub(super) fn hand_on(&mut self, runtime: &Runtime) {
         if let Some(log) = runtime.access_log.as_ref().filter(|_| !self.access.is_empty()) {
-            log.write_text(take(&mut self.access));
+            log.write_text(&self.access);
+            self.access.clear();
         }
         if let Some(log) = runtime.log.file.as_ref().filter(|_| !self.own.is_empty()) {
-            log.write_text(take(&mut self.own));
+            log.write_text(&self.own);
+            self.own.clear();
         }
     }
 
@@ -118,15 +118,8 @@ impl Logs {
             return;
         }
         self.second = second;
-        self.access_time = LogTime::from_system(now).to_string();
         let prefix = |level| Line { at: now, level, text: String::new() }.to_string();
         self.own_prefix = prefix(Level::Info);
         self.warning_prefix = prefix(Level::Warn);
     }
-}
-
-/// Takes a text, and leaves room for one as long: most are, and one that grows step by step is copied with each step.
-fn take(text: &mut String) -> String {
-    let room = String::with_capacity(text.len());
-    std::mem::replace(text, room)
 }
