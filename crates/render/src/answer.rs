@@ -1,5 +1,6 @@
 //! One request answered: which script or default output it gets, and what becomes of the drawn text.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,7 +25,7 @@ use crate::request::{Parameters, RenderRequest};
 use crate::resolve::{Routes, Way};
 use crate::resource::Resource;
 use crate::response::{Body, HTML, Outcome, Redirect, RenderResponse, media_type};
-use crate::script::{ERROR_TYPE, ScriptTable, Scripts, Wanted};
+use crate::script::{ERROR_TYPE, Script, ScriptTable, Scripts, Wanted};
 use crate::template::{
     Asked, Failure, FragmentCounts, Fragments, Handover, Progress, Scope, Visitor, escape,
 };
@@ -62,7 +63,7 @@ pub(crate) struct Fault<'a> {
 #[derive(Debug)]
 pub(crate) struct Drawn {
     outcome: Outcome,
-    content_type: String,
+    content_type: Cow<'static, str>,
     headers: Vec<(&'static str, String)>,
     body: Body,
     timing: Timing,
@@ -72,7 +73,11 @@ pub(crate) struct Drawn {
 
 impl Drawn {
     /// Makes an answer of a body.
-    fn new(outcome: Outcome, content_type: impl Into<String>, body: impl Into<Body>) -> Self {
+    fn new(
+        outcome: Outcome,
+        content_type: impl Into<Cow<'static, str>>,
+        body: impl Into<Body>,
+    ) -> Self {
         Self {
             outcome,
             content_type: content_type.into(),
@@ -232,7 +237,7 @@ impl Answer<'_> {
     }
 
     /// Finds the script for a resource.
-    fn find_script(&self, url: &Url, resource: &Resource) -> Option<Arc<str>> {
+    fn find_script(&self, url: &Url, resource: &Resource) -> Option<Arc<Script>> {
         let wanted = Wanted {
             method: self.request.method,
             selectors: &url.selectors,
@@ -242,7 +247,7 @@ impl Answer<'_> {
             self.reader.note_type(node);
         }
         let (resource_type, super_type) = (resource.resource_type(), resource.super_type());
-        self.scripts.find(&self.reader, (&resource_type, super_type.as_deref()), &wanted)
+        self.scripts.find(&self.reader, (resource_type, super_type), &wanted)
     }
 
     /// Makes the redirect that a node asks for, unless the editor wants to see the node itself.
@@ -265,7 +270,7 @@ impl Answer<'_> {
     }
 
     /// Draws a resource with a script.
-    fn draw_with(&self, url: &Url, resource: &Resource, script: &Arc<str>) -> Drawn {
+    fn draw_with(&self, url: &Url, resource: &Resource, script: &Script) -> Drawn {
         let extension = url.extension.as_deref().unwrap_or("html");
         let scope = self.scope(url, extension, resource.path(), None);
         let selectors: Arc<[String]> = url.selectors.clone().into();
@@ -404,7 +409,8 @@ impl Answer<'_> {
     pub(crate) fn draw_fault(&self, url: &Url, fault: &Fault<'_>, outcome: Outcome) -> Drawn {
         let path = NodePath::new(&url.path).unwrap_or_else(|_| NodePath::root());
         let of_site = self.error_page(&path, fault).and_then(|resource| {
-            self.draw_fault_with(url, fault, &resource, &self.find_script(&html(url), &resource)?)
+            let script = self.find_script(&html(url), &resource)?;
+            self.draw_fault_with(url, fault, &resource, &script)
         });
         let drawn = of_site.or_else(|| {
             let wanted = Wanted { method: "GET", selectors: &[], extension: Some("html") };
@@ -424,7 +430,7 @@ impl Answer<'_> {
         url: &Url,
         fault: &Fault<'_>,
         resource: &Resource,
-        script: &Arc<str>,
+        script: &Script,
     ) -> Option<Drawn> {
         let scope = self.scope(url, "html", resource.path(), Some(fault));
         match scope.draw(resource, script, Arc::default()) {
@@ -435,7 +441,7 @@ impl Answer<'_> {
                 Some(drawn)
             }
             Err(failure) => {
-                scope.note_failure(&failure, script);
+                scope.note_failure(&failure, script.path());
                 None
             }
         }
@@ -493,9 +499,15 @@ impl Answer<'_> {
             mode: self.options.mode,
             limits: self.options.limits,
             table: Arc::clone(&self.table),
-            fragments: self.fragments.as_ref().map(|cache| self.fragments_of(cache)),
+            fragments: self.fragments_if_kept(),
             progress: Progress::new(self.is_timed),
         })
+    }
+
+    /// Returns the fragments as this request uses them, if any component is kept.
+    fn fragments_if_kept(&self) -> Option<Fragments> {
+        let cache = self.fragments.as_ref().filter(|_| self.scripts.keeps_any());
+        cache.map(|cache| self.fragments_of(cache))
     }
 
     /// Returns the fragments as this request uses them.
@@ -513,7 +525,7 @@ impl Answer<'_> {
                 site,
                 scheme: self.request.scheme.to_owned(),
                 port: asked.port,
-                ip: asked.ip.to_owned(),
+                ip: asked.ip.map(|ip| ip.to_string()).unwrap_or_default(),
                 device: device_of(asked.user_agent).to_owned(),
                 locale: asked.locale.to_owned(),
             },

@@ -18,7 +18,7 @@ pub(crate) fn text(resource: &Resource) -> String {
         "** Resource dumped by PlainTextRendererServlet**\nResource path:{}\nResource metadata: {{}}\nResource type: {}\nResource super type: {}\n\n** Resource properties **\n",
         resource.path(),
         resource.resource_type(),
-        resource.super_type().unwrap_or_else(|| "-".to_owned()),
+        resource.super_type().unwrap_or("-"),
     );
     let visible = resource.node().map(|node| node.properties()).unwrap_or_default().into_iter();
     for (name, property) in visible.filter(|(name, _)| name != "rep:password") {
@@ -34,7 +34,7 @@ pub(crate) fn html(reader: &Reader, resource: &Resource) -> String {
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{path}</title></head><body>\n\
          <h1>{path}</h1>\n<p>No script draws the type <code>{}</code>.</p>\n<table>\n",
-        escape(&resource.resource_type())
+        escape(resource.resource_type())
     );
     let Some(node) = resource.node() else {
         return out;

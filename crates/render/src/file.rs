@@ -35,7 +35,8 @@ impl StoredFile {
         let Some(Value::Binary(blob)) = data.first() else {
             return None;
         };
-        let guess = || media_type(name.rsplit_once('.').map_or("", |(_, extension)| extension));
+        let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+        let guess = || media_type(extension).into_owned();
         let media_type =
             holder.text("jcr:mimeType").filter(|text| !text.is_empty()).unwrap_or_else(guess);
         let last_modified =

@@ -7,6 +7,9 @@ use crate::reads::Reader;
 /// More nodes than this in one answer are refused, unless only the children were asked for.
 pub(crate) const MAX_NODES: usize = 200;
 
+/// Room for a node of few properties.
+const FEW_BYTES: usize = 512;
+
 /// How deep and in which form to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Form {
@@ -50,7 +53,7 @@ pub(crate) fn write(reader: &Reader, node: &Node, form: Form) -> Answer {
             (0..=allowed).rev().map(|depth| format!("{}.{depth}.json", node.path())).collect();
         return Answer::Choices(serde_json::to_vec(&urls).unwrap_or_default());
     }
-    let mut writer = Writer { reader, form, out: Vec::new(), indent: 0 };
+    let mut writer = Writer { reader, form, out: Vec::with_capacity(FEW_BYTES), indent: 0 };
     writer.node(node, None, form.depth);
     if form.tidy {
         writer.out.push(b'\n');

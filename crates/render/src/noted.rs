@@ -17,7 +17,7 @@ use crate::dependency::{Aspects, Dependencies, Dependency, Digest, hash_text};
 use crate::listing::Listing;
 
 /// The places in which notes are found again; a power of two.
-const SLOTS: usize = 256;
+const SLOTS: usize = 128;
 
 /// Room for the notes of a drawing that reads little.
 const FEW: usize = 32;

@@ -132,6 +132,10 @@ impl Histogram {
 
 /// Returns how many queries each row ran without those of the rows that it called, which follow it.
 fn own_queries(rows: &[Row]) -> Vec<u64> {
+    // Hardly any component asks.
+    if rows.iter().all(|row| row.queries == 0) {
+        return vec![0; rows.len()];
+    }
     let mut own: Vec<u64> = rows.iter().map(|row| row.queries).collect();
     let mut callers: Vec<(usize, usize)> = Vec::new();
     for (at, row) in rows.iter().enumerate() {
@@ -173,8 +177,10 @@ impl Profile {
             state.components.entry(name).or_default().add(row, queries);
         }
         let total = timing.total();
-        let place = state.slowest.partition_point(|one| one.timing.total() >= total);
-        if place < SLOWEST {
+        let is_among = |last: &Profiled| last.timing.total() < total;
+        // Most requests are none of the slowest.
+        if state.slowest.len() < SLOWEST || state.slowest.last().is_some_and(is_among) {
+            let place = state.slowest.partition_point(|one| one.timing.total() >= total);
             state.slowest.insert(place, profiled.clone());
             state.slowest.truncate(SLOWEST);
         }

@@ -17,12 +17,15 @@
 //! renderer asks before it hands anything out.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tympan_content::query::{Page, QueryEngine, Request, WordsBy};
-use tympan_content::{Date, Error, Node, NodePath, Property, Result, Snapshot, Summary, Viewer};
+use tympan_content::{
+    BorrowedProperty, ChildList, Date, Error, Node, NodePath, Property, Result, Snapshot, Summary,
+    Viewer,
+};
 
 use crate::dependency::{Aspects, Dependencies, Digest, hash_text};
 use crate::listing::{Listing, Question};
@@ -154,10 +157,13 @@ impl Facts {
     }
 }
 
-/// The property that every look at a node is about.
-const PRIMARY_TYPE: &str = "jcr:primaryType";
+/// What every look at a node is about.
+static GLANCE: LazyLock<Aspects> =
+    LazyLock::new(|| Aspects::EXISTENCE.and(Aspects::property("jcr:primaryType")));
 /// What decides about the script of a resource.
-const TYPES: [&str; 2] = ["sling:resourceType", "sling:resourceSuperType"];
+static TYPES: LazyLock<Aspects> = LazyLock::new(|| {
+    Aspects::property("sling:resourceType").and(Aspects::property("sling:resourceSuperType"))
+});
 
 /// Reads content and notes it.
 #[derive(Debug)]
@@ -192,10 +198,8 @@ impl Reader {
             notes,
             is_listing: AtomicBool::new(false),
             failure: OnceLock::new(),
-            glance: Aspects::EXISTENCE.and(Aspects::property(PRIMARY_TYPE)),
-            types: TYPES
-                .into_iter()
-                .fold(Aspects::default(), |all, name| all.and(Aspects::property(name))),
+            glance: *GLANCE,
+            types: *TYPES,
         }
     }
 
@@ -271,8 +275,8 @@ impl Reader {
 
     /// Returns the children in order; of each, existence and the type that draws it matter.
     pub(crate) fn glance_children(&self, node: &Node) -> Vec<Node> {
-        self.note(node.path(), Aspects::CHILDREN);
-        let children = self.keep(node.children()).unwrap_or_default();
+        let Some(list) = self.glance_list(node) else { return Vec::new() };
+        let children: Vec<Node> = list.iter().collect();
         let aspects = self.glance.and(self.types);
         // Where one child leads to accounts, all do, but for those of the root.
         let leads = |child: &Node| leads_to_accounts(child.path().as_str(), aspects);
@@ -283,6 +287,18 @@ impl Reader {
             notes.lock().add_children(node.path(), paths, aspects);
         }
         children
+    }
+
+    /// Returns the children in order, of which only their names are read; whoever reaches one says so by
+    /// [`Reader::note_listed`].
+    pub(crate) fn glance_list(&self, node: &Node) -> Option<ChildList> {
+        self.note(node.path(), Aspects::CHILDREN);
+        self.keep(node.child_list())
+    }
+
+    /// Notes existence and the type that draws it of a child that was reached in a list.
+    pub(crate) fn note_listed(&self, child: &Node) {
+        self.also(child.path(), self.glance.and(self.types));
     }
 
     /// Returns the children that are pages and do not hide from navigations, in order, without reading their bodies.
@@ -306,6 +322,12 @@ impl Reader {
     pub(crate) fn property(&self, node: &Node, name: &str) -> Option<Property> {
         self.also(node.path(), Aspects::property(name));
         node.property(name)
+    }
+
+    /// Returns a property of a node that was glanced at, where it is stored.
+    pub(crate) fn borrowed<'a>(&self, node: &'a Node, name: &str) -> Option<BorrowedProperty<'a>> {
+        self.also(node.path(), Aspects::property(name));
+        node.borrowed()?.property(name)
     }
 
     /// Returns a single text-like property of a node that was glanced at.

@@ -1,5 +1,7 @@
 //! What the server asks for.
 
+use std::net::IpAddr;
+
 use percent_encoding::percent_decode;
 
 use crate::reads::Recording;
@@ -39,7 +41,7 @@ pub struct Visitor<'a> {
     /// Who asks; empty for everybody without a login.
     pub user: &'a str,
     /// The client's address.
-    pub ip: &'a str,
+    pub ip: Option<IpAddr>,
     /// The port that was asked.
     pub port: u16,
     /// The first language that the client wants.

@@ -1,58 +1,82 @@
 //! Resources: what a URL or an include resolved to.
 
+use std::sync::Arc;
+
 use tympan_content::{Node, NodePath};
 
-/// A node, or the place where one would be, together with the type that draws it.
+/// A node, or the place where one would be, together with the type that draws it. Cloning is cheap.
 #[derive(Debug, Clone)]
-pub(crate) struct Resource {
-    path: NodePath,
-    node: Option<Node>,
+pub(crate) struct Resource(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    place: Place,
     /// The type that an include asked for instead of the node's own.
     forced_type: Option<String>,
 }
 
+#[derive(Debug, Clone)]
+enum Place {
+    Node(Node),
+    /// Where nothing is.
+    Path(NodePath),
+}
+
 impl Resource {
+    fn new(place: Place, forced_type: Option<String>) -> Self {
+        Self(Arc::new(Inner { place, forced_type }))
+    }
+
     /// Takes a node as it is.
     pub(crate) fn of(node: Node) -> Self {
-        Self { path: node.path().clone(), node: Some(node), forced_type: None }
+        Self::new(Place::Node(node), None)
     }
 
     /// Makes a resource without a node.
     pub(crate) fn missing(path: NodePath) -> Self {
-        Self { path, node: None, forced_type: None }
+        Self::new(Place::Path(path), None)
     }
 
     /// Draws the resource as if it were of another type.
     pub(crate) fn with_type(self, resource_type: String) -> Self {
-        Self { forced_type: Some(resource_type), ..self }
+        Self::new(self.0.place.clone(), Some(resource_type))
     }
 
     /// Returns the path.
     pub(crate) fn path(&self) -> &NodePath {
-        &self.path
+        match &self.0.place {
+            Place::Node(node) => node.path(),
+            Place::Path(path) => path,
+        }
     }
 
     /// Returns the node, if there is one.
     pub(crate) fn node(&self) -> Option<&Node> {
-        self.node.as_ref()
+        match &self.0.place {
+            Place::Node(node) => Some(node),
+            Place::Path(_) => None,
+        }
     }
 
     /// Returns the type: the forced one, `sling:resourceType`, or the primary type.
-    pub(crate) fn resource_type(&self) -> String {
-        if let Some(forced) = &self.forced_type {
-            return forced.clone();
+    pub(crate) fn resource_type(&self) -> &str {
+        if let Some(forced) = &self.0.forced_type {
+            return forced;
         }
-        match &self.node {
-            Some(node) => node.resource_type().unwrap_or_else(|| node.primary_type().to_owned()),
-            None => "sling:nonexisting".to_owned(),
-        }
+        let Some(node) = self.node() else { return "sling:nonexisting" };
+        text_of(node, "sling:resourceType").unwrap_or_else(|| node.primary_type())
     }
 
     /// Returns the node's own `sling:resourceSuperType`; it says nothing about a forced type.
-    pub(crate) fn super_type(&self) -> Option<String> {
-        match (&self.forced_type, &self.node) {
-            (None, Some(node)) => node.text("sling:resourceSuperType"),
+    pub(crate) fn super_type(&self) -> Option<&str> {
+        match (&self.0.forced_type, self.node()) {
+            (None, Some(node)) => text_of(node, "sling:resourceSuperType"),
             _ => None,
         }
     }
+}
+
+/// Returns a single text-like property, where it is stored.
+fn text_of<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
+    node.borrowed()?.text(name)
 }

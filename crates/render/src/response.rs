@@ -1,5 +1,6 @@
 //! What rendering hands back. Only the server turns it into HTTP.
 
+use std::borrow::Cow;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -14,8 +15,8 @@ use crate::timing::Timing;
 pub struct RenderResponse {
     /// How it went.
     pub outcome: Outcome,
-    /// The media type of the body, with its charset.
-    pub content_type: String,
+    /// The media type of the body, with its charset; empty without a body.
+    pub content_type: Cow<'static, str>,
     /// More headers, with lower-case names.
     pub headers: Vec<(&'static str, String)>,
     /// The body.
@@ -123,10 +124,12 @@ pub struct Blob {
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
 
 /// Returns the media type for an extension; text gets its charset.
-pub(crate) fn media_type(extension: &str) -> String {
+pub(crate) fn media_type(extension: &str) -> Cow<'static, str> {
     // Most answers.
-    if extension == "html" {
-        return HTML.to_owned();
+    match extension {
+        "html" => return Cow::Borrowed(HTML),
+        "json" => return Cow::Borrowed("application/json; charset=utf-8"),
+        _ => {}
     }
     let guess = mime_guess::from_ext(extension).first_raw().unwrap_or("application/octet-stream");
     let is_text = guess.starts_with("text/")
@@ -134,7 +137,7 @@ pub(crate) fn media_type(extension: &str) -> String {
             guess,
             "application/json" | "application/xml" | "application/javascript" | "image/svg+xml"
         );
-    if is_text { format!("{guess}; charset=utf-8") } else { guess.to_owned() }
+    if is_text { Cow::Owned(format!("{guess}; charset=utf-8")) } else { Cow::Borrowed(guess) }
 }
 
 #[cfg(test)]

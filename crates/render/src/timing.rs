@@ -77,6 +77,11 @@ impl Open {
     fn to_row(&self) -> Row {
         Row { self_time: self.row.total.saturating_sub(self.below), ..self.row.clone() }
     }
+
+    /// Returns the row with its self time, in the memory that it has.
+    fn into_row(self) -> Row {
+        Row { self_time: self.row.total.saturating_sub(self.below), ..self.row }
+    }
 }
 
 /// Takes the times while a request runs.
@@ -157,6 +162,10 @@ impl Stopwatch {
 
     /// Returns the tree, depth first.
     pub(crate) fn finish(self) -> Timing {
+        // Most requests call a script first where they call it at all.
+        if self.is_depth_first() {
+            return Timing { rows: self.rows.into_iter().map(Open::into_row).collect() };
+        }
         let mut rows = Vec::with_capacity(self.rows.len());
         let mut pending: Vec<usize> = self.below(None);
         while let Some(at) = pending.pop() {
@@ -164,6 +173,15 @@ impl Stopwatch {
             pending.extend(self.below(Some(at)));
         }
         Timing { rows }
+    }
+
+    /// Tells whether each row was called first from the row before it, or from one that called that one.
+    fn is_depth_first(&self) -> bool {
+        let parent_of = |at: usize| self.rows.get(at).and_then(|open| open.parent);
+        self.rows.iter().enumerate().all(|(at, open)| {
+            let mut above = std::iter::successors(at.checked_sub(1), |at| parent_of(*at));
+            open.parent.is_none() || above.any(|at| Some(at) == open.parent)
+        })
     }
 
     /// Returns the rows called from a row, last first.
@@ -176,6 +194,29 @@ impl Stopwatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_script_that_is_called_for_the_first_time_later_comes_behind_its_caller() {
+        let moment = || (Instant::now(), Counted::default());
+        let [page, par, text, list] = ["page", "par", "text", "list"].map(Arc::<str>::from);
+        let mut watch = Stopwatch::default();
+        watch.begin(&page, "/p", moment);
+        for calls in [&[&text][..], &[&list, &text]] {
+            watch.begin(&par, "/p/par", moment);
+            for script in calls {
+                watch.begin(script, "/p/x", moment);
+                watch.end(moment);
+            }
+            watch.end(moment);
+            watch.begin(&text, "/p/text", moment);
+            watch.end(moment);
+        }
+        watch.end(moment);
+        let rows = watch.finish().rows;
+        let told: Vec<String> =
+            rows.iter().map(|row| format!("{} {} {}x", row.depth, row.script, row.calls)).collect();
+        assert_eq!(told, ["0 page 1x", "1 par 2x", "2 text 2x", "2 list 1x", "1 text 2x"]);
+    }
 
     #[test]
     fn shares_rows_and_splits_self_from_total() {

@@ -15,6 +15,8 @@
 //! Paths with `.` or `..` segments, control characters or broken percent escapes are refused: nothing
 //! below this point sees one.
 
+use std::borrow::Cow;
+
 use percent_encoding::percent_decode_str;
 
 /// A request path that no resource can have.
@@ -63,7 +65,14 @@ impl Url {
     /// [`MalformedUrl`] for paths that no resource can have.
     pub fn split(raw: &str, exists: impl Fn(&str) -> bool) -> Result<Self, MalformedUrl> {
         let (path, parameters) = take_parameters(raw)?;
-        let path = unmangle(&decode(&path)?);
+        let path = match path {
+            Cow::Borrowed(path) => decode(path)?,
+            Cow::Owned(path) => Cow::Owned(decode(&path)?.into_owned()),
+        };
+        let path = match unmangle(&path) {
+            Some(path) => Cow::Owned(path),
+            None => path,
+        };
         check(&path)?;
         let split = cuts(&path).find(|prefix| exists(prefix));
         let resource = split.or_else(|| cuts(&path).last()).unwrap_or("/");
@@ -129,17 +138,24 @@ fn check(path: &str) -> Result<(), MalformedUrl> {
     if !path.starts_with('/') {
         return Err(MalformedUrl::NotAbsolute);
     }
-    if path.chars().any(char::is_control) {
+    let has_control = match path.is_ascii() {
+        true => path.bytes().any(|byte| byte.is_ascii_control()),
+        false => path.chars().any(char::is_control),
+    };
+    if has_control {
         return Err(MalformedUrl::Control);
     }
-    if path.split('/').any(|segment| segment == "." || segment == "..") {
+    if path.contains("/.") && path.split('/').any(|segment| segment == "." || segment == "..") {
         return Err(MalformedUrl::Traversal);
     }
     Ok(())
 }
 
 /// Decodes percent escapes; a lone `%` is an error, not text.
-fn decode(text: &str) -> Result<String, MalformedUrl> {
+fn decode(text: &str) -> Result<Cow<'_, str>, MalformedUrl> {
+    if !text.contains('%') {
+        return Ok(Cow::Borrowed(text));
+    }
     let is_broken = |(at, _)| {
         let escape = text.get(at + 1..at + 3);
         !escape.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
@@ -147,17 +163,16 @@ fn decode(text: &str) -> Result<String, MalformedUrl> {
     if text.match_indices('%').any(is_broken) {
         return Err(MalformedUrl::Escape);
     }
-    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| MalformedUrl::Escape)?;
-    Ok(decoded.into_owned())
+    percent_decode_str(text).decode_utf8().map_err(|_| MalformedUrl::Escape)
 }
 
 /// A path without its parameters, and the parameters.
-type Stripped = (String, Vec<(String, String)>);
+type Stripped<'a> = (Cow<'a, str>, Vec<(String, String)>);
 
 /// Cuts the `;name=value` parameters out of a raw path.
-fn take_parameters(raw: &str) -> Result<Stripped, MalformedUrl> {
+fn take_parameters(raw: &str) -> Result<Stripped<'_>, MalformedUrl> {
     let Some((path, mut rest)) = raw.split_once(';') else {
-        return Ok((raw.to_owned(), Vec::new()));
+        return Ok((Cow::Borrowed(raw), Vec::new()));
     };
     let mut path = path.to_owned();
     let mut parameters = Vec::new();
@@ -175,14 +190,14 @@ fn take_parameters(raw: &str) -> Result<Stripped, MalformedUrl> {
             Some(plain) => split_before(plain, &[';', '/', '.']),
         };
         if !name.is_empty() {
-            parameters.push((decode(name)?, decode(value)?));
+            parameters.push((decode(name)?.into_owned(), decode(value)?.into_owned()));
         }
         let (kept, next) =
             after.split_once(';').map_or((after, None), |(kept, next)| (kept, Some(next)));
         path.push_str(kept);
         match next {
             Some(next) => rest = next,
-            None => return Ok((path, parameters)),
+            None => return Ok((Cow::Owned(path), parameters)),
         }
     }
 }
@@ -213,16 +228,16 @@ const PREFIXES: [&str; 17] = [
     "crx",
 ];
 
-/// Turns `_jcr_content` at the begin of a segment into `jcr:content`.
-fn unmangle(path: &str) -> String {
+/// Turns `_jcr_content` at the begin of a segment into `jcr:content`; nothing if no segment begins so.
+fn unmangle(path: &str) -> Option<String> {
     if !path.contains("/_") {
-        return path.to_owned();
+        return None;
     }
     let segments = path.split('/').map(|segment| match split_mangled(segment) {
         Some((prefix, name)) => format!("{prefix}:{name}"),
         None => segment.to_owned(),
     });
-    segments.collect::<Vec<_>>().join("/")
+    Some(segments.collect::<Vec<_>>().join("/"))
 }
 
 /// Finds the known prefix of a mangled segment.

@@ -27,11 +27,10 @@ use quick_cache::sync::Cache;
 use tympan_content::ChunkId;
 use tympan_render::ledger::{Look, ReadDigest};
 use tympan_render::{Blob, Body, Facts, Outcome, RenderResponse};
-use tympan_web::listen::Peer;
 use tympan_web::shortcut::ReadyBody;
 
 use crate::login::Identity;
-use crate::page::{Asked, CAPABILITY, draw_known, send_known, send_plainly};
+use crate::page::{CAPABILITY, Visit, draw_known, send_known, send_plainly};
 use crate::{Instance, Role};
 
 /// Longer URLs are drawn each time.
@@ -50,6 +49,21 @@ pub(crate) struct HotAnswers {
     stored: Cache<String, Arc<HotAnswer>>,
     /// The states of which drawings were little work.
     drawn: Cache<String, ChunkId>,
+}
+
+/// An answer for a listener's shortcut.
+pub(crate) struct Found {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: Headers,
+    pub(crate) body: ReadyBody,
+}
+
+/// The headers of an answer, without those that tell its length and time.
+pub(crate) enum Headers {
+    /// Those of most drawings, and this media type.
+    Plain(&'static str),
+    /// Any.
+    Map(HeaderMap),
 }
 
 /// What is known of an answer.
@@ -93,7 +107,7 @@ impl Instance {
         method: &Method,
         path: &str,
         headers: &HeaderMap,
-    ) -> Option<(Response, ReadyBody)> {
+    ) -> Option<Found> {
         let mut body = ReadyBody::Empty;
         let response =
             self.answer_by((method, path, headers), None, |blob, headers, is_head| {
@@ -102,36 +116,32 @@ impl Instance {
                 Some(response)
             })?;
         crate::metrics::count(&self.metrics.answered_by_shortcut);
-        Some((response, body))
+        let (head, _) = response.into_parts();
+        Some(Found { status: head.status, headers: Headers::Map(head.headers), body })
     }
 
     /// Draws what visitors get for a GET of a path, and returns the head of the answer and its body; nothing if it has to be
-    /// drawn on the pool. `headers` are all that were sent.
-    pub(crate) fn shortcut_drawing(
-        &self,
-        path: &str,
-        headers: HeaderMap,
-        peer: Peer,
-    ) -> Option<(Response, ReadyBody)> {
+    /// drawn on the pool. `headers` are those that were sent besides.
+    pub(crate) fn shortcut_drawing(&self, visit: &Visit<'_>, headers: &HeaderMap) -> Option<Found> {
+        let path = visit.path;
         let known = &self.hot.get()?.drawn;
         let root = known.get(path)?;
-        if !may_be_known(self, (&Method::GET, path, &headers))
+        if !may_be_known(self, (&Method::GET, path, headers))
             || self.repository.head().ok()? != root
         {
             return None;
         }
         let _place = self.work.enter_now()?;
-        let asked = Asked::of_visitor(path, headers, peer, self).ok()?;
         let begin = Instant::now();
         // A drawing that panics is drawn on the pool, which answers for it.
-        let drawn = catch_unwind(AssertUnwindSafe(|| draw_known(self, &asked))).ok().flatten();
+        let drawn = catch_unwind(AssertUnwindSafe(|| draw_known(self, visit))).ok().flatten();
         // What is drawn otherwise now has to show first that it is little work.
         if drawn.is_none() || begin.elapsed() > 4 * LITTLE_WORK {
             known.remove(path);
         }
-        let (response, body) = drawn?;
+        let (headers, body) = drawn?;
         crate::metrics::count(&self.metrics.drawn_by_shortcut);
-        Some((response, ReadyBody::Bytes(body)))
+        Some(Found { status: StatusCode::OK, headers, body: ReadyBody::Bytes(body) })
     }
 
     /// Answers what was answered before by what `send` makes of its blob.

@@ -202,7 +202,7 @@ async fn serve(
     let Some((wanted, recorded)) = wanted else { return Ok(None) };
     let is_private = wanted.is_private;
     let mut response = answer(instance, images, parts, &wanted).await?;
-    add_keys(instance, parts.uri.path(), &mut response);
+    add_keys(instance, parts.uri.path(), response.headers_mut());
     if is_private && instance.role == Role::Publish {
         response = page::unshared(response);
     }

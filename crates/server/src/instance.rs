@@ -303,10 +303,7 @@ impl Instance {
     }
 }
 
-fn log<L: fmt::Display + Send + 'static>(
-    file: &Path,
-    rotation: Rotation,
-) -> std::io::Result<LogFile<L>> {
+fn log<L: fmt::Display>(file: &Path, rotation: Rotation) -> std::io::Result<LogFile<L>> {
     LogFile::open_daily(file, rotation).map_err(std::io::Error::other)
 }
 

@@ -1,5 +1,6 @@
 //! What is written down about every request: two lines of `request.log`, one of `access.log`, counters.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,11 +11,11 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body::{Frame, SizeHint};
 use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
-use tympan_web::request_log::Event;
+use tympan_web::request_log::EventRef;
 use tympan_web::{access_log, request_log};
 
 use crate::Instance;
@@ -31,17 +32,13 @@ pub(crate) async fn observe(
     let version = format!("{:?}", request.version());
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str()).to_owned();
     let method = request.method().to_string();
-    let event =
-        Event::Entry { method: method.clone(), target: target.clone(), version: version.clone() };
-    instance.request_log.write(request_log::Line {
-        at: LogTime::from_system(SystemTime::now()),
-        request: number,
-        event,
-    });
+    let event = EventRef::Entry { method: &method, target: &target, version: &version };
+    let at = LogTime::from_system(SystemTime::now());
+    instance.request_log.write_as(&request_log::LineRef { at, request: number, event });
     let text = |headers: &HeaderMap, name| {
         headers
             .get(name)
-            .map(|value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .map(|value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
     let mut note = Note {
         number,
@@ -71,59 +68,93 @@ pub(crate) async fn observe(
     response.map(|body| Body::new(Noted { body, note }))
 }
 
+/// Returns a media type without its parameters.
+pub(crate) fn essence_of(media_type: &HeaderValue) -> Cow<'_, str> {
+    let full = media_type.as_bytes();
+    let end = full.iter().position(|byte| *byte == b';').unwrap_or(full.len());
+    String::from_utf8_lossy(full.get(..end).unwrap_or(full))
+}
+
 /// What is known of a request; written down when it is dropped.
-pub(crate) struct Note {
-    pub(crate) number: u64,
-    pub(crate) started: Instant,
-    pub(crate) status: StatusCode,
-    pub(crate) media_type: Option<String>,
-    pub(crate) bytes: u64,
-    pub(crate) client: String,
-    pub(crate) user: Option<String>,
-    pub(crate) request_line: String,
-    pub(crate) referer: Option<String>,
-    pub(crate) user_agent: Option<String>,
-    pub(crate) instance: Arc<Instance>,
+struct Note {
+    number: u64,
+    started: Instant,
+    status: StatusCode,
+    media_type: Option<String>,
+    bytes: u64,
+    client: String,
+    user: Option<String>,
+    request_line: String,
+    referer: Option<String>,
+    user_agent: Option<String>,
+    instance: Arc<Instance>,
 }
 
 impl Note {
     /// Returns the media type of an answer as the log has it.
-    pub(crate) fn media_type_of(headers: &HeaderMap) -> Option<String> {
-        let full = headers.get(header::CONTENT_TYPE)?;
-        let full = String::from_utf8_lossy(full.as_bytes());
-        Some(full.split(';').next().unwrap_or_default().to_owned())
+    fn media_type_of(headers: &HeaderMap) -> Option<String> {
+        Some(essence_of(headers.get(header::CONTENT_TYPE)?).into_owned())
     }
 }
 
 impl Drop for Note {
     fn drop(&mut self) {
-        let metrics = &self.instance.metrics;
+        self.instance.note_left(&Left {
+            number: self.number,
+            started: self.started,
+            status: self.status,
+            media_type: self.media_type.as_deref(),
+            bytes: self.bytes,
+            client: &self.client,
+            user: self.user.as_deref(),
+            request_line: &self.request_line,
+            referer: self.referer.as_deref(),
+            user_agent: self.user_agent.as_deref(),
+        });
+    }
+}
+
+/// What is known of a request whose answer has left, or whose client has gone.
+pub(crate) struct Left<'a> {
+    pub(crate) number: u64,
+    pub(crate) started: Instant,
+    pub(crate) status: StatusCode,
+    pub(crate) media_type: Option<&'a str>,
+    pub(crate) bytes: u64,
+    pub(crate) client: &'a str,
+    pub(crate) user: Option<&'a str>,
+    pub(crate) request_line: &'a str,
+    pub(crate) referer: Option<&'a str>,
+    pub(crate) user_agent: Option<&'a str>,
+}
+
+impl Instance {
+    /// Counts a request, and writes the lines about its end.
+    pub(crate) fn note_left(&self, left: &Left<'_>) {
+        let metrics = &self.metrics;
         count(&metrics.requests);
-        if self.status.is_server_error() {
+        if left.status.is_server_error() {
             count(&metrics.server_errors);
         }
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+        if left.status == StatusCode::SERVICE_UNAVAILABLE {
             count(&metrics.put_off);
         }
-        if matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        if matches!(left.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             count(&metrics.refused);
         }
         let at = LogTime::from_system(SystemTime::now());
-        let event = Event::Exit {
-            status: self.status.as_u16(),
-            media_type: self.media_type.take(),
-            elapsed: self.started.elapsed(),
-        };
-        self.instance.request_log.write(request_log::Line { at, request: self.number, event });
-        self.instance.access_log.write(access_log::Line {
-            client: std::mem::take(&mut self.client),
-            user: self.user.take(),
+        let (status, media_type) = (left.status.as_u16(), left.media_type);
+        let event = EventRef::Exit { status, media_type, elapsed: left.started.elapsed() };
+        self.request_log.write_as(&request_log::LineRef { at, request: left.number, event });
+        self.access_log.write_as(&access_log::LineRef {
+            client: left.client,
+            user: left.user,
             at,
-            request: std::mem::take(&mut self.request_line),
-            status: self.status.as_u16(),
-            bytes: (self.bytes > 0).then_some(self.bytes),
-            referer: self.referer.take(),
-            user_agent: self.user_agent.take(),
+            request: left.request_line,
+            status,
+            bytes: (left.bytes > 0).then_some(left.bytes),
+            referer: left.referer,
+            user_agent: left.user_agent,
         });
     }
 }

@@ -4,7 +4,9 @@ mod answer;
 mod asked;
 mod blob;
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::extract::{Request, State};
@@ -17,17 +19,17 @@ use tympan_render::ledger::{Look, Recorded};
 use tympan_render::url::Url;
 use tympan_render::{Body, Facts, Outcome, Recording, RenderRequest, RenderResponse};
 
-use self::answer::to_http;
+use self::answer::{add_common, add_headers, to_http};
 use self::asked::Wishes;
 use crate::api::endpoint::on_branch;
 use crate::failure::{Failure, Result};
-use crate::hot::{Remembered, note_drawing};
+use crate::hot::{Headers, Remembered, note_drawing};
 use crate::metrics::count;
 use crate::surrogate::add_keys;
 use crate::{Instance, Role};
 
-pub(crate) use self::answer::{unkept, unshared};
-pub(crate) use self::asked::{Asked, CAPABILITY};
+pub(crate) use self::answer::{COMMON, unkept, unshared};
+pub(crate) use self::asked::{Asked, CAPABILITY, Visit};
 pub(crate) use self::blob::{send_blob, send_known, send_plainly};
 
 /// Answers GET and HEAD for everything that is content.
@@ -133,7 +135,7 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     }
     let answer = |of: &Asked, drawn| {
         let mut response = to_http(instance, drawn, (of, wishes))?;
-        add_keys(instance, &asked.path, &mut response);
+        add_keys(instance, &asked.path, response.headers_mut());
         Ok(response)
     };
     let (mut drawn, mut is_kept) = draw_noted(instance, &repository, (asked, wishes))?;
@@ -178,25 +180,38 @@ struct Drawn {
     spent: Option<Duration>,
 }
 
-/// Draws what visitors get, and returns the answer and its body, if the ledger knows a drawing that read the same and looks
-/// the same. Waits for nothing but the processor.
-pub(crate) fn draw_known(instance: &Instance, asked: &Asked) -> Option<(Response, Bytes)> {
+/// Draws what visitors get, and returns the answer's headers and its body, if the ledger knows a drawing that read the same
+/// and looks the same. Waits for nothing but the processor. Nobody may be told times.
+pub(crate) fn draw_known(instance: &Instance, visit: &Visit<'_>) -> Option<(Headers, Bytes)> {
     let ledger = instance.ledger.as_ref()?;
     let ticket = ledger.ticket();
-    let ask = (asked, Wishes::default());
-    let Drawn { answer: drawn, look, root, .. } =
-        draw(instance, &instance.repository, ask, Recording::Paths).ok()?;
-    let Body::Bytes(body) = &drawn.body else { return None };
+    let viewer = instance.viewer_of(None).ok()?;
+    let snapshot = instance.repository.snapshot().ok()?.seen_by(&viewer);
+    let request = visit.request();
+    let drawn = render(instance, &snapshot, &request).ok()?;
+    let (look, root) = (Look::of(&drawn, &request), snapshot.seen_root());
     let read = ledger.digest_of(&drawn);
     if drawn.outcome != Outcome::Ok
-        || !ledger.is_known_now((ticket, root?), &asked.path, read, &look?)
+        || drawn.content_type.is_empty()
+        || !matches!(drawn.body, Body::Bytes(_))
+        || !ledger.is_known_now((ticket, root?), visit.path, read, &look?)
     {
         return None;
     }
-    let body = body.clone();
-    let mut response = to_http(instance, drawn, ask).ok()?;
-    add_keys(instance, &asked.path, &mut response);
-    Some((response, body))
+    let RenderResponse { content_type, headers: own, body: Body::Bytes(body), .. } = drawn else {
+        return None;
+    };
+    if let Cow::Borrowed(media_type) = content_type
+        && own.is_empty()
+        && instance.surrogate_key.is_none()
+    {
+        return Some((Headers::Plain(media_type), body));
+    }
+    let mut headers = HeaderMap::with_capacity(8);
+    add_headers(&mut headers, &content_type, own);
+    add_common(&mut headers);
+    add_keys(instance, visit.path, &mut headers);
+    Some((Headers::Map(headers), body))
 }
 
 /// Draws, and notes in the ledger what it was drawn from if it is what everybody gets; tells whether that was possible.
@@ -268,7 +283,6 @@ fn draw(
         true => snapshot.seen_beside(&asked.viewer, &instance.viewer_of(None)?),
         false => snapshot.seen_by(&asked.viewer),
     };
-    let ip = asked.peer.map(|peer| peer.addr.ip().to_string()).unwrap_or_default();
     let request = RenderRequest {
         method: asked.method,
         path: &asked.path,
@@ -277,7 +291,7 @@ fn draw(
         host: asked.header("host"),
         edit: asked.is_edit,
         recording,
-        visitor: asked.visitor(&ip),
+        visitor: asked.visitor(),
         flex: wishes.flex,
         form: &asked.form,
         fills_includes: asked.fills_includes(),
@@ -287,14 +301,7 @@ fn draw(
         true => at_version(&snapshot, &asked.path)?,
         false => snapshot,
     };
-    let drawn = instance.renderer.render(&snapshot, &request);
-    instance.profile.note(&asked.path, &drawn.timing, SystemTime::now());
-    check_failure(&snapshot)?;
-    count(&instance.metrics.renders);
-    instance
-        .metrics
-        .failed_components
-        .fetch_add(u64::from(drawn.failed_components), std::sync::atomic::Ordering::Relaxed);
+    let drawn = render(instance, &snapshot, &request)?;
     let look = match recording {
         Recording::Paths => Look::of(&drawn, &request),
         Recording::Count => None,
@@ -304,6 +311,23 @@ fn draw(
     let is_alike = snapshot.saw_alike() == Some(true) && !drawn.reads.facts.has(Facts::SIGHT);
     let is_everyones = !asked.is_member(instance) || is_alike;
     Ok(Drawn { answer: drawn, look, root: snapshot.seen_root(), is_everyones, spent: None })
+}
+
+/// Draws a request, and counts it.
+fn render(
+    instance: &Instance,
+    snapshot: &Snapshot,
+    request: &RenderRequest<'_>,
+) -> Result<RenderResponse> {
+    let drawn = instance.renderer.render(snapshot, request);
+    if !drawn.timing.rows.is_empty() {
+        instance.profile.note(request.path, &drawn.timing, SystemTime::now());
+    }
+    check_failure(snapshot)?;
+    count(&instance.metrics.renders);
+    let failed = u64::from(drawn.failed_components);
+    instance.metrics.failed_components.fetch_add(failed, Ordering::Relaxed);
+    Ok(drawn)
 }
 
 impl Instance {

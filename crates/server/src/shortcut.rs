@@ -7,18 +7,24 @@
 //! * What is answered here is what the routes would answer, header for header, and is logged and counted alike.
 //! * A head that is not plain, or that proves who asks, is left to hyper.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
-use tympan_web::request_log::{self, Event};
+use tympan_web::request_log::{self, EventRef};
 use tympan_web::shortcut::{Ready, ReadyBody, Shortcut};
 
 use crate::Instance;
+use crate::hot::{Found, Headers};
 use crate::login::has_session;
-use crate::observe::Note;
+use crate::observe::{Left, essence_of};
+use crate::page::{COMMON, Visit};
 
 /// More headers than a browser sends are left to hyper.
 const MAX_HEADERS: usize = 48;
@@ -55,48 +61,107 @@ impl Shortcut for InstanceShortcut {
         if has_session(&headers) {
             return None;
         }
-        let started = Instant::now();
-        let at = LogTime::from_system(SystemTime::now());
-        let (mut response, body) = match instance.shortcut_answer(&method, path, &headers) {
-            Some(answer) => answer,
-            None if method == Method::GET => {
-                let headers = with_senders(headers, [host, accept_language, user_agent])?;
-                instance.shortcut_drawing(path, headers, peer)?
-            }
-            None => return None,
-        };
-        if let ReadyBody::Bytes(bytes) = &body {
-            let length = HeaderValue::from(bytes.len());
-            response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length);
-        }
+        let (started, now) = (Instant::now(), SystemTime::now());
+        let Found { status, headers, body } =
+            match instance.shortcut_answer(&method, path, &headers) {
+                Some(found) => found,
+                None if method == Method::GET => {
+                    let [host, accept_language, user_agent] =
+                        [host, accept_language, user_agent].map(text_of);
+                    let visit = Visit { path, host, accept_language, user_agent, peer };
+                    instance.shortcut_drawing(&visit, &headers)?
+                }
+                None => return None,
+            };
         let number = instance.numbers.take_next();
-        let event = Event::Entry {
-            method: method.to_string(),
-            target: path.to_owned(),
-            version: "HTTP/1.1".to_owned(),
+        let event = EventRef::Entry { method: method.as_str(), target: path, version: "HTTP/1.1" };
+        let at = LogTime::from_system(now);
+        instance.request_log.write_as(&request_log::LineRef { at, request: number, event });
+        let length = match &body {
+            ReadyBody::Bytes(bytes) => Some(bytes.len()),
+            ReadyBody::Empty | ReadyBody::File { .. } => None,
         };
-        instance.request_log.write(request_log::Line { at, request: number, event });
-        let text =
-            |value: Option<&[u8]>| value.map(|value| String::from_utf8_lossy(value).into_owned());
-        let mut note = Note {
+        let head = write_head((status, &headers), length, now);
+        let mut note = PlainNote {
             number,
             started,
-            status: response.status(),
-            media_type: Note::media_type_of(response.headers()),
+            status,
+            media_type: media_type_of(&headers),
             bytes: 0,
-            client: peer.addr.ip().to_string(),
-            user: None,
-            request_line: format!("{method} {path} HTTP/1.1"),
-            referer: text(referer),
-            user_agent: text(user_agent),
-            instance: instance.clone(),
+            texts: Texts::of(peer, (&method, path), [referer, user_agent]),
+            instance: Arc::clone(instance),
         };
         let done = move |sent| {
             note.bytes = sent;
             drop(note);
         };
-        let head = write_head(response.status(), response.headers());
         Some(Ready { head, body, done: Box::new(done) })
+    }
+}
+
+/// What is known of a request that is answered here; written down when it is dropped.
+struct PlainNote {
+    number: u64,
+    started: Instant,
+    status: StatusCode,
+    media_type: Option<Cow<'static, str>>,
+    bytes: u64,
+    texts: Texts,
+    instance: Arc<Instance>,
+}
+
+impl Drop for PlainNote {
+    fn drop(&mut self) {
+        self.instance.note_left(&Left {
+            number: self.number,
+            started: self.started,
+            status: self.status,
+            media_type: self.media_type.as_deref(),
+            bytes: self.bytes,
+            client: self.texts.part(&self.texts.client),
+            user: None,
+            request_line: self.texts.part(&self.texts.request_line),
+            referer: self.texts.referer.as_ref().map(|part| self.texts.part(part)),
+            user_agent: self.texts.user_agent.as_ref().map(|part| self.texts.part(part)),
+        });
+    }
+}
+
+/// What a log tells of a head, as parts of one text.
+struct Texts {
+    all: String,
+    client: Range<usize>,
+    request_line: Range<usize>,
+    referer: Option<Range<usize>>,
+    user_agent: Option<Range<usize>>,
+}
+
+impl Texts {
+    fn of(
+        peer: Peer,
+        (method, path): (&Method, &str),
+        [referer, user_agent]: [Option<&[u8]>; 2],
+    ) -> Self {
+        let lengths = [referer, user_agent].map(|text| text.map_or(0, <[u8]>::len));
+        let mut all = String::with_capacity(path.len() + lengths.iter().sum::<usize>() + 64);
+        // Writing to a string cannot fail.
+        write!(all, "{}", peer.addr.ip()).ok();
+        let client = 0..all.len();
+        for part in [method.as_str(), " ", path, " HTTP/1.1"] {
+            all.push_str(part);
+        }
+        let request_line = client.end..all.len();
+        let mut add = |text: Option<&[u8]>| {
+            let begin = all.len();
+            all.push_str(&String::from_utf8_lossy(text?));
+            Some(begin..all.len())
+        };
+        let (referer, user_agent) = (add(referer), add(user_agent));
+        Self { all, client, request_line, referer, user_agent }
+    }
+
+    fn part(&self, part: &Range<usize>) -> &str {
+        self.all.get(part.clone()).unwrap_or_default()
     }
 }
 
@@ -161,26 +226,31 @@ static HARMLESS: [HeaderName; 7] = [
     header::ORIGIN,
 ];
 
-/// Adds what pages may ask of their request besides: where it was sent to, and by what.
-fn with_senders(
-    mut headers: HeaderMap,
-    [host, accept_language, user_agent]: [Option<&[u8]>; 3],
-) -> Option<HeaderMap> {
-    let named = [
-        (header::HOST, host),
-        (header::ACCEPT_LANGUAGE, accept_language),
-        (header::USER_AGENT, user_agent),
-    ];
-    for (name, value) in named {
-        if let Some(value) = value {
-            headers.insert(name, HeaderValue::from_bytes(value).ok()?);
-        }
-    }
-    Some(headers)
+/// Returns a header's value as a text; empty if it is none.
+fn text_of(value: Option<&[u8]>) -> &str {
+    let is_visible = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t');
+    let text = value.filter(|value| value.iter().all(is_visible));
+    text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
 }
 
-/// Writes a head as hyper does.
-fn write_head(status: StatusCode, headers: &HeaderMap) -> Vec<u8> {
+/// Returns the media type of an answer as the log has it.
+fn media_type_of(headers: &Headers) -> Option<Cow<'static, str>> {
+    match headers {
+        Headers::Plain(media_type) => {
+            Some(Cow::Borrowed(media_type.split(';').next().unwrap_or_default()))
+        }
+        Headers::Map(headers) => {
+            Some(Cow::Owned(essence_of(headers.get(header::CONTENT_TYPE)?).into_owned()))
+        }
+    }
+}
+
+/// Writes a head as hyper does; `length` is that of a body whose headers do not tell it.
+fn write_head(
+    (status, headers): (StatusCode, &Headers),
+    length: Option<usize>,
+    now: SystemTime,
+) -> Vec<u8> {
     let mut head = Vec::with_capacity(512);
     head.extend_from_slice(b"HTTP/1.1 ");
     head.extend_from_slice(status.as_str().as_bytes());
@@ -193,13 +263,41 @@ fn write_head(status: StatusCode, headers: &HeaderMap) -> Vec<u8> {
         head.extend_from_slice(value);
         head.extend_from_slice(b"\r\n");
     };
-    headers.iter().for_each(|(name, value)| add(name, value.as_bytes()));
-    if status != StatusCode::NOT_MODIFIED && !headers.contains_key(header::CONTENT_LENGTH) {
-        add(&header::CONTENT_LENGTH, b"0");
+    let tells_length = match headers {
+        Headers::Plain(media_type) => {
+            add(&header::CONTENT_TYPE, media_type.as_bytes());
+            let (name, value) = &COMMON;
+            add(name, value.as_bytes());
+            false
+        }
+        Headers::Map(headers) => {
+            headers.iter().for_each(|(name, value)| add(name, value.as_bytes()));
+            headers.contains_key(header::CONTENT_LENGTH)
+        }
+    };
+    let is_told = tells_length || (length.is_none() && status == StatusCode::NOT_MODIFIED);
+    if !is_told {
+        add(&header::CONTENT_LENGTH, HeaderValue::from(length.unwrap_or(0)).as_bytes());
     }
-    add(&header::DATE, httpdate::fmt_http_date(SystemTime::now()).as_bytes());
+    with_date(now, |date| add(&header::DATE, date.as_bytes()));
     head.extend_from_slice(b"\r\n");
     head
+}
+
+thread_local! {
+    /// The second of the head that this thread wrote last, and its text.
+    static LAST_DATE: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
+}
+
+/// Does something with a time as heads have it.
+fn with_date(now: SystemTime, act: impl FnOnce(&str)) {
+    let second = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    LAST_DATE.with_borrow_mut(|(last, text)| {
+        if *last != second || text.is_empty() {
+            (*last, *text) = (second, httpdate::fmt_http_date(now));
+        }
+        act(text);
+    });
 }
 
 #[cfg(test)]
@@ -242,12 +340,27 @@ mod tests {
         let text = |status, headers: &[(HeaderName, &str)]| {
             let headers =
                 headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap()));
-            let head = write_head(status, &headers.collect());
+            let headers = Headers::Map(headers.collect());
+            let head = write_head((status, &headers), None, SystemTime::now());
             let head = String::from_utf8(head).unwrap();
             let (before, date) = head.split_once("date: ").unwrap();
             assert!(date.ends_with(" GMT\r\n\r\n"), "{date}");
             before.to_owned()
         };
+        let media_type = "text/html; charset=utf-8";
+        let headers = [
+            (header::CONTENT_TYPE, HeaderValue::from_static(media_type)),
+            (COMMON.0.clone(), HeaderValue::from_static(COMMON.1)),
+        ];
+        let [plain, map] =
+            [Headers::Plain(media_type), Headers::Map(headers.into_iter().collect())].map(
+                |headers| {
+                    assert_eq!(media_type_of(&headers).as_deref(), Some("text/html"));
+                    write_head((StatusCode::OK, &headers), Some(7), SystemTime::UNIX_EPOCH)
+                },
+            );
+        assert_eq!(plain, map);
+        assert!(String::from_utf8(plain).unwrap().contains("\r\ncontent-length: 7\r\n"));
         let length = (header::CONTENT_LENGTH, "5");
         assert_eq!(text(StatusCode::OK, &[length]), "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n");
         let tag = (header::ETAG, "\"x\"");

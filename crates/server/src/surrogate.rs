@@ -4,7 +4,7 @@
 //! answers carry. `purge_keys` agents name the first for what the ledger knows, the second for what changed, and the last
 //! where nobody knows. A URL that is too long for a key has the last one only, as the ledger does not know it either.
 
-use http::{HeaderValue, Response};
+use http::{HeaderMap, HeaderValue};
 use tympan_replicate::ALL_KEY;
 
 use crate::Instance;
@@ -12,11 +12,11 @@ use crate::Instance;
 /// Longer keys are cut or refused by content delivery networks.
 const MAX_KEY_BYTES: usize = 1024;
 
-/// Adds the keys of a URL's answer, if the configuration names a header for them.
-pub(crate) fn add_keys<B>(instance: &Instance, path: &str, response: &mut Response<B>) {
+/// Adds the keys of a URL's answer to its headers, if the configuration names a header for them.
+pub(crate) fn add_keys(instance: &Instance, path: &str, headers: &mut HeaderMap) {
     let Some(name) = &instance.surrogate_key else { return };
     if let Ok(value) = HeaderValue::from_str(&keys_of(path)) {
-        response.headers_mut().insert(name.clone(), value);
+        headers.insert(name.clone(), value);
     }
 }
 

@@ -143,7 +143,7 @@ impl<'a> Desk<'a> {
         match self.press.pictures.picture(&self.snapshot, picture) {
             Ok(Some(bytes)) => Ok(Rendered {
                 content: Content::Bytes(bytes),
-                content_type: media_type(picture.ending.name()),
+                content_type: media_type(picture.ending.name()).into_owned(),
                 reads: Dependencies::default(),
                 links: Vec::new(),
                 findings: Vec::new(),
@@ -190,7 +190,7 @@ impl<'a> Desk<'a> {
             (other, _) => return Err(Fate::Failed(format!("it is answered as {other:?}"))),
         };
         let Page { links, findings, .. } = page;
-        let content_type = response.content_type;
+        let content_type = response.content_type.into_owned();
         Ok(Rendered { content, content_type, reads, links, findings })
     }
 }

@@ -801,7 +801,7 @@ mod tests {
         ledger.stored(root);
         let answer = RenderResponse {
             outcome: Outcome::Ok,
-            content_type: "image/png".to_owned(),
+            content_type: "image/png".into(),
             headers: Vec::new(),
             body: crate::response::Body::Empty,
             reads: crate::reads::Reads::default(),

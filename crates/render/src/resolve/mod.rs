@@ -109,7 +109,12 @@ impl Routes {
             Some(elsewhere) => return Some(elsewhere),
             None => {}
         }
-        if find(&encode_path(path)) {
+        let is_there = match mapped {
+            // As it was sent it means the same.
+            None if parameters.is_empty() => find(raw),
+            _ => find(&encode_path(path)),
+        };
+        if is_there {
             return mapped.map(|path| Way::Path(with_parameters(&path)));
         }
         let aliased = self.aliases.lead(path);

@@ -8,4 +8,4 @@ mod table;
 pub(crate) use index::ERROR_TYPE;
 pub(crate) use name::Wanted;
 pub use source::{DirSource, RepositorySource, ScriptSet, ScriptSource};
-pub(crate) use table::{ScriptTable, Scripts};
+pub(crate) use table::{Resolution, Script, ScriptTable, Scripts};

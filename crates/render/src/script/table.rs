@@ -25,12 +25,36 @@ use crate::template::{Failure, Rewritten, analyze};
 /// How many resolutions are remembered; selectors come from visitors, so there is no end of them.
 const MAX_RESOLUTIONS: usize = 4096;
 
+/// A script, and what is known of its text.
+#[derive(Debug)]
+pub(crate) struct Script {
+    path: Arc<str>,
+    /// Whether it cannot be drawn with.
+    is_broken: bool,
+    /// Whether its text takes in other scripts.
+    takes_others: bool,
+    /// Whether it puts out what it includes as it is, so that it can be found in what it draws.
+    includes_plainly: bool,
+}
+
+impl Script {
+    /// Returns the path.
+    pub(crate) fn path(&self) -> &Arc<str> {
+        &self.path
+    }
+
+    /// Tells whether it puts out what it includes as it is.
+    pub(crate) fn includes_plainly(&self) -> bool {
+        self.includes_plainly
+    }
+}
+
 /// What is known of a resource type and what was asked of it.
 #[derive(Debug, Clone)]
-struct Resolution {
-    script: Option<Arc<str>>,
+pub(crate) struct Resolution {
+    pub script: Option<Arc<Script>>,
     /// The hashes of the folders in which it was looked for.
-    places: Arc<[u64]>,
+    pub places: Arc<[u64]>,
 }
 
 /// All scripts, compiled, with the resolutions found so far.
@@ -220,16 +244,36 @@ impl Scripts {
         reader: &Reader,
         (resource_type, super_type): (&str, Option<&str>),
         wanted: &Wanted<'_>,
-    ) -> Option<Arc<str>> {
+    ) -> Option<Arc<Script>> {
+        let Resolution { script, places } = self.resolve((resource_type, super_type), wanted);
+        reader.note_scripts(places);
+        script
+    }
+
+    /// Finds the script for a resource type, and where it was looked for, which the caller notes.
+    pub(crate) fn resolve(
+        &self,
+        (resource_type, super_type): (&str, Option<&str>),
+        wanted: &Wanted<'_>,
+    ) -> Resolution {
         let key = key_of(resource_type, super_type, wanted);
-        let found = self.resolutions.get(&key).unwrap_or_else(|| {
-            let script = self.index.find(resource_type, super_type, wanted).map(Arc::from);
+        self.resolutions.get(&key).unwrap_or_else(|| {
+            let script = self.index.find(resource_type, super_type, wanted);
+            let script = script.map(|path| self.script(&path));
             let found = Resolution { script, places: self.places_of(resource_type, super_type) };
             self.resolutions.insert(key, found.clone());
             found
-        });
-        reader.note_scripts(found.places);
-        found.script
+        })
+    }
+
+    /// Puts together what is known of a script.
+    fn script(&self, path: &str) -> Arc<Script> {
+        Arc::new(Script {
+            path: path.into(),
+            is_broken: self.broken.contains_key(path),
+            takes_others: self.takers.contains(path),
+            includes_plainly: self.plain.contains(path),
+        })
     }
 
     /// Notes where scripts of a type are looked for.
@@ -299,33 +343,33 @@ impl Scripts {
     }
 
     /// Notes that a script is run, and which ones it depends on besides itself.
-    pub(crate) fn note_taken(&self, reader: &Reader, script: &Arc<str>) {
-        reader.note_script(script);
-        if self.takers.contains(&**script) {
+    pub(crate) fn note_taken(&self, reader: &Reader, script: &Script) {
+        reader.note_script(&script.path);
+        if script.takes_others {
             reader.note_any_script();
         }
     }
 
-    /// Tells whether a script puts out what it includes as it is.
-    pub(crate) fn includes_plainly(&self, script: &str) -> bool {
-        self.plain.contains(script)
-    }
-
     /// Finds the script that draws an error.
-    pub(crate) fn find_error_handler(&self, name: &str, wanted: &Wanted<'_>) -> Option<Arc<str>> {
-        self.index.find_error_handler(name, wanted).map(Arc::from)
+    pub(crate) fn find_error_handler(
+        &self,
+        name: &str,
+        wanted: &Wanted<'_>,
+    ) -> Option<Arc<Script>> {
+        self.index.find_error_handler(name, wanted).map(|path| self.script(&path))
     }
 
     /// Returns a compiled script.
     ///
     /// # Errors
     /// The failure of a script that does not compile.
-    pub(crate) fn template(&self, path: &str) -> Result<Template<'_, '_>, Failure> {
-        match self.broken.get(path) {
+    pub(crate) fn template(&self, script: &Script) -> Result<Template<'_, '_>, Failure> {
+        let failure = if script.is_broken { self.broken.get(&*script.path) } else { None };
+        match failure {
             Some(failure) => Err(failure.clone()),
             None => self
                 .environment
-                .get_template(path)
+                .get_template(&script.path)
                 .map_err(|error| Failure::Template(Arc::new(error), None)),
         }
     }

@@ -69,6 +69,11 @@ fn write_escaped(out: &mut Output<'_>, mut text: &str) -> Result<(), Error> {
     Ok(out.write_str(text)?)
 }
 
+/// Tells whether any character of a text has an escape.
+pub(super) fn has_special(text: &str) -> bool {
+    first_special(text.as_bytes()).is_some()
+}
+
 /// Finds the first byte that has an escape. Most stretches have none, so that many bytes are looked at together.
 fn first_special(bytes: &[u8]) -> Option<usize> {
     let (blocks, _) = bytes.as_chunks::<32>();

@@ -1,7 +1,7 @@
 //! What one component sees: the variables of its template, made when they are asked for.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use minijinja::value::{DynObject, Enumerator, Object, ObjectRepr};
 use minijinja::{State, Value};
@@ -33,12 +33,17 @@ pub(crate) struct Frame {
     pub resource: Resource,
     /// The selectors that includes of this component inherit.
     pub selectors: Arc<[String]>,
+    /// The variable `properties`, once it was asked for.
+    properties: OnceLock<Value>,
 }
 
 impl Object for Frame {
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         Some(match key {
-            "properties" => properties(&self.scope, self.resource.node().cloned()),
+            "properties" => {
+                let make = || properties(&self.scope, Some(&self.resource));
+                self.properties.get_or_init(make).clone()
+            }
             "resource" => Value::from_object(ResourceObject {
                 scope: Arc::clone(&self.scope),
                 resource: self.resource.clone(),
@@ -85,6 +90,11 @@ fn error(request: &Asked) -> Value {
 }
 
 impl Frame {
+    /// Makes the variables of a component.
+    pub(super) fn new(scope: Arc<Scope>, resource: Resource, selectors: Arc<[String]>) -> Self {
+        Self { scope, resource, selectors, properties: OnceLock::new() }
+    }
+
     /// Returns the frame of the component whose template calls a function.
     pub(super) fn of(state: &State<'_, '_>) -> Result<Arc<Self>, minijinja::Error> {
         let frame = state.lookup(FRAME).and_then(|value| value.downcast_object::<Self>());
@@ -159,7 +169,7 @@ impl Frame {
         }
         let (resource_type, super_type) =
             (self.resource.resource_type(), self.resource.super_type());
-        scripts.dynamic_children(&resource_type, super_type.as_deref())
+        scripts.dynamic_children(resource_type, super_type)
     }
 
     /// Draws a resource with its own script.
@@ -168,14 +178,14 @@ impl Frame {
         let path = resource.path().as_str();
         let drawn = match scope.find_script(resource, &selectors) {
             Some(script) => scope.draw(resource, &script, selectors),
-            None => Err(Failure::NoScript(resource.resource_type())),
+            None => Err(Failure::NoScript(resource.resource_type().to_owned())),
         };
         let text = drawn.unwrap_or_else(|failure| self.place_failure(&failure, path));
-        if !scope.request.edit || self.is_hidden(&resource.resource_type()) {
+        if !scope.request.edit || self.is_hidden(resource.resource_type()) {
             return text;
         }
         let path = super::escape::escape(path);
-        let resource_type = super::escape::escape(&resource.resource_type());
+        let resource_type = super::escape::escape(resource.resource_type());
         format!(
             "<div data-tympan-path=\"{path}\" data-tympan-type=\"{resource_type}\">{text}</div>"
         )
@@ -192,14 +202,14 @@ impl Frame {
             return None;
         }
         let (resource_type, super_type) = (resource.resource_type(), resource.super_type());
-        let said = around.and_then(|around| around.get(relative(&resource_type)).copied());
-        let own = || scope.scripts.dynamic(&resource_type, super_type.as_deref());
+        let said = around.and_then(|around| around.get(relative(resource_type)).copied());
+        let own = || scope.scripts.dynamic(resource_type, super_type);
         let dynamic = said.or_else(own)?;
         let is_page = matches!(scope.request.method.as_str(), "GET" | "HEAD");
         if scope.mode == Mode::Author || !is_page || scope.request.error.is_some() {
             return None;
         }
-        scope.scripts.note_types(&scope.reader, &resource_type, super_type.as_deref());
+        scope.scripts.note_types(&scope.reader, resource_type, super_type);
         let node = resource.node()?;
         scope.reader.note_type(node);
         let address = dynamic::address_of(node.path().as_str());
@@ -247,7 +257,7 @@ impl Frame {
         components
             .map(|child| {
                 let (path, selectors) = (child.path().clone(), Arc::clone(&self.selectors));
-                let target = Value::from(path.as_str());
+                let target = Value::from(path.as_shared());
                 let around = around.clone();
                 let hole = Hole { path, forced: None, selectors, is_itself: true, around };
                 self.include_hole(hole, || Ok(Resource::of(child)), &target)
@@ -294,8 +304,8 @@ impl Frame {
 /// Draws what belongs in a hole of a kept drawing.
 pub(super) fn fill(scope: &Arc<Scope>, hole: &Hole) -> String {
     let (scope, selectors) = (Arc::clone(scope), Arc::clone(&hole.selectors));
-    let frame = Frame { scope, resource: Resource::missing(hole.path.clone()), selectors };
-    let target = Value::from(hole.path.as_str());
+    let frame = Frame::new(scope, Resource::missing(hole.path.clone()), selectors);
+    let target = Value::from(hole.path.as_shared());
     let find = || match frame.scope.reader.glance(&hole.path) {
         Some(node) if hole.is_itself => Ok(Resource::of(node)),
         _ => frame.find_resource(&target, hole.forced.clone()),

@@ -173,7 +173,7 @@ fn search(
         || Ok(Hits::default()),
         |root| {
             let words = words.as_str().unwrap_or_default();
-            let component = &*frame.resource.resource_type();
+            let component = frame.resource.resource_type();
             let search = Search { root: &root, words, limit, number, component };
             search::find(&scope.reader, &scope.queries, search)
         },
@@ -375,7 +375,7 @@ fn query(state: &mut State<'_, '_>, statement: &str, options: Kwargs) -> Result<
         &scope.reader,
         &scope.queries,
         (statement, given),
-        (limit, &component, scope.mode),
+        (limit, component, scope.mode),
     );
     let found = found.map_err(|reason| wrong_call(format!("the query failed: {reason}")))?;
     if let Some(reason) = found.warning {
@@ -491,6 +491,10 @@ fn named_or(by_place: Option<Value>, options: &Kwargs, name: &str) -> Result<Opt
 
 /// Returns an argument given by name; `none` counts as not given.
 fn option(options: &Kwargs, name: &str) -> Result<Option<Value>, Error> {
+    // Asked for, a name is kept among those that were used, which costs more than most of a call.
+    if !options.has(name) {
+        return Ok(None);
+    }
     let value: Option<Value> = options.get(name)?;
     Ok(value.filter(|value| !value.is_none() && !value.is_undefined()))
 }

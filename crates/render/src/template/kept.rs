@@ -84,7 +84,7 @@ impl Scope {
         find: impl FnOnce() -> Result<Resource, Failure>,
         draw: impl FnOnce(&Resource) -> Result<String, Failure>,
     ) -> Result<String, Failure> {
-        let Some(fragments) = self.fragments.as_ref().filter(|_| self.scripts.keeps_any()) else {
+        let Some(fragments) = &self.fragments else {
             return draw(&find()?);
         };
         let place: Arc<str> = self.place_of(hole).into();
@@ -170,7 +170,7 @@ impl Scope {
     /// Finds out what the component of a resource says.
     fn ready(&self, resource: Resource) -> Ready {
         let (resource_type, super_type) = (resource.resource_type(), resource.super_type());
-        let directives = self.scripts.directives(&resource_type, super_type.as_deref());
+        let directives = self.scripts.directives(resource_type, super_type);
         Ready { resource, directives }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use minijinja::value::{Enumerator, Object, ObjectRepr};
 use minijinja::{Error, ErrorKind, State, Value};
-use tympan_content::Node;
+use tympan_content::{BorrowedNode, ChildList, Node, NodePath};
 
 use super::scope::Scope;
 use super::value::from_property;
@@ -37,7 +37,7 @@ impl Object for ResourceObject {
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         let node = self.resource.node();
         Some(match key {
-            "path" => Value::from(self.resource.path().as_str()),
+            "path" => Value::from(self.resource.path().as_shared()),
             "name" => Value::from(self.resource.path().name()),
             "resource_type" => {
                 if let Some(node) = node {
@@ -52,8 +52,8 @@ impl Object for ResourceObject {
                 let parent = parent.and_then(|parent| self.scope.reader.glance(&parent));
                 ResourceObject::maybe(&self.scope, parent)
             }
-            "properties" => properties(&self.scope, node.cloned()),
-            "children" => NodeList::resources(&self.scope, node),
+            "properties" => properties(&self.scope, Some(&self.resource)),
+            "children" => ChildrenObject::value(&self.scope, node),
             _ => return None,
         })
     }
@@ -97,22 +97,25 @@ impl fmt::Debug for ResourceObject {
 }
 
 /// Makes the value of a node's properties; of nothing, if there is no node.
-pub(super) fn properties(scope: &Arc<Scope>, node: Option<Node>) -> Value {
-    node.map_or_else(
-        || Value::from_pairs(std::iter::empty::<(&str, Value)>()),
-        |node| Value::from_object(PropertiesObject { scope: Arc::clone(scope), node }),
-    )
+pub(super) fn properties(scope: &Arc<Scope>, resource: Option<&Resource>) -> Value {
+    match resource.filter(|resource| resource.node().is_some()) {
+        None => Value::from_pairs(std::iter::empty::<(&str, Value)>()),
+        Some(resource) => {
+            let (scope, resource) = (Arc::clone(scope), resource.clone());
+            Value::from_object(PropertiesObject { scope, resource })
+        }
+    }
 }
 
 /// The properties of a node, read one by one.
 struct PropertiesObject {
     scope: Arc<Scope>,
-    node: Node,
+    resource: Resource,
 }
 
 impl Object for PropertiesObject {
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        self.scope.reader.property(&self.node, key).as_ref().map(from_property)
+        self.scope.reader.borrowed(self.resource.node()?, key).map(from_property)
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
@@ -120,10 +123,14 @@ impl Object for PropertiesObject {
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        self.scope.reader.note_properties(&self.node);
-        let pairs = self.node.properties().into_iter();
+        let node = self.resource.node();
+        if let Some(node) = node {
+            self.scope.reader.note_properties(node);
+        }
+        let borrowed = node.and_then(Node::borrowed);
+        let pairs = borrowed.into_iter().flat_map(BorrowedNode::properties);
         let pairs: Vec<(Value, Value)> =
-            pairs.map(|(name, property)| (Value::from(name), from_property(&property))).collect();
+            pairs.map(|(name, property)| (Value::from(name), from_property(property))).collect();
         Enumerator::KeyValueIter(Box::new(pairs.into_iter()))
     }
 
@@ -134,7 +141,45 @@ impl Object for PropertiesObject {
 
 impl fmt::Debug for PropertiesObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "properties of {}", self.node.path())
+        write!(f, "properties of {}", self.resource.path())
+    }
+}
+
+/// The children of a node as resources: each is looked at and noted when it is reached.
+struct ChildrenObject {
+    scope: Arc<Scope>,
+    list: ChildList,
+}
+
+impl ChildrenObject {
+    /// Makes the list of a node's children; an empty one of nothing.
+    fn value(scope: &Arc<Scope>, node: Option<&Node>) -> Value {
+        match node.and_then(|node| scope.reader.glance_list(node)) {
+            Some(list) => Value::from_object(Self { scope: Arc::clone(scope), list }),
+            None => NodeList::value(scope, Vec::new(), ResourceObject::value),
+        }
+    }
+}
+
+impl Object for ChildrenObject {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Seq
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        let child = self.list.at(key.as_usize()?)?;
+        self.scope.reader.note_listed(&child);
+        Some(ResourceObject::value(&self.scope, child))
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Seq(self.list.len())
+    }
+}
+
+impl fmt::Debug for ChildrenObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.list.paths().map(NodePath::as_str)).finish()
     }
 }
 
@@ -153,12 +198,6 @@ impl NodeList {
         make: fn(&Arc<Scope>, Node) -> Value,
     ) -> Value {
         Value::from_object(Self { scope: Arc::clone(scope), nodes, make })
-    }
-
-    /// Makes the list of a node's children as resources.
-    fn resources(scope: &Arc<Scope>, node: Option<&Node>) -> Value {
-        let nodes = node.map(|node| scope.reader.glance_children(node)).unwrap_or_default();
-        Self::value(scope, nodes, ResourceObject::value)
     }
 }
 

@@ -14,10 +14,10 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use minijinja::value::{Object, ObjectRepr, ValueKind};
-use minijinja::{Environment, Value};
+use minijinja::{AutoEscape, Environment, State, Value};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::escape::escape;
+use super::escape::{escape, has_special};
 use super::filter::decode_entities;
 use super::position::{Escape, Reach};
 use crate::link::{BLOCKED, Target, read};
@@ -56,8 +56,11 @@ const DEEPEST_VALUE: usize = 32;
 /// Adds the filters of all positions.
 pub(super) fn add_all(environment: &mut Environment<'_>) {
     for one in Escape::ALL {
-        environment.add_filter(one.filter(), move |value: &Value| {
-            Value::from_safe_string(write(one, value))
+        environment.add_filter(one.filter(), move |state: &State<'_, '_>, value: &Value| {
+            // Most of what is put out needs nothing, here or where it is written as HTML.
+            let is_html = matches!(state.auto_escape(), AutoEscape::Html);
+            let is_written = is_html && value.as_str().is_some_and(|text| is_written(one, text));
+            if is_written { value.clone() } else { Value::from_safe_string(write(one, value)) }
         });
     }
     environment.add_filter("tojson", |value: &Value| Value::from_object(Literal(script(value))));
@@ -75,6 +78,23 @@ impl Object for Literal {
     fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Tells whether a text is written at a position as it is, as text and as safe markup alike; `false` in doubt.
+fn is_written(position: Escape, text: &str) -> bool {
+    match position {
+        Escape::Text | Escape::TextAlone | Escape::Attribute => !has_special(text),
+        Escape::Url(Reach::Whole) => {
+            text.starts_with('/') && !text.starts_with("//") && text.bytes().all(is_plain_in_url)
+        }
+        Escape::Url(Reach::Rest) => text.bytes().all(is_plain_in_url),
+        _ => false,
+    }
+}
+
+/// Tells whether a byte means nothing but itself in a path, and is escaped nowhere.
+fn is_plain_in_url(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'.' | b'_')
 }
 
 /// Writes a value at a position.
@@ -380,6 +400,39 @@ mod tests {
     #[track_caller]
     fn check(position: Escape, value: impl Into<Value>, expected: &str) {
         assert_eq!(write(position, &value.into()), expected);
+    }
+
+    #[test]
+    fn what_is_left_as_it_is_would_be_written_so() {
+        let texts = [
+            "",
+            "/",
+            "//",
+            "/a",
+            "a",
+            "//host/a",
+            "/content/a-b_c.html",
+            "/a b",
+            "/a?b=c&d",
+            "/ä",
+            "javascript:x",
+            "a &amp; b",
+            "a < b",
+            "'",
+            "plain text: 100 %",
+            "/a:b",
+            ".html",
+        ];
+        for position in Escape::ALL {
+            for text in texts.into_iter().filter(|text| is_written(position, text)) {
+                for value in [Value::from(text), Value::from_safe_string(text.to_owned())] {
+                    assert_eq!(write(position, &value), text, "{position:?}");
+                }
+            }
+        }
+        assert!(is_written(Escape::Url(Reach::Whole), "/content/a-b_c.html"));
+        assert!(is_written(Escape::Attribute, "plain text: 100 %"));
+        assert!(!is_written(Escape::Url(Reach::Whole), "//host/a"));
     }
 
     #[test]

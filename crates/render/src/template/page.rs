@@ -12,6 +12,7 @@ use super::scope::Scope;
 use super::value::from_date;
 use crate::link::encode_path;
 use crate::page::{self, Tag};
+use crate::resource::Resource;
 
 /// A page, as `page` in templates.
 pub(super) struct PageObject {
@@ -49,7 +50,7 @@ impl PageObject {
     fn attribute(&self, key: &str) -> Option<Value> {
         let (scope, page) = (&self.scope, &self.page);
         Some(match key {
-            "path" => Value::from(page.path().as_str()),
+            "path" => Value::from(page.path().as_shared()),
             "name" => Value::from(page.name()),
             "title" => {
                 scope.reader.note_head(page);
@@ -60,7 +61,7 @@ impl PageObject {
             }
             "description" => return self.text("jcr:description"),
             "template" => return self.text("cq:template"),
-            "properties" => properties(scope, self.content()),
+            "properties" => properties(scope, self.content().map(Resource::of).as_ref()),
             "content" => ResourceObject::maybe(scope, self.content()),
             "parent" => PageObject::maybe(scope, self.parent()),
             "children" => {

@@ -28,7 +28,7 @@ use crate::request::Parameters;
 use crate::resolve::Routes;
 use crate::resource::Resource;
 use crate::response::Redirect;
-use crate::script::{ScriptTable, Scripts, Wanted};
+use crate::script::{Resolution, Script, ScriptTable, Scripts, Wanted};
 use crate::text_picture::TextPicture;
 use crate::timing::{Counted, Stopwatch, Timing};
 use crate::url::Url;
@@ -36,6 +36,9 @@ use crate::url::Url;
 /// Room for what a page, and for what a part of one, writes mostly; to grow into it would cost more copies than text.
 const PAGE_BYTES: usize = 8 * 1024;
 const PART_BYTES: usize = 1000;
+
+/// So many scripts are found again without asking the table of all; they are looked through one by one.
+const MAX_KNOWN_SCRIPTS: usize = 8;
 
 /// So many warnings are told of one page.
 const MAX_WARNINGS: usize = 10;
@@ -134,6 +137,17 @@ struct Running {
     has_fetcher: bool,
     /// What authors should mend.
     warnings: Vec<String>,
+    /// Scripts that were found lately: a page draws many components of few types.
+    known_scripts: Vec<KnownScript>,
+}
+
+/// A script that was found, and for what.
+#[derive(Debug)]
+struct KnownScript {
+    resource_type: Box<str>,
+    super_type: Option<Box<str>>,
+    selectors: Box<[String]>,
+    found: Resolution,
 }
 
 impl Progress {
@@ -148,6 +162,37 @@ impl Progress {
 }
 
 impl Running {
+    /// Returns the script that was found for types and selectors.
+    fn known_script(
+        &self,
+        (resource_type, super_type): (&str, Option<&str>),
+        selectors: &[String],
+    ) -> Option<Resolution> {
+        let is_known = |one: &&KnownScript| {
+            *one.resource_type == *resource_type
+                && one.super_type.as_deref() == super_type
+                && *one.selectors == *selectors
+        };
+        self.known_scripts.iter().find(is_known).map(|one| one.found.clone())
+    }
+
+    /// Remembers the script that was found for types and selectors.
+    fn know_script(
+        &mut self,
+        (resource_type, super_type): (&str, Option<&str>),
+        selectors: &[String],
+        found: &Resolution,
+    ) {
+        if self.known_scripts.len() < MAX_KNOWN_SCRIPTS {
+            self.known_scripts.push(KnownScript {
+                resource_type: resource_type.into(),
+                super_type: super_type.map(Box::from),
+                selectors: selectors.into(),
+                found: found.clone(),
+            });
+        }
+    }
+
     /// Raises the counted steps of the running component to a number, and the sum with them.
     fn count_to(&mut self, steps: u64) {
         let Some(counted) = self.counted.last_mut() else {
@@ -185,15 +230,21 @@ impl Scope {
         &self,
         resource: &Resource,
         selectors: &[String],
-    ) -> Option<Arc<str>> {
-        let wanted =
-            Wanted { method: "GET", selectors, extension: Some(self.request.extension.as_str()) };
-        let super_type = resource.super_type();
+    ) -> Option<Arc<Script>> {
         if let Some(node) = resource.node() {
             self.reader.note_type(node);
         }
-        let resource_type = resource.resource_type();
-        self.scripts.find(&self.reader, (&resource_type, super_type.as_deref()), &wanted)
+        let types = (resource.resource_type(), resource.super_type());
+        let known = self.running().lock().known_script(types, selectors);
+        let Resolution { script, places } = known.unwrap_or_else(|| {
+            let extension = Some(self.request.extension.as_str());
+            let wanted = Wanted { method: "GET", selectors, extension };
+            let found = self.scripts.resolve(types, &wanted);
+            self.running().lock().know_script(types, selectors, &found);
+            found
+        });
+        self.reader.note_scripts(places);
+        script
     }
 
     /// Draws a resource with a script.
@@ -203,11 +254,11 @@ impl Scope {
     pub(crate) fn draw(
         self: &Arc<Self>,
         resource: &Resource,
-        script: &Arc<str>,
+        script: &Script,
         selectors: Arc<[String]>,
     ) -> Result<String, Failure> {
-        self.enter(script, resource)?;
-        let drawn = self.run(resource, script, selectors);
+        let room = self.enter(script, resource)?;
+        let drawn = self.run((resource, script), selectors, room);
         let mut running = self.running().lock();
         running.stopwatch.end(|| (Instant::now(), self.counted()));
         running.counted.pop();
@@ -215,8 +266,8 @@ impl Scope {
         drawn
     }
 
-    /// Counts a component in, unless a budget is used up.
-    fn enter(&self, script: &Arc<str>, resource: &Resource) -> Result<(), Failure> {
+    /// Counts a component in, unless a budget is used up; returns what it may write.
+    fn enter(&self, script: &Script, resource: &Resource) -> Result<Room, Failure> {
         let mut running = self.running().lock();
         let here = stack_position();
         let base = *running.stack_base.get_or_insert(here);
@@ -235,8 +286,14 @@ impl Scope {
         running.counted.push(0);
         running.drawn += 1;
         let moment = || (Instant::now(), self.counted());
-        running.stopwatch.begin(script, resource.path().as_str(), moment);
-        Ok(())
+        running.stopwatch.begin(script.path(), resource.path().as_str(), moment);
+        if !script.includes_plainly()
+            && let Some(Some(capture)) = running.captures.last_mut()
+        {
+            capture.hide_marks();
+        }
+        let expected = if running.counted.len() == 1 { PAGE_BYTES } else { PART_BYTES };
+        Ok(Room { expected, left: self.limits.bytes.saturating_sub(running.bytes) })
     }
 
     /// Returns what was counted so far.
@@ -247,38 +304,28 @@ impl Scope {
     /// Runs the script.
     fn run(
         self: &Arc<Self>,
-        resource: &Resource,
-        script: &Arc<str>,
+        (resource, script): (&Resource, &Script),
         selectors: Arc<[String]>,
+        Room { expected, left }: Room,
     ) -> Result<String, Failure> {
         self.scripts.note_taken(&self.reader, script);
-        if !self.scripts.includes_plainly(script)
-            && let Some(Some(capture)) = self.running().lock().captures.last_mut()
-        {
-            capture.hide_marks();
-        }
         let template = self.scripts.template(script)?;
-        let frame = Frame { scope: Arc::clone(self), resource: resource.clone(), selectors };
-        let (left, size) = {
-            let running = self.running().lock();
-            let is_page = running.counted.len() == 1;
-            (
-                self.limits.bytes.saturating_sub(running.bytes),
-                if is_page { PAGE_BYTES } else { PART_BYTES },
-            )
-        };
-        let mut out = Bounded { text: Vec::with_capacity(size), left };
+        let frame = Frame::new(Arc::clone(self), resource.clone(), selectors);
+        let mut out = Bounded { text: Vec::with_capacity(expected), left };
         let captured = template.render_captured_to(Value::from_object(frame), &mut out);
         match &captured {
-            Ok(captured) => self.count_steps(captured.state()),
+            Ok(captured) => {
+                let mut running = self.running().lock();
+                if let Some((consumed, _)) = captured.state().fuel_levels() {
+                    running.count_to(consumed);
+                }
+                // What a component wrote before it failed is not kept, and so not counted.
+                running.bytes += out.text.len();
+            }
             Err(error) if error.kind() == ErrorKind::OutOfFuel => {
                 self.running().lock().count_to(self.component_steps());
             }
             Err(_) => {}
-        }
-        // What a component wrote before it failed is not kept, and so not counted.
-        if captured.is_ok() {
-            self.running().lock().bytes += out.text.len();
         }
         match captured {
             Ok(_) => Ok(String::from_utf8(out.text).unwrap_or_default()),
@@ -428,6 +475,13 @@ impl Scope {
 fn stack_position() -> usize {
     let marker = 0_u8;
     std::ptr::from_ref(std::hint::black_box(&marker)).addr()
+}
+
+/// What a component may write.
+struct Room {
+    /// What it writes mostly.
+    expected: usize,
+    left: usize,
 }
 
 /// A buffer that refuses to grow beyond its limit.

@@ -6,26 +6,27 @@ use std::sync::Arc;
 
 use minijinja::Value;
 use minijinja::value::{DynObject, Object, ObjectRepr};
-use tympan_content as content;
-use tympan_content::{BlobId, Date, Property};
+use tympan_content::{BlobId, BorrowedProperty, BorrowedValue, Date};
 
 /// Turns a property into a value: lists become lists, a single value itself.
-pub(super) fn from_property(property: &Property) -> Value {
-    match property {
-        Property::Single(value) => from_value(value),
-        Property::List(_, values) => values.iter().map(from_value).collect::<Vec<_>>().into(),
+pub(super) fn from_property(property: BorrowedProperty<'_>) -> Value {
+    let mut values = property.values().map(from_value);
+    if property.is_list() {
+        return values.collect::<Vec<_>>().into();
     }
+    // A single property has a value.
+    values.next().unwrap_or_else(|| Value::from(""))
 }
 
 /// Turns a single JCR value into a template value.
-fn from_value(value: &content::Value) -> Value {
+fn from_value(value: BorrowedValue<'_>) -> Value {
     match value {
-        content::Value::Long(number) => Value::from(*number),
-        content::Value::Double(number) => Value::from(*number),
-        content::Value::Boolean(truth) => Value::from(*truth),
-        content::Value::Date(date) => from_date(*date),
-        content::Value::Binary(blob) => Value::from_object(BinaryValue(*blob)),
-        text => Value::from(text.to_text().as_ref()),
+        BorrowedValue::Text(_, text) => Value::from(text),
+        BorrowedValue::Long(number) => Value::from(number),
+        BorrowedValue::Double(number) => Value::from(number),
+        BorrowedValue::Boolean(truth) => Value::from(truth),
+        BorrowedValue::Date(date) => from_date(date),
+        BorrowedValue::Binary(blob) => Value::from_object(BinaryValue(blob)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a drawing read.
 
 use tympan_content::NodePath;
-use tympan_render::{Dependencies, Facts, Mode, Recording, RenderRequest, RenderResponse};
+use tympan_render::{Aspects, Dependencies, Facts, Mode, Recording, RenderRequest, RenderResponse};
 
 use crate::site::Site;
 
@@ -65,6 +65,38 @@ fn lists_and_navigations_depend_on_what_they_show() {
     check(&reads(&site, "/content/site/en.html"), "/content/site/en", "child-heads");
     site.draw("{{ page.modified }}");
     check(&reads(&site, "/content/site/en.html"), "/content/site/en", "date");
+}
+
+#[test]
+fn children_count_for_themselves_when_they_are_reached() {
+    let site = Site::sample(Mode::Publish);
+    let root = "/content/site/en/jcr:content/root";
+    let names = ["one", "config", "two"].map(|name| format!("{root}/{name}"));
+    for (template, reached) in [
+        ("{{ resource.child(\"root\").children|length }}", 0),
+        ("{% for one in resource.child(\"root\").children[:2] %}{{ one.name }}{% endfor %}", 2),
+        ("{% for one in resource.child(\"root\").children %}{{ one.path }}{% endfor %}", 3),
+        ("{{ resource.child(\"root\").children[0].name }}", 1),
+    ] {
+        site.draw(template);
+        let recorded = reads(&site, "/content/site/en.html");
+        check(&recorded, root, "children");
+        for (at, child) in names.iter().enumerate() {
+            if at < reached {
+                check(&recorded, child, "existence");
+                check(&recorded, child, "some-properties");
+            } else {
+                assert_eq!(of(&recorded, child), "", "{template}");
+            }
+        }
+    }
+    // What is asked of a child is noted besides.
+    site.draw("{{ resource.child(\"root\").children[2].properties.text }}");
+    let [one, _, two] = &names;
+    let recorded = reads(&site, "/content/site/en.html");
+    assert_eq!(of(&recorded, one), "");
+    let read = recorded.of_node(&NodePath::new(two).unwrap());
+    assert!(read.holds(Aspects::property("text")));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::site::Site;
 
 fn png(site: &Site, url: &str) -> Vec<u8> {
     let drawn = site.get(url);
-    assert_eq!((drawn.outcome, drawn.content_type.as_str()), (Outcome::Ok, "image/png"), "{url}");
+    assert_eq!((drawn.outcome, &*drawn.content_type), (Outcome::Ok, "image/png"), "{url}");
     let Body::Bytes(bytes) = drawn.body else { panic!("{url}") };
     assert!(bytes.starts_with(b"\x89PNG"), "{url}");
     bytes.to_vec()

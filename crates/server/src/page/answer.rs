@@ -1,5 +1,7 @@
 //! What was drawn as an answer of HTTP: status, headers, body, and who may keep it.
 
+use std::borrow::Cow;
+
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tympan_render::{Body, Outcome, Redirect, RenderResponse};
@@ -63,12 +65,7 @@ pub(super) fn to_http(
         Body::Bytes(bytes) => (status, bytes).into_response(),
     };
     let target = response.headers_mut();
-    if !content_type.is_empty() {
-        set(target, header::CONTENT_TYPE, &content_type);
-    }
-    for (name, value) in headers {
-        set(target, HeaderName::from_static(name), &value);
-    }
+    add_headers(target, &content_type, headers);
     if let Outcome::Redirect { location, .. } = &outcome {
         set(target, header::LOCATION, location);
     }
@@ -80,13 +77,41 @@ pub(super) fn to_http(
     if let Some(times) = times {
         set(target, HeaderName::from_static("server-timing"), &times);
     }
-    set(target, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    add_common(target);
     if wishes.is_trusted {
         let counts = timing::to_counts(fragments);
         set(target, HeaderName::from_static("x-tympan-fragments"), &counts);
         return Ok(unkept(response));
     }
     Ok(response)
+}
+
+/// Adds the headers that a drawing has.
+pub(super) fn add_headers(
+    target: &mut HeaderMap,
+    content_type: &Cow<'static, str>,
+    headers: Vec<(&'static str, String)>,
+) {
+    match content_type {
+        Cow::Borrowed("") => {}
+        Cow::Borrowed(known) => {
+            drop(target.insert(header::CONTENT_TYPE, HeaderValue::from_static(known)))
+        }
+        Cow::Owned(found) if found.is_empty() => {}
+        Cow::Owned(found) => set(target, header::CONTENT_TYPE, found),
+    }
+    for (name, value) in headers {
+        set(target, HeaderName::from_static(name), &value);
+    }
+}
+
+/// The header that all drawings have.
+pub(crate) static COMMON: (HeaderName, &str) = (header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+
+/// Adds the headers that all drawings have.
+pub(super) fn add_common(target: &mut HeaderMap) {
+    let (name, value) = &COMMON;
+    target.insert(name, HeaderValue::from_static(value));
 }
 
 /// Sets a header.

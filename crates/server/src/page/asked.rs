@@ -3,7 +3,7 @@
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use tympan_content::Viewer;
-use tympan_render::{Flex, Visitor};
+use tympan_render::{Flex, Recording, RenderRequest, Visitor};
 use tympan_web::listen::Peer;
 
 use super::query_value;
@@ -51,27 +51,6 @@ impl Asked {
         })
     }
 
-    /// Makes a request for a path by somebody without a login.
-    pub(crate) fn of_visitor(
-        path: &str,
-        headers: HeaderMap,
-        peer: Peer,
-        instance: &Instance,
-    ) -> Result<Self> {
-        Ok(Self {
-            viewer: instance.viewer_of(None)?,
-            path: path.to_owned(),
-            branch: None,
-            query: String::new(),
-            headers,
-            is_edit: false,
-            method: "GET",
-            form: String::new(),
-            peer: Some(peer),
-            user: None,
-        })
-    }
-
     pub(super) fn by_nobody(parts: &Parts, instance: &Instance) -> Result<Self> {
         Self::by(None, parts, instance)
     }
@@ -111,20 +90,16 @@ impl Asked {
 
     /// Returns the scheme that was asked by.
     pub(super) fn scheme(&self) -> &'static str {
-        if self.peer.is_some_and(|peer| peer.is_tls) { "https" } else { "http" }
+        scheme_of(self.peer)
     }
 
     /// Returns what may tell visitors apart.
-    pub(super) fn visitor<'a>(&'a self, ip: &'a str) -> Visitor<'a> {
-        let default = if self.scheme() == "https" { 443 } else { 80 };
-        let host = self.header("host");
-        let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-        let languages = self.header("accept-language");
+    pub(super) fn visitor(&self) -> Visitor<'_> {
         Visitor {
             user: self.user.as_deref().unwrap_or_default(),
-            ip,
-            port: port.unwrap_or(default),
-            locale: languages.split([',', ';']).next().unwrap_or_default().trim(),
+            ip: self.peer.map(|peer| peer.addr.ip()),
+            port: port_of(self.header("host"), self.scheme()),
+            locale: locale_of(self.header("accept-language")),
             user_agent: self.header("user-agent"),
         }
     }
@@ -152,6 +127,51 @@ impl Asked {
             clears: matches!(word, "purge" | "clearcache" | "clearvariations"),
         })
     }
+}
+
+/// What somebody without a login asks for by a GET of a path without a query.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Visit<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) host: &'a str,
+    pub(crate) accept_language: &'a str,
+    pub(crate) user_agent: &'a str,
+    pub(crate) peer: Peer,
+}
+
+impl<'a> Visit<'a> {
+    /// Returns what is to be drawn.
+    pub(super) fn request(&self) -> RenderRequest<'a> {
+        let scheme = scheme_of(Some(self.peer));
+        RenderRequest {
+            scheme,
+            host: self.host,
+            recording: Recording::Paths,
+            visitor: Visitor {
+                user: "",
+                ip: Some(self.peer.addr.ip()),
+                port: port_of(self.host, scheme),
+                locale: locale_of(self.accept_language),
+                user_agent: self.user_agent,
+            },
+            ..RenderRequest::get(self.path)
+        }
+    }
+}
+
+fn scheme_of(peer: Option<Peer>) -> &'static str {
+    if peer.is_some_and(|peer| peer.is_tls) { "https" } else { "http" }
+}
+
+/// Returns the port that was asked.
+fn port_of(host: &str, scheme: &str) -> u16 {
+    let default = if scheme == "https" { 443 } else { 80 };
+    host.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(default)
+}
+
+/// Returns the language that is wanted first.
+fn locale_of(languages: &str) -> &str {
+    languages.split([',', ';']).next().unwrap_or_default().trim()
 }
 
 /// What an administrator asks for besides a page.
