@@ -66,6 +66,8 @@ export interface ComponentItem {
   /** What tells it from its siblings, e.g. the teaser's headline; may be empty. */
   label: string | null;
   container: boolean;
+  /** The types that may lie in it; absent where all may. */
+  allowed?: string[] | null;
   children: ComponentItem[];
 }
 
@@ -74,6 +76,8 @@ export interface Insertable {
   resourceType: string;
   title: string;
   group: string | null;
+  /** The path of its picture, if it has one. */
+  thumbnail?: string | null;
 }
 
 /** `GET /api/v1/page` */
@@ -85,7 +89,7 @@ export interface PageDetail {
   activated: string | null;
   modified: string | null;
   modifiedBy: string | null;
-  content: { path: string; resourceType: string | null; title: string | null };
+  content: { path: string; resourceType: string | null; title: string | null; allowed?: string[] | null };
   components: ComponentItem[];
   insertable: Insertable[];
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { findRow, spots, stepPlace, visibleRows, type TreeRow } from "../../src/screens/editor/tree";
+import { findRow, mayLieIn, spots, stepPlace, visibleRows, type TreeRow } from "../../src/screens/editor/tree";
 import type { ComponentItem, PageDetail } from "../../src/server/answers";
 
 function component(path: string, children: ComponentItem[] = [], container = children.length > 0): ComponentItem {
@@ -43,6 +43,14 @@ describe("places for a new component", () => {
     const found = spots(PAGE, `${ROOT}/box`);
     expect(found[0]).toEqual({ label: "Inside box, at the end", parent: `${ROOT}/box`, place: "last" });
     expect(found.filter(({ parent }) => parent === `${ROOT}/box`)).toHaveLength(1);
+  });
+
+  it("take what the server allows there, and anything where it says nothing", () => {
+    const box = { ...component(`${ROOT}/box`, [], true), allowed: ["t/a"] };
+    const page = { content: { path: "/p/jcr:content", allowed: ["t/box"] }, components: [component(ROOT, [box])] } as unknown as PageDetail;
+    expect([mayLieIn(page, box.path, "t/a"), mayLieIn(page, box.path, "t/b")]).toEqual([true, false]);
+    expect([mayLieIn(page, "/p/jcr:content", "t/box"), mayLieIn(page, "/p/jcr:content", "t/a")]).toEqual([true, false]);
+    expect(mayLieIn(page, ROOT, "t/b")).toBe(true);
   });
 
   it("exist on an empty page", () => {

@@ -247,6 +247,7 @@ fn describe_page(call: &Call, waiting: &HashMap<String, JobState>) -> Result<Rep
             "path": content.path().as_str(),
             "resourceType": resource_type,
             "title": title_of(component(&snapshot, &resource_type)?.as_ref(), &resource_type),
+            "allowed": allowed_in(&content)?,
         },
         "components": components(&content, 0)?,
         "insertable": insertable(&snapshot)?,
@@ -274,6 +275,7 @@ fn components(node: &Node, depth: usize) -> Result<Vec<Value>> {
                     "title": child.name(),
                     "label": child.name(),
                     "container": true,
+                    "allowed": allowed_in(&child)?,
                     "children": children,
                 }));
             }

@@ -57,6 +57,12 @@ export function spots(page: PageDetail, selected: string | null): Spot[] {
   return found;
 }
 
+/** Tells whether a component may lie in a node, as far as the server tells: where it says nothing, all may. */
+export function mayLieIn(page: PageDetail, parent: string, resourceType: string): boolean {
+  const container = parent === page.content.path ? page.content : findRow(page.components, parent)?.item;
+  return container?.allowed?.includes(resourceType) ?? true;
+}
+
 /** Returns the place one step up or down among the siblings, or `null` at the end. */
 export function stepPlace(row: TreeRow, direction: "up" | "down"): Place | null {
   const neighbor = row.siblings[row.position - 1 + (direction === "up" ? -1 : 1)];
