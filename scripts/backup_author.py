@@ -1,0 +1,135 @@
+"""What the measurements of backups share: an author in a new home, a vault, and programs that must end well."""
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
+
+PATIENCE = 300
+
+
+class Author:
+    """An author in a home, started by itself and ended by its own id."""
+
+    def __init__(self, program, folder, home=None):
+        self.program, self.home = program, home or os.path.join(folder, "author")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.url = f"http://{self.address}"
+        self.log = open(os.path.join(folder, "author.log"), "a")
+        self.process = subprocess.Popen([program, "author", "--home", self.home, "--listen", self.address],
+                                        stdout=self.log, stderr=self.log)
+        self.password_file = os.path.join(self.home, "initial-password")
+        limit = time.monotonic() + PATIENCE
+        while not self.answers():
+            if self.process.poll() is not None or time.monotonic() > limit:
+                raise RuntimeError(f"the author does not start; see {self.log.name}")
+            time.sleep(0.2)
+        with open(self.password_file) as file:
+            password = file.read().split("\n")[0]
+        self.login = b64encode(f"admin:{password}".encode()).decode()
+
+    def answers(self):
+        try:
+            urllib.request.urlopen(self.url + "/health", timeout=5).read()
+            return os.path.exists(self.password_file)
+        except urllib.error.HTTPError:
+            return os.path.exists(self.password_file)
+        except OSError:
+            return False
+
+    def ask(self, path, data, kind):
+        headers = {"Authorization": "Basic " + self.login, "Referer": self.url + "/", "Content-Type": kind}
+        try:
+            urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=PATIENCE).read()
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(f"{path}: {error.code} {error.read()[:300]}") from error
+
+    def post(self, path, form):
+        data = "&".join(f"{name}={value}" for name, value in form.items()).encode()
+        self.ask(path, data, "application/x-www-form-urlencoded")
+
+    def copy(self, old, new):
+        self.ask("/api/v1/nodes/copy", json.dumps({"from": old, "to": new}).encode(), "application/json")
+
+    def fill(self, increment, pages, images):
+        run([self.program, "lab", "content", "--author", self.url, "--password-file", self.password_file, "--from",
+             str(increment), "--increments", "1", "--pages", str(pages), "--images", str(images), "--tags", "20"])
+
+    def folders(self):
+        return [os.path.join(self.home, name) for name in ("store", "blobs")]
+
+    def size(self):
+        files = (os.path.join(above, name) for folder in self.folders() for above, _, names in os.walk(folder)
+                 for name in names)
+        return sum(os.path.getsize(file) for file in files if os.path.exists(file))
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(timeout=120)
+        self.log.close()
+
+
+class Vault:
+    """A vault in a folder, and the runs of `tympan backup` on it."""
+
+    def __init__(self, program, folder, name="vault"):
+        self.program, self.place = program, os.path.join(folder, name)
+        self.environment = dict(os.environ, TYMPAN_VAULT_PASSWORD="measured", RESTIC_PASSWORD="measured",
+                                XDG_STATE_HOME=os.path.join(folder, "state"), XDG_CACHE_HOME=os.path.join(folder, "cache"))
+        self.environment.pop("TYMPAN_VAULT", None)
+
+    def renew(self):
+        if os.path.exists(self.place):
+            shutil.rmtree(self.place)
+        self.run("init")
+
+    def words(self, word, *arguments):
+        return [self.program, "backup", word, "-r", self.place, "--json", *arguments]
+
+    def run(self, word, *arguments):
+        """Runs a command that must end well; returns the objects that it prints."""
+        return objects(run(self.words(word, *arguments), env=self.environment))
+
+    def save(self, *arguments):
+        """Saves; returns what the save says of itself, with when it began and ended, and its seconds of CPU."""
+        before, begin = cpu_of_children(), time.time()
+        said = self.run("save", *arguments)
+        end = time.time()
+        summary = next((one for one in said if one.get("message_type") in ("summary", "unchanged")), None)
+        if summary is None or summary.get("errors"):
+            raise RuntimeError(f"a save came to nothing: {said}")
+        return {**summary, "begin": begin, "end": end, "seconds": end - begin, "cpu": cpu_of_children() - before,
+                "said": said}
+
+
+def cpu_of_children():
+    """Returns the seconds of CPU of all processes that were started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def objects(text):
+    return [json.loads(line) for line in text.strip().split("\n") if line]
+
+
+def run(words, **more):
+    """Runs a program that must end well; returns what it writes."""
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(words[:4])} ended with {done.returncode}: {(done.stdout + done.stderr)[-500:]}")
+    return done.stdout
+
+
+def machine():
+    """Says what the machine has and how busy it is, for the conditions of a table."""
+    with open("/proc/loadavg") as file:
+        load = " ".join(file.read().split()[:3])
+    return f"{os.cpu_count()} processors, load {load}"
