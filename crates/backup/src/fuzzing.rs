@@ -205,14 +205,15 @@ mod tests {
 
     use super::*;
 
-    /// Runs a door on all its seeds, and on each seed cut off and with a byte changed.
+    /// Runs a door on all its seeds, on each seed cut off and with a byte changed, and on seeds that were changed at random:
+    /// `TYMPAN_MUTATIONS` sets how many.
     fn check(target: &str, door: fn(&[u8])) {
+        let count = std::env::var("TYMPAN_MUTATIONS").ok().and_then(|count| count.parse().ok());
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-        let mut seeds = 0;
+        let mut seeds = Vec::new();
         for entry in fs::read_dir(&folder).unwrap() {
             let seed = fs::read(entry.unwrap().path()).unwrap();
             door(&seed);
-            seeds += 1;
             let step = (seed.len() / 200).max(1);
             for at in (0..seed.len()).step_by(step) {
                 door(&seed[..at]);
@@ -220,8 +221,39 @@ mod tests {
                 changed[at] ^= 1 << (at % 8);
                 door(&changed);
             }
+            seeds.push(seed);
         }
-        assert!(seeds > 0, "{target} has no seeds");
+        assert!(!seeds.is_empty(), "{target} has no seeds");
+        seeds.sort();
+        let mut random = 0x5eed_f022_u64;
+        let mut next = |below: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(random >> 33).unwrap() % below.max(1)
+        };
+        for _ in 0..count.unwrap_or(200) {
+            let mut input = seeds[next(seeds.len())].clone();
+            for _ in 0..=next(6) {
+                let at = next(input.len() + 1).min(input.len().saturating_sub(1));
+                match next(5) {
+                    _ if input.is_empty() => input.push(next(256) as u8),
+                    0 => input[at] = next(256) as u8,
+                    1 => drop(input.remove(at)),
+                    2 => input.insert(at, b"\0\xff{}[]\",:.-0189*?/@\n"[next(20)]),
+                    3 => {
+                        let other = &seeds[next(seeds.len())];
+                        let from = next(other.len() + 1).min(other.len());
+                        let end = (from + next(64)).min(other.len());
+                        drop(input.splice(at..at, other[from..end].iter().copied()));
+                    }
+                    _ => {
+                        let end = (at + next(64)).min(input.len());
+                        let again = input[at..end].to_vec();
+                        drop(input.splice(at..at, again));
+                    }
+                }
+            }
+            door(&input);
+        }
     }
 
     #[test]
