@@ -371,7 +371,7 @@ fn who_takes_nothing_or_asks_nothing_is_let_go() {
 #[test]
 fn an_answer_for_which_no_window_opens_is_given_up_whatever_else_is_asked() {
     run(async {
-        let limits = Limits { stall_timeout: Duration::from_millis(300), ..limits() };
+        let limits = Limits { stall_timeout: Duration::from_secs(2), ..limits() };
         let site = site(limits);
         site.keep("/large.html").await;
         site.keep("/small.html").await;

@@ -279,7 +279,7 @@ async fn a_client_that_opens_no_window_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_not_taken_is_ended_and_no_other() {
-    let limits = Limits { stall_timeout: Duration::from_millis(500), ..Limits::default() };
+    let limits = Limits { stall_timeout: Duration::from_secs(1), ..Limits::default() };
     let server = start(limits);
     let mut stream = server.connect(b"h2").await;
     // SETTINGS_INITIAL_WINDOW_SIZE 100: enough for all answers but the large one.

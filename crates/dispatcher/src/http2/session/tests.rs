@@ -484,7 +484,7 @@ fn an_answer_without_a_window_is_given_up_whatever_else_is_asked() {
     assert_eq!(given_up_after(1, 3600), Some(30));
     assert_eq!(given_up_after(1, 1), Some(31));
     assert_eq!(given_up_after(1, 29), Some(31));
-    assert_eq!(given_up_after(14_000, 29), None, "who takes enough gets all");
+    assert_eq!(given_up_after(15_000, 29), None, "who takes enough gets all");
     assert_eq!(given_up_after(500, 1), None);
 }
 
