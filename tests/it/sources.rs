@@ -1,14 +1,16 @@
-//! The traceability tables in `docs/sources`: their counts are true, and what they say can be shown quickly is shown.
+//! The traceability tables in `docs/sources`: their counts are true, the commands and tests that they name are there, and
+//! what they say can be shown quickly is shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use crate::program::Demo;
+use crate::program::{Demo, run_ok, tympan};
 
-/// One row: its id, its state, and the check of its last cell as command and expected text.
+/// One row: its id, what shows it, its state, and the check of its last cell as command and expected text.
 struct Row {
     id: String,
+    shown_by: String,
     state: String,
     check: Option<(String, String)>,
 }
@@ -31,6 +33,7 @@ fn rows_of(text: &str) -> Vec<Row> {
                 .map(|check| check.split_once(" => ").unwrap_or_else(|| panic!("{id}: no ` => `")));
             Some(Row {
                 id: id.to_owned(),
+                shown_by: cells[3].trim().to_owned(),
                 state: cells[4].trim().to_owned(),
                 check: check.map(|(command, expected)| (command.to_owned(), expected.to_owned())),
             })
@@ -54,6 +57,74 @@ fn split_cells(line: &str) -> Vec<&str> {
     }
     cells.push(&line[start..]);
     cells
+}
+
+/// Returns what stands in backticks.
+fn code_of(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// The names of all functions in Rust files that are tests, and more.
+fn functions(folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            functions(&path, names);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let found = text.lines().filter_map(|line| line.split_once("fn ")?.1.split_once('('));
+            names.extend(found.map(|(name, _)| name.to_owned()));
+        }
+    }
+}
+
+/// What the program says about its commands, each asked once.
+#[derive(Default)]
+struct Manual(BTreeMap<Vec<String>, String>);
+
+impl Manual {
+    fn of(&mut self, command: &[String]) -> &str {
+        self.0.entry(command.to_vec()).or_insert_with(|| {
+            let mut words: Vec<&str> = command.iter().map(String::as_str).collect();
+            words.push("--help");
+            run_ok(&words)
+        })
+    }
+
+    /// Returns what of a command line is not in the manual.
+    fn fault(&mut self, line: &str) -> Option<String> {
+        // What is quoted is one word, whatever it holds.
+        let bare = line.split(['\'', '"']).step_by(2).collect::<Vec<_>>().join("QUOTED");
+        let words: Vec<&str> = bare.split_whitespace().skip(1).collect();
+        let mut command: Vec<String> = Vec::new();
+        let mut options = self.of(&command).to_owned();
+        for word in &words {
+            let is_command = |line: &str| line.split_whitespace().next() == Some(word);
+            let text = self.of(&command).to_owned();
+            let commands = text.split_once("\nCommands:\n").map_or("", |(_, rest)| {
+                rest.split_once("\n\n").map_or(rest, |(commands, _)| commands)
+            });
+            if !commands.lines().any(is_command) {
+                let usage =
+                    text.lines().find(|line| line.starts_with("Usage:")).unwrap_or_default();
+                let needs_one =
+                    !commands.is_empty() && usage.ends_with("<COMMAND>") && !word.starts_with('-');
+                if needs_one {
+                    return Some(format!("`{line}`: there is no command `{word}`"));
+                }
+                break;
+            }
+            command.push((*word).to_owned());
+            options.push_str(self.of(&command));
+        }
+        let known: BTreeSet<&str> =
+            options.split(|char: char| !(char.is_ascii_alphanumeric() || char == '-')).collect();
+        let own = words.iter().take_while(|word| **word != "--");
+        let names = own.filter(|word| word.starts_with("--"));
+        let mut names = names.map(|word| word.split('=').next().unwrap_or_default());
+        let unknown = names.find(|name| !known.contains(name));
+        unknown.map(|name| format!("`{line}`: there is no option `{name}`"))
+    }
 }
 
 fn documents() -> Vec<(String, String)> {
@@ -96,19 +167,82 @@ fn the_counts_at_the_head_are_those_of_the_rows() {
 }
 
 #[test]
+fn what_a_built_row_names_is_there() {
+    let mut names = BTreeSet::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in ["crates", "src", "tests"] {
+        functions(&root.join(folder), &mut names);
+    }
+    let bench = std::fs::read_to_string(root.join("bench/src/row/mod.rs")).unwrap();
+    let mut manual = Manual::default();
+    let mut faults = Vec::new();
+    let (mut tests, mut commands) = (0, 0);
+    for (name, text) in documents() {
+        for row in rows_of(&text).into_iter().filter(|row| row.state == "built") {
+            for code in code_of(&row.shown_by) {
+                let is_name = code.contains('_')
+                    && code.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
+                if is_name {
+                    tests += 1;
+                    if !names.contains(code) {
+                        faults.push(format!("{name} {}: there is no test `{code}`", row.id));
+                    }
+                } else if code.starts_with("tympan ") {
+                    commands += 1;
+                    faults.extend(
+                        manual.fault(code).map(|fault| format!("{name} {}: {fault}", row.id)),
+                    );
+                } else if let Some(rows) = code.strip_prefix("make bench ROWS=") {
+                    let is_missing = |row: &&str| !bench.contains(&format!("name: \"{row}\""));
+                    faults.extend(
+                        rows.split(',')
+                            .filter(is_missing)
+                            .map(|missing| format!("{name} {}: there is no row {missing}", row.id)),
+                    );
+                } else if let Some(script) = code.strip_prefix("scripts/") {
+                    let file = script.split_whitespace().next().unwrap_or_default();
+                    if !root.join("scripts").join(file).is_file() {
+                        faults.push(format!("{name} {}: there is no `scripts/{file}`", row.id));
+                    }
+                }
+            }
+        }
+    }
+    assert!(tests > 150 && commands > 150, "{tests} tests and {commands} commands were found");
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    let mut known = |line: &str| manual.fault(line).is_none();
+    assert!(known("tympan lab run plan.toml --users=5 -- --nothing"));
+    assert!(!known("tympan lab walk plan.toml") && !known("tympan lab run plan.toml --walk"));
+}
+
+#[test]
 fn what_can_be_shown_quickly_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     let demo = Demo::start(dir.path());
+    let author = dir.path().join("author");
+    let token = run_ok(&["user", "token", "admin", "--home", author.to_str().unwrap()]);
+    // Checks call the program by its name.
+    let program = Path::new(tympan().get_program()).parent().unwrap().to_owned();
+    let mut places = vec![program];
+    places.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let path = std::env::join_paths(places).unwrap();
     let mut faults = Vec::new();
     let mut count = 0;
     for (name, text) in documents() {
         for row in rows_of(&text) {
             let Some((command, expected)) = row.check else { continue };
             assert_eq!(row.state, "built", "{name} {}: only what is built can be shown", row.id);
+            assert!(
+                command.starts_with("curl ") || command.starts_with("tympan "),
+                "{name} {}: `{command}` is neither curl nor tympan",
+                row.id
+            );
             count += 1;
             let output = Command::new("sh")
                 .arg("-c")
                 .arg(&command)
+                .env("PATH", &path)
+                .env("TOKEN", token.trim())
                 .env("AUTHOR", format!("http://{}", demo.author))
                 .env("PUBLISH", format!("http://{}", demo.publish))
                 .env("DISPATCHER", format!("http://{}", demo.dispatcher))
@@ -125,6 +259,6 @@ fn what_can_be_shown_quickly_is_shown() {
             }
         }
     }
-    assert!(count > 20, "only {count} checks were found");
+    assert!(count > 50, "only {count} checks were found");
     assert!(faults.is_empty(), "{} of {count}:\n{}", faults.len(), faults.join("\n"));
 }
