@@ -71,31 +71,6 @@ fn visitors_find_words_of_the_text() {
 }
 
 #[test]
-fn no_cache_keeps_hits_of_an_index_that_has_not_come_up() {
-    let dir = tempfile::tempdir().unwrap();
-    let demo = Demo::start(dir.path());
-    let url = format!("{SEARCH}.html/cellist");
-    // The first time mostly before the index is built, then right after a page was published.
-    get(demo.dispatcher, &url);
-    for (round, page) in ["about", "food", "journal"].iter().enumerate() {
-        let started = Instant::now();
-        loop {
-            let [drawn, kept] =
-                [demo.publish, demo.dispatcher].map(|address| get(address, &url).text());
-            if drawn.matches("<strong>cellist</strong>").count() == 1 + round && drawn == kept {
-                break;
-            }
-            assert!(started.elapsed() < PATIENCE, "{round}: kept is {kept}\n\nand drawn {drawn}");
-            std::thread::yield_now();
-        }
-        let content = format!("/content/wayfare/en/{page}/jcr:content");
-        assert!(demo.post(&content, "./jcr:description=Where a cellist plays").status < 300);
-        let page = format!("/content/wayfare/en/{page}");
-        assert!(demo.post(&page, ":operation=activate").status < 300);
-    }
-}
-
-#[test]
 fn many_hits_are_turned_page_by_page() {
     let dir = tempfile::tempdir().unwrap();
     let demo = Demo::start(dir.path());
