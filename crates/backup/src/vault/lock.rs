@@ -23,8 +23,10 @@ use crate::backend::FileKind;
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// A lock that was not renewed for so long belongs to nobody.
+/// A lock that was not renewed for so long belongs to nobody, for who cannot do beside it what he wants.
 const STALE: Duration = Duration::from_mins(30);
+/// One that is in nobody's way is left alone for longer: the clock of who wrote it may be slow.
+const FORGOTTEN: Duration = Duration::from_hours(24);
 /// A lock is renewed so often.
 const RENEWAL: Duration = Duration::from_mins(5);
 /// A process whose own lock is older does not go on: others may hold it for gone soon.
@@ -64,9 +66,14 @@ impl StoredLock {
     }
 
     pub(crate) fn is_stale(&self, who: &Who, now: Timestamp) -> bool {
+        self.is_gone(who, now, STALE)
+    }
+
+    /// Tells whether its process is dead on this host, or was silent for longer than `silence`.
+    fn is_gone(&self, who: &Who, now: Timestamp, silence: Duration) -> bool {
         let Ok(time) = self.time.parse::<Timestamp>() else { return false };
         let age = now.duration_since(time);
-        if age > jiff::SignedDuration::try_from(STALE).unwrap_or(jiff::SignedDuration::MAX) {
+        if age > jiff::SignedDuration::try_from(silence).unwrap_or(jiff::SignedDuration::MAX) {
             return true;
         }
         self.hostname == who.host && self.pid != who.pid && is_dead(self.pid)
@@ -206,11 +213,12 @@ fn find_conflict(vault: &Vault, who: &Who, mode: LockMode, own: Option<&Id>) -> 
             continue;
         }
         let Some(lock) = read(vault, &id)? else { continue };
-        if lock.is_stale(who, Timestamp::now()) {
+        let excludes = lock.exclusive || mode == LockMode::Exclusive;
+        if lock.is_gone(who, Timestamp::now(), if excludes { STALE } else { FORGOTTEN }) {
             vault.remove(FileKind::Lock, &id)?;
             continue;
         }
-        if lock.exclusive || mode == LockMode::Exclusive {
+        if excludes {
             return Err(Error::Locked {
                 host: lock.hostname,
                 user: lock.username,

@@ -26,6 +26,7 @@ mod rest;
 mod restic;
 mod restore;
 mod sftp;
+mod skew;
 mod support;
 mod table;
 mod vault;
