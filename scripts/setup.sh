@@ -55,6 +55,13 @@ if [ "$purpose" = bench ]; then
   need openssl openssl
   need ab apache2-utils
   need vipsthumbnail libvips-tools
+  # Backups: other programs, a walk, and what tells CPU and memory of all of them.
+  need restic restic
+  need borg borgbackup
+  need fdfind fd-find
+  need zstd zstd
+  [ -x /usr/bin/time ] || packages+=(time)
+  [ -x /usr/sbin/sshd ] || packages+=(openssh-server)
 fi
 if ! command -v cargo >/dev/null 2>&1; then
   echo "setup: Rust is missing; install it with rustup, then run this again" >&2

@@ -15,6 +15,8 @@
 #                 10,000; JMeter is found through TYMPAN_JMETER)
 #   COMBINATIONS  FILES,RUNS: files of a folder, and runs of each of 16 combinations of settings (default 20000,3)
 #   BLOBS         of one folder, marked by three repositories, swept and counted (default 1,000,000)
+#   FILL_LEVELS   of a disk on which a vault is saved to and pruned (default 100)
+#   SITES         as which the sample site is saved, edited and restored (default 100); its saves are killed KILLS times
 #   INTERLEAVINGS orders of marks and sweeps, and runs of drawings, edits, flushes and kills in random order (default 3,000)
 #   EDITS         random edits of each real site, every cached page compared with a fresh one (default 10,000)
 # Exit code: 0 nothing lost, 1 something failed, 2 no such room.
@@ -66,6 +68,25 @@ backup() {
     cargo test --release --test it backup_combinations -- --nocapture
   run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh backup_tree backup_index backup_file backup_pack \
     backup_packed backup_table backup_words backup_frames
+  run "disks that are full to any level" env TYMPAN_FILL_LEVELS="${FILL_LEVELS:-100}" \
+    cargo test -p tympan-backup --test it -- --nocapture fill_level
+  run "clocks that are an hour apart" cargo test -p tympan-backup --test it -- --nocapture skew
+  current_restic
+  cargo build --release && run "the sample site times ${SITES:-100}, its saves killed" \
+    scripts/backup_site.py --times "1,10,${SITES:-100}" --kills "${KILLS:-300}"
+}
+
+# All tests that ask restic, with a current release in place of the one that is installed.
+current_restic() {
+  local folder
+  if ! folder=$(scripts/restic.sh); then
+    echo "torture: SKIPPED: no current release of restic, see above"
+    return
+  fi
+  local version
+  version=$("$folder/restic" version | cut -d' ' -f2)
+  run "vaults and restic $version, both ways" env PATH="$folder:$PATH" cargo test -p tympan-backup --test it
+  run "the program and restic $version" env PATH="$folder:$PATH" cargo test --test it backup
 }
 
 render() {
