@@ -3,8 +3,10 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -108,6 +110,11 @@ class Vault:
             raise RuntimeError(f"a save came to nothing: {said}")
         return {**summary, "begin": begin, "end": end, "seconds": end - begin, "cpu": cpu_of_children() - before,
                 "said": said}
+
+
+def end_well():
+    """Lets a signal to end take away what was started and made."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
 
 
 def cpu_of_children():

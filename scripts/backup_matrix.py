@@ -25,7 +25,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from backup_author import Author, Vault, machine, run  # noqa: E402
+from backup_author import Author, Vault, end_well, machine, run  # noqa: E402
 
 DELAYS = (0, 1, 10)
 USERS = 4
@@ -134,11 +134,12 @@ def under_load(author, folder, rate, seconds, save):
                    "p95_before": p95(usual), "p95_during": p95(given)}
 
 
-def measure(arguments, folder):
+def measure(arguments, folder, rows):
+    """Adds a row for each save."""
     author = Author(arguments.program, folder)
     author.post("/content/load", {"jcr:primaryType": "sling:Folder"})
     vault = Vault(arguments.program, folder)
-    rows, filled, edits = [], 0, 0
+    filled, edits = 0, 0
     try:
         for size in arguments.sizes:
             while filled < size:
@@ -148,7 +149,8 @@ def measure(arguments, folder):
             rate = max(len(peak) / (peak[-1][0] - peak[0][0]) * SHARE, 1) if len(peak) > 1 else 1
             facts = {"pages": size * arguments.pages, "mb": author.size() / 1e6, "rate": rate}
             begin = time.time()
-            run(["sh", "-c", 'tar cf "$0/copy.tar" "$@"', folder, *author.folders()])
+            # 1 is for a file that the author changed meanwhile.
+            run(["sh", "-c", 'tar cf "$0/copy.tar" "$@" || [ $? -eq 1 ]', folder, *author.folders()])
             rows.append({**facts, "kind": "tar", "load": "idle", "delay": "", "seconds": time.time() - begin})
             tell(rows[-1])
             os.remove(os.path.join(folder, "copy.tar"))
@@ -165,7 +167,7 @@ def measure(arguments, folder):
                         row = {**facts, "kind": kind, "load": "80 %" if loaded else "idle", "delay": delay}
                         if loaded:
                             # The load has to last longer than the save, which takes longer than without.
-                            lasts = max(arguments.seconds, round(20 + 2.5 * idle[kind, delay]))
+                            lasts = max(arguments.seconds, round(8 + 2.5 * idle[kind, delay]))
                             saved, cost = under_load(author, folder, rate, lasts, save)
                             row.update(cost)
                         else:
@@ -176,7 +178,6 @@ def measure(arguments, folder):
                         tell(rows[-1])
     finally:
         author.end()
-    return rows
 
 
 def tell(row):
@@ -237,6 +238,7 @@ def parse():
 
 
 def main():
+    end_well()
     arguments = parse()
     if not os.path.exists(arguments.program):
         print(f"backup_matrix: there is no `{arguments.program}`", file=sys.stderr)
@@ -244,12 +246,15 @@ def main():
     print(machine())
     print(f"{'pages':>7} {'MB':>9} {'kind':12} {'load':5} {'ms':>3} {'seconds':>9} {'CPU':>7} {'new MB':>9} {'MB/s':>9} {'lost':>8} "
           f"{'':8}   p95")
+    rows, failed = [], 0
     with tempfile.TemporaryDirectory(prefix="tympan-backup-matrix-") as folder:
         try:
-            rows = measure(arguments, folder)
+            measure(arguments, folder, rows)
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
             print(f"backup_matrix: {error}", file=sys.stderr)
-            return 1
+            failed = 1
+    if not rows:
+        return failed
     os.makedirs(arguments.out, exist_ok=True)
     names = ["pages", "mb", "rate", "kind", "load", "delay", "seconds", "cpu", "added_mb", "lost", "lost_percent", "p95_before",
              "p95_during"]
@@ -259,7 +264,7 @@ def main():
         table.writerows(rows)
     chart(os.path.join(arguments.out, "time-by-pages.svg"), rows, "pages", "pages")
     chart(os.path.join(arguments.out, "time-by-size.svg"), rows, "mb", "MB")
-    return 0
+    return failed
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from backup_author import Author, Vault, machine, objects, run  # noqa: E402
+from backup_author import Author, Vault, end_well, machine, objects, run  # noqa: E402
 from experiments.harness import Process, free_address  # noqa: E402
 
 SITE = ("/content/wayfare", "/content/dam/wayfare")
@@ -126,7 +126,7 @@ def measure(arguments, folder, home):
 
 
 def snapshots(vault):
-    return len(vault.run("list", "--all-clients"))
+    return len(os.listdir(os.path.join(vault.place, "snapshots")))
 
 
 def check(vault, how, when):
@@ -146,30 +146,33 @@ def kill(arguments, folder, author, vault, state):
     edit(author, times, EDITS, state)
     span = vault.save(source)["seconds"]
     counts = {"killed": 0, "ended before": 0, "first": 0, "lock left": 0, "snapshot made": 0}
-    for number in range(1, arguments.kills + 1):
-        is_first = number % 4 == 0
-        at = first_vault if is_first else vault
-        edit(author, times, EDITS, state)
-        before = snapshots(at)
-        save = subprocess.Popen(at.words("save", source), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=at.environment)
-        # A little longer than a save takes, so that the last steps are hit too.
-        time.sleep(chance.random() * 1.1 * (first_span if is_first else span))
-        counts["ended before" if save.poll() is not None else "killed"] += 1
-        save.kill()
-        save.wait()
-        counts["first"] += is_first
-        counts["lock left"] += bool(os.listdir(os.path.join(at.place, "locks")))
-        counts["snapshot made"] += snapshots(at) > before
-        if not before <= snapshots(at) <= before + 1:
-            raise Lost(f"after kill {number} there are {snapshots(at)} snapshots, and there were {before}")
-        check(at, ["--read-data"] if number % 10 == 0 else [], f"after kill {number}")
-        at.save(source)
-        if is_first:
-            check(at, ["--read-data"], f"after the save that follows kill {number}")
-            at.renew()
+    try:
+        for number in range(1, arguments.kills + 1):
+            is_first = number % 4 == 0
+            at = first_vault if is_first else vault
+            edit(author, times, EDITS, state)
+            before = snapshots(at)
+            save = subprocess.Popen(at.words("save", source), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=at.environment)
+            # A little longer than a save takes, so that the last steps are hit too.
+            time.sleep(chance.random() * 1.1 * (first_span if is_first else span))
+            counts["ended before" if save.poll() is not None else "killed"] += 1
+            save.kill()
+            save.wait()
+            counts["first"] += is_first
+            counts["lock left"] += bool(os.listdir(os.path.join(at.place, "locks")))
+            counts["snapshot made"] += snapshots(at) > before
+            if not before <= snapshots(at) <= before + 1:
+                raise Lost(f"after kill {number} there are {snapshots(at)} snapshots, and there were {before}")
+            check(at, ["--read-data"] if number % 10 == 0 else [], f"after kill {number}")
+            at.save(source)
+            if is_first:
+                check(at, ["--read-data"], f"after the save that follows kill {number}")
+                at.renew()
+    finally:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        print(f"{counts['killed'] + counts['ended before']} kills: {told}", flush=True)
     check(vault, ["--read-data"], "after all kills")
-    told = ", ".join(f"{name} {count}" for name, count in counts.items())
-    print(f"{arguments.kills} kills: {told}; nothing lost", flush=True)
+    print("nothing lost", flush=True)
     return vault
 
 
@@ -224,6 +227,7 @@ def parse():
 
 
 def main():
+    end_well()
     arguments = parse()
     if not os.path.exists(arguments.program):
         print(f"backup_site: there is no `{arguments.program}`", file=sys.stderr)

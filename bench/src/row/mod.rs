@@ -40,6 +40,7 @@ mod timing;
 mod tls;
 mod upload;
 mod vault;
+mod vault_goals;
 mod vault_repository;
 mod visible;
 mod writers;
@@ -193,6 +194,8 @@ pub(crate) const ROWS: &[Row] = &[
         measure: vault_repository::measure_changed,
     },
     Row { name: "K5", about: "restore of folders", measure: vault::measure_restore },
+    Row { name: "K6", about: "vaults over a line", measure: vault_goals::measure_far },
+    Row { name: "K7", about: "saves beside a load", measure: vault_goals::measure_load },
     Row {
         name: "ADMIN",
         about: "second listener while the main one is saturated",
