@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::load::{Observer, processors};
-use crate::record::{Interval, Results, Timing};
+use crate::record::{Interval, Results, Timing, told};
 
 /// Seconds between lines where there is no terminal.
 const PAUSE: u64 = 10;
@@ -174,8 +174,9 @@ impl Live {
             if *is_transaction {
                 continue;
             }
+            let name = told(name, self.labels.contains_key(name), self.labels.len());
             if !self.labels.contains_key(name) {
-                self.labels.insert(Arc::clone(name), Window::default());
+                self.labels.insert(name.into(), Window::default());
             }
             let label = self.labels.get_mut(name);
             for window in label.into_iter().chain([&mut self.recent, &mut self.whole]) {

@@ -4,10 +4,11 @@
 //!
 //! Invariants
 //! * Histograms are added, percentiles never averaged, so that workers and agents merge to what one would have seen.
-//! * Memory does not grow with the number of samples.
+//! * Memory does not grow with the number of samples, nor with that of labels.
 
 pub mod hlog;
 pub mod jtl;
+mod label;
 pub mod metrics;
 mod phase;
 mod recorder;
@@ -16,6 +17,8 @@ mod stats;
 pub mod summariser;
 mod trace;
 
+pub(crate) use label::told;
+pub use label::{MOST_LABELS, OTHER_LABELS};
 pub(crate) use recorder::{Interval, LabelId, Recorder, RowSink, Sample};
 pub use results::{Generator, Member, OwnSecond, Results, Second, Series};
 pub use stats::{Stats, Timing};

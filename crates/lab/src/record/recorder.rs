@@ -9,7 +9,7 @@ use super::phase::each_phase;
 use super::trace::{Quota, Trace};
 use crate::net::{Failure, Reply};
 use crate::record::jtl::Row;
-use crate::record::{Stats, Timing};
+use crate::record::{MOST_LABELS, Stats, Timing, told};
 
 /// A label's place in its worker's recorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,6 +150,7 @@ impl Recorder {
     /// Returns the place of a label; sums of transactions are kept apart, because their samples count already.
     pub(crate) fn label_of(&mut self, name: &str, is_transaction: bool) -> LabelId {
         let names = if is_transaction { &mut self.transactions } else { &mut self.names };
+        let name = told(name, names.contains_key(name), names.len());
         if let Some(&place) = names.get(name) {
             return LabelId(place);
         }
@@ -205,11 +206,17 @@ impl Recorder {
     /// Reports whether an exchange of a label may be kept whole.
     pub(crate) fn wants_trace(&self, label: &str) -> bool {
         self.most_traces > 0
-            && self.quotas.get(label).copied().unwrap_or_default().is_open(self.most_traces)
+            && match self.quotas.get(label) {
+                Some(quota) => quota.is_open(self.most_traces),
+                None => self.quotas.len() < MOST_LABELS,
+            }
     }
 
     /// Keeps an exchange, if there is room for its kind; `at` is when it started.
     pub(crate) fn trace(&mut self, at: Instant, mut trace: Trace) {
+        if !self.wants_trace(&trace.label) {
+            return;
+        }
         let quota = self.quotas.entry(trace.label.clone()).or_default();
         if !quota.takes(trace.is_ok, self.most_traces) {
             return;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::jtl::Row;
+use super::label::{OTHER_LABELS, told};
 use super::recorder::Interval;
 use super::trace::{Quota, Trace};
 use super::{Stats, Timing};
@@ -174,7 +175,7 @@ impl Results {
     pub(crate) fn add(&mut self, interval: &Interval) {
         for (name, stats, is_transaction) in &interval.labels {
             let labels = if *is_transaction { &mut self.transactions } else { &mut self.labels };
-            let series = labels.entry(Arc::clone(name)).or_default();
+            let series = series_of(labels, name);
             series.total.add(stats);
             let second = series.seconds.entry(interval.second).or_default();
             second.count += stats.count();
@@ -228,7 +229,7 @@ impl Results {
             [(&mut self.labels, part.labels), (&mut self.transactions, part.transactions)]
         {
             for (name, series) in other {
-                let known = own.entry(name).or_default();
+                let known = series_of(own, &name);
                 known.total.add(&series.total);
                 for (second, mut values) in series.seconds {
                     let place = known.seconds.entry(second.saturating_add(offset)).or_default();
@@ -267,10 +268,7 @@ impl Results {
     /// Adds a row of a file that ended in `second`.
     pub(crate) fn add_row(&mut self, row: &Row<'_>, second: u32) {
         let labels = if row.is_transaction() { &mut self.transactions } else { &mut self.labels };
-        if !labels.contains_key(row.label.as_ref()) {
-            labels.insert(Arc::from(row.label.as_ref()), Series::default());
-        }
-        let Some(series) = labels.get_mut(row.label.as_ref()) else { return };
+        let series = series_of(labels, row.label.as_ref());
         let us = |ms: u64| ms.saturating_mul(1000);
         let total = &mut series.total;
         total.response.record_us(us(row.elapsed), 1);
@@ -308,6 +306,15 @@ impl Results {
         }
     }
 
+    /// Returns how many samples, and sums of transactions, count under [`OTHER_LABELS`].
+    #[must_use]
+    pub fn others(&self) -> u64 {
+        let of = |labels: &BTreeMap<Arc<str>, Series>| {
+            labels.get(OTHER_LABELS).map_or(0, |series| series.total.count())
+        };
+        of(&self.labels) + of(&self.transactions)
+    }
+
     /// Returns all labels together.
     #[must_use]
     pub fn total(&self) -> Stats {
@@ -326,8 +333,18 @@ impl Results {
     }
 }
 
+/// Returns the series that a label counts under.
+fn series_of<'s>(labels: &'s mut BTreeMap<Arc<str>, Series>, name: &str) -> &'s mut Series {
+    if labels.contains_key(name) {
+        #[expect(clippy::expect_used, reason = "the line above found it")]
+        return labels.get_mut(name).expect("the label is there");
+    }
+    labels.entry(told(name, false, labels.len()).into()).or_default()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::MOST_LABELS;
     use super::*;
 
     /// Adds a second in which a label has samples of `count` different times.
@@ -371,6 +388,27 @@ mod tests {
         }
         assert_eq!(series.total.count(), u64::from(seconds) * samples);
         assert!(series.total.response.buckets().count() > 1_000, "totals keep their digits");
+    }
+
+    #[test]
+    fn labels_without_end_count_together_and_no_sample_is_lost() {
+        let mut results = Results::new(SystemTime::UNIX_EPOCH);
+        let row = |number: usize| Row { label: format!("item {number}").into(), ..Row::default() };
+        for number in 0..3 * MOST_LABELS {
+            results.add_row(&row(number), 0);
+        }
+        // Those that are told apart stay so.
+        results.add_row(&row(0), 1);
+        assert_eq!(results.labels.len(), MOST_LABELS + 1);
+        assert_eq!(results.others(), 2 * MOST_LABELS as u64);
+        assert_eq!(results.labels["item 0"].total.count(), 2);
+        assert_eq!(results.total().count(), 3 * MOST_LABELS as u64 + 1);
+        // Another part whose labels are other ones, as of another worker.
+        let mut part = Results::new(SystemTime::UNIX_EPOCH);
+        (0..10).for_each(|number| part.add_row(&row(10 * MOST_LABELS + number), 0));
+        results.append(part);
+        assert_eq!(results.labels.len(), MOST_LABELS + 1);
+        assert_eq!(results.others(), 2 * MOST_LABELS as u64 + 10);
     }
 
     #[test]

@@ -44,6 +44,9 @@ fn write_verdict(out: &mut String, report: &Report<'_>) {
     for doubt in report.doubts() {
         write!(out, "<p class=\"doubt\"><strong>Generator saturated:</strong> {}. The times below are the generator's as much as the target's.</p>", escape(&doubt)).ok();
     }
+    for note in report.notes() {
+        write!(out, "<p><strong>Note:</strong> {}.</p>", escape(&note)).ok();
+    }
     let missed = report.goals.iter().filter(|goal| !goal.is_met).count();
     match (report.goals.len(), missed) {
         (0, _) => {}

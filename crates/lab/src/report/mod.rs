@@ -14,7 +14,7 @@ pub(crate) use html::{STYLE, escape};
 pub use text::{json, junit, markdown, plain};
 
 use crate::goal::Judged;
-use crate::record::{Results, jtl};
+use crate::record::{MOST_LABELS, OTHER_LABELS, Results, jtl};
 use crate::{Result, honesty};
 
 /// What a report tells.
@@ -35,6 +35,21 @@ impl Report<'_> {
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         if self.is_own { honesty::doubts(self.results) } else { Vec::new() }
+    }
+
+    /// Returns what a reader has to know of how the numbers were put together.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let others = self.results.others();
+        let note = || {
+            format!(
+                "{} samples have labels beyond the first {}; they count together as `{OTHER_LABELS}`. Give samples \
+                 that differ in a value only one label",
+                text::count(others),
+                text::count(MOST_LABELS as u64)
+            )
+        };
+        (others > 0).then(note).into_iter().collect()
     }
 
     /// Returns what of the load is missing.

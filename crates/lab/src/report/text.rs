@@ -114,6 +114,7 @@ pub fn json(report: &Report<'_>) -> Value {
         "transactions": transactions,
         "goals": goals,
         "doubts": report.doubts(),
+        "notes": report.notes(),
         "incomplete": report.losses(),
         "agents": agents(results),
         "generator": {
@@ -201,6 +202,9 @@ pub fn markdown(report: &Report<'_>) -> String {
     }
     for doubt in report.doubts() {
         writeln!(out, "> **Generator saturated:** {doubt}\n").ok();
+    }
+    for note in report.notes() {
+        writeln!(out, "> **Note:** {note}\n").ok();
     }
     if !report.goals.is_empty() {
         out.push_str("| goal | wanted | measured | |\n|---|---|---|---|\n");
@@ -312,6 +316,9 @@ pub fn plain(report: &Report<'_>) -> String {
             .ok();
     }
     write_generator(&mut out, report);
+    for note in report.notes() {
+        writeln!(out, "NOTE: {note}").ok();
+    }
     out
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use tympan_lab::plan::{Outcome, Plan, Run};
+use tympan_lab::record::MOST_LABELS;
 use tympan_testkit::origin::{Answer, Origin};
 
 /// Returns a plan with one thread group that holds `inside`.
@@ -504,4 +505,19 @@ fn a_script_that_is_not_understood_is_refused_with_its_line() {
     let error = Plan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap_err().to_string();
     assert!(error.contains("script calls `new File` (not supported)"), "{error}");
     assert!(error.contains("1 problem; nothing was run"), "{error}");
+}
+
+#[test]
+fn a_label_with_a_value_in_it_does_not_make_a_run_tell_labels_apart_without_end() {
+    let more = 20;
+    let loops = (MOST_LABELS + more).to_string();
+    let item = sampler("/item", "").replace("GET /item", "item ${__counter(FALSE,)}");
+    let played = play(&loops, &item);
+    let results = &played.outcome.results;
+    assert_eq!(results.total().count(), (MOST_LABELS + more) as u64);
+    assert_eq!(results.labels.len(), MOST_LABELS + 1);
+    assert_eq!(results.labels["item 1"].total.count(), 1);
+    assert_eq!(results.others(), more as u64);
+    // Summary lines count every sample, whatever it is called.
+    assert!(played.lines.iter().any(|line| line.contains(&format!("summary = {loops:>6} in"))));
 }

@@ -1,6 +1,7 @@
 //! Reports of runs and of result files.
 
 use tympan_lab::goal;
+use tympan_lab::record::{MOST_LABELS, OTHER_LABELS};
 use tympan_lab::report::{Report, html, json, junit, markdown, plain, read_rows};
 
 fn rows() -> String {
@@ -76,4 +77,25 @@ fn a_report_of_nothing_is_a_report() {
     let report = Report { title: "nothing", results: &results, goals: &[], is_own: false };
     assert!(html(&report).contains("nothing"));
     assert!(plain(&report).starts_with("requests 0 in 0.00 s"));
+}
+
+#[test]
+fn labels_that_hold_a_value_do_not_make_the_report_long_without_end() {
+    let mut text = format!("{}\n", tympan_lab::record::jtl::HEADER);
+    let count = MOST_LABELS as u64 * 2;
+    for number in 0..count {
+        let start = 1_700_000_000_000 + number;
+        text.push_str(&format!(
+            "{start},10,item {number},200,OK,g 1-1,text,true,,1000,100,1,1,http://h/,5,0,0\n"
+        ));
+    }
+    let results = read_rows(&mut text.as_bytes(), "r.jtl").unwrap();
+    assert_eq!((results.labels.len(), results.total().count()), (MOST_LABELS + 1, count));
+    assert_eq!(results.labels[OTHER_LABELS].total.count(), MOST_LABELS as u64);
+    let report = Report { title: "items", results: &results, goals: &[], is_own: false };
+    let said = "1,000 samples have labels beyond the first 1,000";
+    assert!(html(&report).contains(said));
+    assert!(plain(&report).contains(&format!("NOTE: {said}")), "{}", plain(&report));
+    assert!(markdown(&report).contains(said));
+    assert!(json(&report)["notes"][0].as_str().unwrap().starts_with(said));
 }
