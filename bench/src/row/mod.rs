@@ -22,6 +22,7 @@ mod install;
 mod jobs;
 mod lab;
 mod lab_jmeter;
+mod lab_open;
 mod ledger;
 mod oak;
 mod open;
@@ -165,6 +166,12 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: "D8", about: "start and memory before many files", measure: storm::measure_start },
     Row { name: "L1", about: "lab: a plain page beside wrk, oha and k6", measure: lab::plain },
     Row { name: "L2", about: "lab: a plan with data beside plain wrk", measure: lab::plan },
+    Row {
+        name: "L5",
+        about: "lab: arrivals at half of what the server gives",
+        measure: lab_open::fidelity,
+    },
+    Row { name: "L6", about: "lab: a server frozen for a second", measure: lab_open::stall },
     Row { name: "L3", about: "lab: source 001's plan beside JMeter", measure: lab_jmeter::plan },
     Row {
         name: "L7",
