@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Repeats a dispatcher experiment on this machine and prints its table.
 
-Usage: scripts/experiment.py E1 [--program PATH] [--modes herd,refetch,collapse,soft] [--pairs N] [--jmeter PATH] [--plan PATH]
+Usage: scripts/experiment.py E1 [--program PATH] [--modes herd,refetch,collapse,soft] [--load jmeter,lab] [--pairs N] [--jmeter PATH] [--plan PATH]
        scripts/experiment.py E2 [--program PATH] [--seconds N]
 
 Needs the built program. E1, E3 and E4 also need Java with JMeter (`peers/jmeter.sh` installs it) and port 8080 free. Exit
@@ -30,6 +30,7 @@ def parse():
     parser.add_argument("experiment", choices=NAMES)
     parser.add_argument("--program", default=os.path.join(ROOT, "target/release/tympan"))
     parser.add_argument("--modes", default="herd,refetch,collapse,soft", help="of E1")
+    parser.add_argument("--load", default="jmeter", help="what runs the plan of E1: jmeter, lab, or jmeter,lab")
     parser.add_argument("--pairs", type=int, default=3, help="how often E1 compares a re-fetch with the steady state")
     parser.add_argument("--seconds", type=int, help="how long E2 and E3 measure, and the stream of flushes of E4 lasts")
     parser.add_argument("--shared", default=os.path.join(ROOT, "..", "shared"), help="where `peers` and `fixtures` are")
@@ -47,8 +48,10 @@ def main():
     arguments = parse()
     experiment = load(arguments.experiment)
     needed = [arguments.program]
+    if experiment.NEEDS_JMETER and arguments.load != "lab":
+        needed += [arguments.jmeter]
     if experiment.NEEDS_JMETER:
-        needed += [arguments.jmeter, arguments.plan]
+        needed += [arguments.plan]
     for file in needed:
         if not os.path.exists(file):
             print(f"experiment: there is no `{file}`", file=sys.stderr)

@@ -7,7 +7,8 @@ adobe/aem-dispatcher-experiments). What changes from run to run is the publisher
   soft      agent `flush`; `/x-flushMode "soft"` serves the old page meanwhile
 Renders are counted in the publisher's request.log; the cached file is looked at every 10 ms. The steady state is the
 same plan for the same time without a flush, after a run that only warms up. Runs with a re-fetch and without take turns
-(`--pairs`), and each re-fetch is compared with the mean of the steady runs before and after it.
+(`--pairs`), and each re-fetch is compared with the mean of the steady runs before and after it. With `--load lab` the lab
+runs the plan, with `--load jmeter,lab` both do, one mode after the other: both must tell the modes apart.
 """
 import base64
 import os
@@ -18,7 +19,7 @@ import time
 import urllib.parse
 import urllib.request
 
-from .harness import Goals, Process, Summary, free_address, jmeter, table
+from .harness import Goals, Process, Summary, free_address, play, table
 
 NEEDS_JMETER = True
 PAGE = "/content/dispatchertester/us/en/page-with-bad-component"
@@ -147,15 +148,15 @@ def renders(log, offset):
     return asked, most
 
 
-def measure(arguments, farm, name, title=None):
-    """One run of the plan, after an activation if there is a title; returns JMeter's summary and the row."""
+def measure(arguments, farm, name, load, title=None):
+    """One run of the plan, after an activation if there is a title; returns the summary and the row."""
     offset, cpu, own = os.path.getsize(farm.requests), farm.publish.cpu_seconds(), farm.dispatcher.cpu_seconds()
     watch = Watch(farm)
     watch.start()
     if title:
         farm.send(PAGE, {"jcr:content/jcr:title": title})
-    # JMeter's process is the next thing that starts, well within a second.
-    summary = jmeter(arguments, arguments.plan, name, 10, 100, 20)
+    # The plan is the next thing that starts, well within a second.
+    summary = play(load, arguments, arguments.plan, name, 10, 100, 20)
     deadline = time.time() + 60
     while title and title not in farm.visit() and time.time() < deadline:
         time.sleep(0.5)
@@ -165,8 +166,8 @@ def measure(arguments, farm, name, title=None):
     spent = farm.publish.cpu_seconds() - cpu
     # What else the machine does changes how many requests there are, and hardly what one costs.
     summary.cost = (farm.dispatcher.cpu_seconds() - own) * 1e6 / summary.samples
-    row = (name, *summary.cells, summary.cost, count, most, spent, watch.threads, watch.absent, watch.changes)
-    print(f"{name}: {summary.line}\n{name}: publish spent {spent:.1f} s of CPU, had {watch.threads} threads and {most} renders "
+    row = (name, load, *summary.cells, summary.cost, count, most, spent, watch.threads, watch.absent, watch.changes)
+    print(f"{name} by {load}: {summary.line}\n{name}: publish spent {spent:.1f} s of CPU, had {watch.threads} threads and {most} renders "
           f"in flight at most; the file was looked at {watch.polls} times, every {watch.longest * 1000:.0f} ms at the least",
           flush=True)
     return summary, row, watch
@@ -176,27 +177,30 @@ def check_mode(goals, mode, measured):
     """Checks what a run with a flush had to show."""
     summary, row, watch = measured
     least, greatest = EXPECTED[mode]
-    count = row[2 + len(Summary.HEAD)]
-    goals.check(least <= count <= greatest, f"{mode}: {count} renders")
-    goals.check(summary.errors == 0, f"{mode}: {summary.errors} errors")
+    count, load = row[3 + len(Summary.HEAD)], row[1]
+    goals.check(least <= count <= greatest, f"{mode} by {load}: {count} renders")
+    goals.check(summary.errors == 0, f"{mode} by {load}: {summary.errors} errors")
+    # Who has to wait for a render tells re-fetch and soft from the other two; renders tell these apart.
+    waits = mode in ("herd", "collapse")
+    goals.check((summary.waited > 0) == waits, f"{mode} by {load}: {summary.waited} visitors waited for a render")
     if mode == "refetch":
-        goals.check(watch.absent == 0 and watch.changes == 1, f"refetch: the file was absent at {watch.absent} of "
+        goals.check(watch.absent == 0 and watch.changes == 1, f"refetch by {load}: the file was absent at {watch.absent} of "
                     f"{watch.polls} looks and changed {watch.changes} times")
 
 
-def take_turns(arguments, farm, goals, rows):
+def take_turns(arguments, farm, goals, rows, load):
     """Steady runs and such with a re-fetch by turns; the re-fetch must not be felt."""
     # Neither Java nor the page cache may be cold in one of the runs that are compared.
-    jmeter(arguments, arguments.plan, "warm-up", 10, 100, 20)
+    play(load, arguments, arguments.plan, "warm-up", 10, 100, 20)
     steady, ratios, costs, slowest = None, [], [], []
     for pair in range(1, arguments.pairs + 1):
         if steady is None:
-            steady, row, _ = measure(arguments, farm, "steady")
+            steady, row, _ = measure(arguments, farm, "steady", load)
             rows.append(row)
-        measured = measure(arguments, farm, "refetch", f"E1 refetch {pair} {int(time.time())}")
+        measured = measure(arguments, farm, "refetch", load, f"E1 refetch {pair} {int(time.time())}")
         rows.append(measured[1])
         check_mode(goals, "refetch", measured)
-        after, row, _ = measure(arguments, farm, "steady")
+        after, row, _ = measure(arguments, farm, "steady", load)
         rows.append(row)
         ratios.append(measured[0].rate / ((steady.rate + after.rate) / 2))
         costs.append(measured[0].cost / ((steady.cost + after.cost) / 2))
@@ -214,15 +218,16 @@ def take_turns(arguments, farm, goals, rows):
 def run(arguments):
     farm, goals, rows = Farm(arguments.program, arguments.folder), Goals(), []
     try:
-        for mode in arguments.modes.split(","):
+        turns = [(mode, load) for mode in arguments.modes.split(",") for load in arguments.load.split(",")]
+        for mode, load in turns:
             farm.begin(mode)
             if mode == "refetch":
-                take_turns(arguments, farm, goals, rows)
+                take_turns(arguments, farm, goals, rows, load)
                 continue
-            measured = measure(arguments, farm, mode, f"E1 {mode} {int(time.time())}")
+            measured = measure(arguments, farm, mode, load, f"E1 {mode} {int(time.time())}")
             rows.append(measured[1])
             check_mode(goals, mode, measured)
     finally:
         farm.stop()
-    table(("mode", *Summary.HEAD, "CPU us each", "renders", "at once", "publish CPU s", "threads", "absent", "changes"), rows)
+    table(("mode", "by", *Summary.HEAD, "CPU us each", "renders", "at once", "publish CPU s", "threads", "absent", "changes"), rows)
     return goals.are_met
