@@ -15,7 +15,8 @@ const HEIGHT: f64 = 240.0;
 const LEFT: f64 = 84.0;
 const RIGHT: f64 = 8.0;
 const BOTTOM: f64 = 26.0;
-const TOP: f64 = 10.0;
+/// Half of a name's height at least, on narrow screens too.
+const TOP: f64 = 16.0;
 /// More points than that cannot be told apart.
 const MOST_POINTS: usize = 600;
 
@@ -27,7 +28,7 @@ pub(super) fn lines(title: &str, unit: &str, axis: &str, lines: &[Line<'_>]) -> 
     let quarters = || (0..=4).map(|step| f64::from(step) / 4.0);
     let mut out = String::new();
     let ticks = Ticks {
-        across: quarters().map(|share| (share, short(most_x * share))).collect(),
+        across: rounds(most_x).map(|at| (at / most_x, short(at))).collect(),
         up: quarters().map(|share| (share, short(most_y * share))).collect(),
         axis,
         unit,
@@ -45,7 +46,9 @@ pub(super) fn percentiles(title: &str, lines: &[Line<'_>]) -> String {
     let most_x = points().map(|point| point.0).fold(1.0, f64::max).ceil();
     let decade = |value: f64| value.max(1e-3).log10();
     let high = points().map(|point| decade(point.1)).fold(-3.0, f64::max).ceil();
-    let low = points().map(|point| decade(point.1)).fold(high - 1.0, f64::min).floor();
+    // Files of whole milliseconds have zeros, which no logarithm reaches.
+    let above_zero = points().filter(|point| point.1 > 1e-3);
+    let low = above_zero.map(|point| decade(point.1)).fold(high - 1.0, f64::min).floor();
     let decades = (high - low).max(1.0);
     // The last two names are long, and stand close to each other on a narrow screen.
     let is_crowded = |nines: f64| most_x >= 4.0 && (most_x - nines - 1.0).abs() < 0.5;
@@ -60,9 +63,19 @@ pub(super) fn percentiles(title: &str, lines: &[Line<'_>]) -> String {
     };
     let mut out = String::new();
     write_frame(&mut out, title, &ticks);
-    write_lines(&mut out, lines, &|point| (point.0 / most_x, (decade(point.1) - low) / decades));
+    write_lines(&mut out, lines, &|point| {
+        (point.0 / most_x, ((decade(point.1) - low) / decades).max(0.0))
+    });
     write_key(&mut out, lines);
     out
+}
+
+/// Returns round numbers from 0 to `last`, three to six of them.
+fn rounds(last: f64) -> impl Iterator<Item = f64> {
+    let unit = 10f64.powf((last / 2.0).log10().floor());
+    let step = [0.5, 1.0, 2.0, 2.5, 5.0].map(|step| step * unit);
+    let step = step.into_iter().find(|step| last / step <= 5.0).unwrap_or(last);
+    (0..=(last / step) as u32).map(move |number| f64::from(number) * step)
 }
 
 /// Returns 0, 1, 2 ... up to `last`.
@@ -199,7 +212,8 @@ fn write_frame(out: &mut String, title: &str, ticks: &Ticks<'_>) {
         // The outer ones stay inside of the frame.
         let (class, axis) = match number {
             0 => ("", ""),
-            number if number == last => ("end", ticks.axis),
+            number if number == last && *share > 0.95 => ("end", ticks.axis),
+            number if number == last => ("middle", ticks.axis),
             _ => ("middle", ""),
         };
         let x = LEFT + share * (WIDTH - LEFT - RIGHT);
@@ -245,7 +259,22 @@ mod tests {
         let line = Line { name: "n", class: "c1", points: vec![(0.0, 1.0), (2.0, 1000.0)] };
         let chart = percentiles("t", &[line]);
         // From one end of the frame to the other.
-        assert!(chart.contains("d=\"M84.0 214.0L712.0 10.0\""), "{chart}");
+        assert!(chart.contains("d=\"M84.0 214.0L712.0 16.0\""), "{chart}");
+        let zeros =
+            Line { name: "n", class: "c1", points: vec![(0.0, 0.0), (1.0, 3.0), (2.0, 90.0)] };
+        let chart = percentiles("t", &[zeros]);
+        assert!(chart.contains("M84.0 214.0") && !chart.contains(">0.00<"), "{chart}");
+        for (last, expected) in [
+            (166.0, vec![0.0, 50.0, 100.0, 150.0]),
+            (10.0, vec![0.0, 2.0, 4.0, 6.0, 8.0, 10.0]),
+            (0.7, vec![0.0, 0.2, 0.4, 0.6]),
+            (3600.0, vec![0.0, 1000.0, 2000.0, 3000.0]),
+        ] {
+            let found: Vec<f64> = rounds(last).map(|at| (at * 1e6).round() / 1e6).collect();
+            assert_eq!(found, expected);
+        }
+        let line = Line { name: "n", class: "c1", points: vec![(0.0, 1.0), (2.0, 1000.0)] };
+        let chart = percentiles("t", &[line]);
         for tick in [">1.00<", ">10<", ">100<", ">1000<", ">99 %<"] {
             assert!(chart.contains(tick), "{tick}: {chart}");
         }

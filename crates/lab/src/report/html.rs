@@ -173,7 +173,10 @@ fn heat_map(seconds: &BTreeMap<u32, (u64, u64, Timing)>) -> String {
         }
     }
     let names: Vec<String> = std::iter::once("0 ms".to_owned())
-        .chain(ROWS.iter().take(ROWS.len() - 1).map(|bound| format!("{bound} ms")))
+        .chain(ROWS.iter().take(ROWS.len() - 1).map(|bound| match bound {
+            1000.. => format!("{} s", bound / 1000),
+            _ => format!("{bound} ms"),
+        }))
         .collect();
     chart::heat("Where the response times lie", &names, &columns, f64::from(last + 1))
 }
