@@ -17,6 +17,7 @@
 //! Not here: arguments and exit codes (the binary).
 
 pub mod ab;
+mod asset;
 mod browse;
 pub mod cacheability;
 pub mod calculate;

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use tympan_lab::plan::parse_rate;
 use tympan_lab::program::{Metric, Program};
+use tympan_lab::redact::HIDDEN;
 use tympan_lab::tough::impact::Impact;
 use tympan_lab::tough::{Config, Mode, Phase, Ramp, Tough, of_suites, of_yaml};
 
@@ -31,6 +32,12 @@ pub(super) fn tough(arguments: &Arguments) -> Outcome {
     let is_dry = arguments.dry_run || config.is_dry;
     let author = arguments.author.clone().or_else(|| config.author.clone());
     let login = arguments.login.clone().or_else(|| config.login.clone());
+    if login.as_deref().is_some_and(|login| login.ends_with(&format!(":{HIDDEN}"))) && !is_dry {
+        return Err(Fault::usage(format!(
+            "`{}` was kept without its password; give `--login` or TYMPAN_LAB_LOGIN",
+            arguments.what
+        )));
+    }
     let tough = Tough {
         author: author.unwrap_or_default(),
         publish: arguments.publish.clone(),
@@ -40,6 +47,7 @@ pub(super) fn tough(arguments: &Arguments) -> Outcome {
         keeps_content: arguments.keep_content,
         picture,
         seed: arguments.seed,
+        user_secret: user_secret()?,
         goals: &goals,
     };
     if is_dry {
@@ -55,6 +63,14 @@ pub(super) fn tough(arguments: &Arguments) -> Outcome {
     drop(live);
     let kept = is_file.then_some(path);
     finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), kept)
+}
+
+/// Returns what nobody can know of the passwords of users that tests make.
+fn user_secret() -> Result<String, Fault> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random)
+        .map_err(|error| Fault::cannot_run(format!("the system gives no random bytes: {error}")))?;
+    Ok(format!("{:032x}", u128::from_le_bytes(random)))
 }
 
 /// Returns the name of a run: one that is given, or one of this second.
@@ -111,6 +127,7 @@ pub(super) fn backup_impact(arguments: &BackupImpact) -> Outcome {
         keeps_content: false,
         picture: None,
         seed: 1,
+        user_secret: String::new(),
         goals: &[],
     };
     let is_quiet = arguments.kept.output.json;

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{Item, Sink, image};
+use crate::asset::upload;
 use crate::client::{Client, Question};
 use crate::net::Url;
 use crate::{Error, Result};
@@ -108,15 +109,8 @@ impl Sink for Author {
             }
             Item::Image { folder, name, file } => {
                 let bytes = image::png(seed, *file);
-                let mut body = format!(
-                    "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\":operation\"\r\n\r\ncreateasset\r\n\
-                     --{BOUNDARY}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\
-                     Content-Type: image/png\r\n\r\n"
-                )
-                .into_bytes();
-                body.extend_from_slice(&bytes);
-                body.extend_from_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
-                self.post(folder, &format!("multipart/form-data; boundary={BOUNDARY}"), &body)
+                let (media_type, body) = upload((name, "image/png"), BOUNDARY, &[&bytes]);
+                self.post(folder, &media_type, &body)
             }
         }
     }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::asset::{self, Ask, MOST_ANSWER, Processed, processed};
 use crate::browse::basic;
 use crate::calculate::Uploads;
 use crate::goal::{Judged, show};
@@ -47,8 +48,6 @@ pub struct Proof {
 const MOST_AT_ONCE: usize = 64;
 /// How often an asset is asked whether it was processed.
 const LOOK: Duration = Duration::from_millis(500);
-/// An answer about an asset is not longer than that.
-const MOST_ANSWER: usize = 1 << 20;
 
 #[derive(Debug)]
 struct Shared {
@@ -164,16 +163,10 @@ impl Shared {
         let mark = random(self.seed ^ 0x5DEE_CE66, number);
         let name = format!("lab-{:08x}-{number}.{}", self.seed & 0xFFFF_FFFF, self.extension);
         let boundary = format!("{mark:016x}{number:016x}");
-        let mut body = format!(
-            "--{boundary}\r\nContent-Disposition: form-data; name=\":operation\"\r\n\r\ncreateasset\r\n--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\nContent-Type: application/octet-stream\r\n\r\n"
-        )
-        .into_bytes();
-        body.extend_from_slice(&self.picture);
         // Bytes behind a picture's end change nothing that is seen.
-        body.extend_from_slice(&mark.to_le_bytes());
-        body.extend_from_slice(&number.to_le_bytes());
-        body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
-        let media_type = format!("multipart/form-data; boundary={boundary}");
+        let pieces = [self.picture.as_slice(), &mark.to_le_bytes(), &number.to_le_bytes()];
+        let file = (name.as_str(), "application/octet-stream");
+        let (media_type, body) = asset::upload(file, &boundary, &pieces);
         let request = self.request("POST", &self.url.target, (&media_type, &body), Keep::Head);
         (name, request)
     }
@@ -184,34 +177,15 @@ impl Shared {
         self.request("GET", &path, ("", &[]), Keep::Body(MOST_ANSWER))
     }
 
-    fn request(&self, method: &str, path: &str, body: (&str, &[u8]), keep: Keep) -> Request {
-        let (media_type, body) = body;
-        let mut text = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {}\r\nAccept: */*\r\n",
-            self.target.authority(),
-            concat!("tympan-lab/", env!("CARGO_PKG_VERSION"))
-        );
-        if !body.is_empty() {
-            text.push_str(&format!(
-                "Content-Type: {media_type}\r\nContent-Length: {}\r\n",
-                body.len()
-            ));
-        }
-        for (name, value) in &self.headers {
-            text.push_str(&format!("{name}: {value}\r\n"));
-        }
-        text.push_str("\r\n");
-        let mut bytes = text.into_bytes();
-        bytes.extend_from_slice(body);
-        Request {
-            target: Arc::clone(&self.target),
-            bytes: bytes.into(),
-            is_head: false,
-            keep,
-            keep_alive: true,
-            connect_timeout: Some(Duration::from_secs(30)),
-            response_timeout: Some(self.patience),
-        }
+    fn request(
+        &self,
+        method: &'static str,
+        path: &str,
+        body: (&str, &[u8]),
+        keep: Keep,
+    ) -> Request {
+        let ask = Ask { method, path, body, keep, silence: self.patience };
+        asset::request(&self.target, &self.headers, ask)
     }
 }
 
@@ -258,13 +232,13 @@ impl Uploader {
     }
 
     fn looked(&mut self, turn: &mut Turn<'_>, name: String, since: Instant, reply: &Reply) -> Step {
-        let state = state(reply);
+        let state = processed(reply);
         let is_late = turn.now.saturating_duration_since(since) > self.shared.patience;
         if state.is_none() && !is_late && !turn.is_stopping {
             self.at = At::Looking { name, since, is_asked: false };
             return Step::Wait(turn.now + LOOK);
         }
-        let is_done = state.as_deref() == Some("processed");
+        let is_done = state == Some(Processed::Done);
         let counter = if is_done { &self.shared.processed } else { &self.shared.failed };
         counter.fetch_add(1, Ordering::Relaxed);
         let label = turn.recorder.label("renditions");
@@ -281,13 +255,6 @@ impl Uploader {
         });
         Step::Rest
     }
-}
-
-/// Returns what an asset says of itself; `None` as long as it says nothing.
-fn state(reply: &Reply) -> Option<String> {
-    let response = reply.result.as_ref().ok().filter(|response| response.status == 200)?;
-    let asset: Value = serde_json::from_slice(&response.body).ok()?;
-    asset.get("dam:assetState")?.as_str().map(str::to_owned)
 }
 
 impl User for Uploader {

@@ -8,7 +8,7 @@
 //! * Tests take turns in exactly the shares of their weights. What a test needs, others of the suite made: pages that are
 //!   deleted or published, assets, tags. A test that lacks it is skipped and counted as such.
 //!
-//! Not here: live copies, users and groups, which are refused by name.
+//! Not here: live copies, which are refused by name.
 
 pub mod impact;
 mod play;
@@ -25,7 +25,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::browse::basic;
-use crate::client::{Client, Question};
+use crate::client::{Answer, Client, Question};
 use crate::goal::{Goal, judge, show};
 use crate::live::Live;
 use crate::load::{
@@ -68,6 +68,8 @@ pub struct Tough<'a> {
     pub picture: Option<Vec<u8>>,
     /// What pictures derive from.
     pub seed: u64,
+    /// How the passwords of users begin that tests make: these can log in until the run ends.
+    pub user_secret: String,
     /// What must hold, over all phases that are measured.
     pub goals: &'a [Goal],
 }
@@ -132,9 +134,11 @@ impl Tough<'_> {
         }
         let mut author = Author::new(&self.author, &self.login)?;
         author.set_up(&self.name)?;
+        if self.makes(&[Kind::CreateGroupWithUsers]) {
+            author.make_group(&Shared::everybody(&self.name))?;
+        }
         let outcome = self.play(&mut author, live);
-        let cleaned =
-            if self.keeps_content { Ok(()) } else { author.clean_up(&self.name, self.publishes()) };
+        let cleaned = if self.keeps_content { Ok(()) } else { self.clean_up(&mut author) };
         let mut sheet = outcome?;
         if let Err(error) = cleaned {
             sheet.say(
@@ -145,10 +149,20 @@ impl Tough<'_> {
         Ok(sheet)
     }
 
-    /// Reports whether visitors get to see what tests make.
-    fn publishes(&self) -> bool {
-        let publishes = |kind| matches!(kind, Kind::PublishPage | Kind::ActivatePagesTree);
-        self.config.phases.iter().flat_map(|phase| &phase.tests).any(|test| publishes(test.kind))
+    /// Reports whether one of these tests runs.
+    fn makes(&self, kinds: &[Kind]) -> bool {
+        let mut tests = self.config.phases.iter().flat_map(|phase| &phase.tests);
+        tests.any(|test| kinds.contains(&test.kind))
+    }
+
+    fn clean_up(&self, author: &mut Author) -> Result<()> {
+        let is_published = self.makes(&[Kind::PublishPage, Kind::ActivatePagesTree]);
+        let cleaned = author.clean_up(&self.name, is_published);
+        let accounts = [Kind::CreateUser, Kind::CreateUserGroup, Kind::CreateGroupWithUsers];
+        if self.makes(&accounts) {
+            author.remove_accounts(&self.name)?;
+        }
+        cleaned
     }
 
     fn play(&self, author: &mut Author, live: &mut Live) -> Result<Sheet> {
@@ -202,6 +216,7 @@ impl Tough<'_> {
             picture: self.picture.clone().unwrap_or_else(|| crate::content::picture(self.seed)),
             homepage,
             look: author.look(),
+            password: self.user_secret.clone(),
         })
     }
 
@@ -505,6 +520,57 @@ impl Author {
             self.post(&path, &body)?;
         }
         Ok(())
+    }
+
+    /// Makes a group.
+    fn make_group(&mut self, name: &str) -> Result<()> {
+        let body = json!({ "name": name }).to_string();
+        self.ask("POST", "/api/v1/groups", body.as_bytes()).map(|_| ())
+    }
+
+    /// Removes the users and groups of a run, also those whose making was not answered.
+    fn remove_accounts(&mut self, run: &str) -> Result<()> {
+        let prefix = format!("{run}-");
+        for (kind, one) in [("users", "user"), ("groups", "group")] {
+            let mut after = String::new();
+            loop {
+                let list = format!("/api/v1/{kind}?search={prefix}&limit=100&after={after}");
+                let answer = self.ask("GET", &list, b"")?;
+                let page: serde_json::Value =
+                    serde_json::from_slice(&answer.body).unwrap_or_default();
+                let names = page.get(kind).and_then(serde_json::Value::as_array);
+                for account in names.into_iter().flatten() {
+                    let name = account.get("name").and_then(serde_json::Value::as_str);
+                    let Some(name) = name.filter(|name| name.starts_with(&prefix)) else {
+                        continue;
+                    };
+                    self.ask("DELETE", &format!("/api/v1/{one}?name={name}"), b"")?;
+                }
+                match page.get("next").and_then(serde_json::Value::as_str) {
+                    Some(next) => next.clone_into(&mut after),
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the author's API.
+    fn ask(&mut self, method: &'static str, path: &str, body: &[u8]) -> Result<Answer> {
+        let prefix = self.base.target.trim_end_matches('/');
+        let url = Url { target: format!("{prefix}{path}"), ..self.base.clone() };
+        let mut headers = self.headers.clone();
+        if !body.is_empty() {
+            headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
+        }
+        let answer = self.client.ask(&Question { method, url: &url, headers: &headers, body })?;
+        if answer.status < 400 {
+            return Ok(answer);
+        }
+        Err(Error::Unanswered {
+            url: url.to_string(),
+            reason: format!("it refused with status {}", answer.status),
+        })
     }
 
     /// Deletes everything that tests made, and takes it away from visitors: a deletion on the author withdraws a page that

@@ -6,21 +6,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::suite::{Kind, Look, QUERY, Test};
+use crate::asset::{self, Ask, MOST_ANSWER, Processed, processed};
 use crate::load::{Step, Turn, User};
 use crate::net::{Keep, Reply, Request, Target, Url};
 use crate::record::Sample;
 
 /// Most pages or assets that wait to be used; the oldest are forgotten.
 const MOST_WAITING: usize = 100_000;
+/// Users that `CreateGroupWithUsers` makes at a time, as Tough Day does.
+const USERS: usize = 5;
 /// How often an asset or a page of publish is asked for until it is there.
 const LOOK: Duration = Duration::from_millis(200);
 /// Longest wait for renditions and publication.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// An answer about an asset is not longer than that.
-const MOST_ANSWER: usize = 1 << 20;
 /// How long a user waits where every test lacks what it needs.
 const NOTHING_TO_DO: Duration = Duration::from_millis(100);
 
@@ -58,6 +59,8 @@ pub(super) struct Shared {
     pub(super) homepage: [String; 2],
     /// How pages look whose test does not say it.
     pub(super) look: Look,
+    /// How passwords of users begin that tests make.
+    pub(super) password: String,
     pub(super) wait: Duration,
     turns: AtomicU64,
     executions: Vec<AtomicU64>,
@@ -88,6 +91,8 @@ pub(super) struct Setting {
     pub(super) homepage: [String; 2],
     /// How pages look whose test does not say it.
     pub(super) look: Look,
+    /// How passwords of users begin that tests make.
+    pub(super) password: String,
 }
 
 /// What earlier phases made, for those that follow.
@@ -119,6 +124,7 @@ impl Shared {
             picture: setting.picture,
             homepage: setting.homepage,
             look: setting.look,
+            password: setting.password,
             tests,
             order,
             wait,
@@ -164,6 +170,7 @@ impl Shared {
             picture: self.picture,
             homepage: self.homepage,
             look: self.look,
+            password: self.password,
         };
         (setting, left)
     }
@@ -467,7 +474,10 @@ impl Tester {
                 let is_there = reply.result.as_ref().is_ok_and(|response| response.status < 400);
                 is_there.then_some(Ok(()))
             }
-            Until::Processed => processed(reply),
+            Until::Processed => processed(reply).map(|state| match state {
+                Processed::Done => Ok(()),
+                Processed::Failed => Err("the asset could not be processed"),
+            }),
         };
         let is_late = turn.now.saturating_duration_since(self.since) > PATIENCE;
         if state.is_none() && !is_late && !turn.is_stopping {
@@ -496,17 +506,6 @@ impl Tester {
             self.give_up();
         }
         self.go_on(turn.now)
-    }
-}
-
-/// Returns whether an asset was processed; nothing as long as it says nothing.
-fn processed(reply: &Reply) -> Option<Result<(), &'static str>> {
-    let response = reply.result.as_ref().ok().filter(|response| response.status == 200)?;
-    let asset: Value = serde_json::from_slice(&response.body).ok()?;
-    match asset.get("dam:assetState")?.as_str()? {
-        "processed" => Some(Ok(())),
-        "processing" | "unProcessed" => None,
-        _ => Some(Err("the asset could not be processed")),
     }
 }
 
@@ -610,6 +609,28 @@ impl Shared {
                 acts.push_back(Act::Grown { tree: ("assets", test.base.max(1)), number });
                 self.upload((label, &folder), (kind == Kind::CreatePdfTree, true), silence, acts);
             }
+            Kind::CreateUser => {
+                let name = format!("{run}-u{}", self.number());
+                acts.push_back(self.account(label, "users", &name, silence));
+            }
+            Kind::CreateUserGroup => {
+                let name = format!("{run}-g{}", self.number());
+                acts.push_back(self.account(label, "groups", &name, silence));
+            }
+            Kind::CreateGroupWithUsers => {
+                let part = |name: &str| format!("{label}: {name}");
+                let group = format!("{run}-g{}", self.number());
+                acts.push_back(self.account(&part("create group"), "groups", &group, silence));
+                for _ in 0..USERS {
+                    let user = format!("{run}-u{}", self.number());
+                    acts.push_back(self.account(&part("create user"), "users", &user, silence));
+                    for group in [&group, &Self::everybody(run)] {
+                        let member = json!({ "group": group, "member": user });
+                        let place = "/api/v1/group/members";
+                        acts.push_back(self.json(&part("add to group"), place, &member, silence));
+                    }
+                }
+            }
             Kind::PublishPage => {
                 let page = self.take(Made::Page).or_else(|| self.take(Made::TreePage))?;
                 self.activate(label, &page, silence, acts);
@@ -651,6 +672,27 @@ impl Shared {
             }
         }
         Some(())
+    }
+
+    /// Returns the group that all users of `CreateGroupWithUsers` are in.
+    pub(super) fn everybody(run: &str) -> String {
+        format!("{run}-everybody")
+    }
+
+    /// Makes a user or a group.
+    fn account(&self, label: &str, kind: &str, name: &str, silence: Duration) -> Act {
+        let body = match kind {
+            "users" => json!({ "name": name, "password": format!("{}-{name}", self.password) }),
+            _ => json!({ "name": name }),
+        };
+        self.json(label, &format!("/api/v1/{kind}"), &body, silence)
+    }
+
+    fn json(&self, label: &str, path: &str, body: &Value, silence: Duration) -> Act {
+        let body = body.to_string();
+        let body = ("application/json", body.as_bytes());
+        let request = self.author.request("POST", path, body, (silence, Keep::Head));
+        Act::Send { label: label.to_owned(), request }
     }
 
     fn in_turn(&self, list: &[String]) -> Option<String> {
@@ -715,15 +757,8 @@ impl Shared {
         let file =
             if is_pdf { pdf(&format!("{} {number}", self.run)) } else { self.picture_of(number) };
         let boundary = format!("tympan-lab-{number:016x}");
-        let mut body = format!(
-            "--{boundary}\r\nContent-Disposition: form-data; name=\":operation\"\r\n\r\ncreateasset\r\n--{boundary}\r\n\
-             Content-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\nContent-Type: {}\r\n\r\n",
-            if is_pdf { "application/pdf" } else { "image/png" }
-        )
-        .into_bytes();
-        body.extend_from_slice(&file);
-        body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
-        let media_type = format!("multipart/form-data; boundary={boundary}");
+        let kind = if is_pdf { "application/pdf" } else { "image/png" };
+        let (media_type, body) = asset::upload((&name, kind), &boundary, &[&file]);
         let request =
             self.author.request("POST", folder, (&media_type, &body), (silence, Keep::Head));
         acts.push_back(Act::Send { label: label.to_owned(), request });
@@ -774,39 +809,18 @@ impl Shared {
 impl Place {
     fn request(
         &self,
-        method: &str,
+        method: &'static str,
         path: &str,
-        (media_type, body): (&str, &[u8]),
+        body: (&str, &[u8]),
         (silence, keep): (Duration, Keep),
     ) -> Request {
         let prefix = self.url.target.trim_end_matches('/');
-        let path = path.replace(':', "%3A");
-        let mut text = format!(
-            "{method} {prefix}{path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {}\r\nAccept: */*\r\n",
-            self.target.authority(),
-            concat!("tympan-lab/", env!("CARGO_PKG_VERSION"))
-        );
-        if method == "POST" {
-            text.push_str(&format!(
-                "Content-Type: {media_type}\r\nContent-Length: {}\r\n",
-                body.len()
-            ));
-        }
-        for (name, value) in &self.headers {
-            text.push_str(&format!("{name}: {value}\r\n"));
-        }
-        text.push_str("\r\n");
-        let mut bytes = text.into_bytes();
-        bytes.extend_from_slice(body);
-        Request {
-            target: Arc::clone(&self.target),
-            bytes: bytes.into(),
-            is_head: false,
-            keep,
-            keep_alive: true,
-            connect_timeout: Some(Duration::from_secs(30)),
-            response_timeout: Some(silence),
-        }
+        let path = format!("{prefix}{}", path.replace(':', "%3A"));
+        asset::request(
+            &self.target,
+            &self.headers,
+            Ask { method, path: &path, body, keep, silence },
+        )
     }
 }
 

@@ -29,6 +29,12 @@ pub enum Kind {
     CreatePdfTree,
     /// Deletes an asset that another test uploaded.
     DeleteImage,
+    /// Makes users.
+    CreateUser,
+    /// Makes groups without members.
+    CreateUserGroup,
+    /// Makes a group and five users, who become members of it, and of one group of all.
+    CreateGroupWithUsers,
     /// Publishes a page that another test made, until visitors see it.
     PublishPage,
     /// Makes pages in a tree and publishes each.
@@ -46,7 +52,7 @@ pub enum Kind {
 }
 
 /// Names, and what Tough Day's tests that are not there lack.
-const NAMES: [(&str, Kind); 19] = [
+const NAMES: [(&str, Kind); 22] = [
     ("CreatePage", Kind::CreatePage),
     ("CreatePageTree", Kind::CreatePageTree),
     ("CreateFolderTree", Kind::CreateFolderTree),
@@ -59,6 +65,9 @@ const NAMES: [(&str, Kind); 19] = [
     ("UploadPDF", Kind::UploadPdf),
     ("CreatePDFTree", Kind::CreatePdfTree),
     ("DeleteImage", Kind::DeleteImage),
+    ("CreateUser", Kind::CreateUser),
+    ("CreateUserGroup", Kind::CreateUserGroup),
+    ("CreateGroupWithUsers", Kind::CreateGroupWithUsers),
     ("PublishPage", Kind::PublishPage),
     ("ActivatePagesTree", Kind::ActivatePagesTree),
     ("QueryBuilder", Kind::QueryBuilder),
@@ -88,10 +97,8 @@ impl Kind {
         if lower.contains("livecopy") || lower.contains("rollout") {
             return Err(format!("`{name}` is not supported: it needs live copies"));
         }
-        if lower.contains("user") || lower.contains("group") {
-            return Err(format!(
-                "`{name}` is not supported: users and groups are not made over HTTP; use `tympan user`"
-            ));
+        if lower.contains("usertree") {
+            return Err(format!("`{name}` is not supported: users stand in no folders"));
         }
         let known: Vec<&str> = Self::names().collect();
         let near = crate::plan::nearest(bare, &known);
@@ -109,7 +116,11 @@ impl Kind {
     #[must_use]
     pub fn nodes(self) -> u64 {
         match self {
-            Self::CreateFolderTree | Self::CreateTagTree => 1,
+            Self::CreateFolderTree
+            | Self::CreateTagTree
+            | Self::CreateUser
+            | Self::CreateUserGroup => 1,
+            Self::CreateGroupWithUsers => 6,
             // A page has its content; an asset its content, its metadata and its original.
             Self::CreatePage
             | Self::CreatePageTree
@@ -308,7 +319,8 @@ mod tests {
             Ok(Kind::GetHomepage)
         );
         assert!(Kind::find("CreateLiveCopyTest").unwrap_err().contains("live copies"));
-        assert!(Kind::find("CreateUserTest").unwrap_err().contains("users"));
+        assert_eq!(Kind::find("CreateUserTest"), Ok(Kind::CreateUser));
+        assert!(Kind::find("CreateUserTreeTest").unwrap_err().contains("folders"));
         assert!(Kind::find("CreatPageTest").unwrap_err().contains("did you mean `CreatePage`"));
         for name in Kind::names() {
             assert_eq!(Kind::find(name).unwrap().name(), name);

@@ -77,6 +77,7 @@ fn tough(origin: &Origin, config: Config) -> Tough<'static> {
         keeps_content: false,
         picture: Some(b"\x89PNG picture".to_vec()),
         seed: 1,
+        user_secret: "s3cret".to_owned(),
         goals: &[],
     }
 }
@@ -173,6 +174,102 @@ fn what_one_test_makes_another_uses() {
         String::from_utf8_lossy(&seen.body).contains("%3Aoperation=activate")
     });
     assert!(activated as u64 >= found["PublishPage"][0] + 3);
+}
+
+/// An author that remembers accounts as the API has them.
+fn office() -> (Origin, Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>) {
+    // Groups have members, users have none.
+    let accounts: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>> = Arc::default();
+    let known = Arc::clone(&accounts);
+    let origin = Origin::start(move |seen| {
+        let mut known = known.lock().unwrap();
+        let (path, query) = seen.target.split_once('?').unwrap_or((&seen.target, ""));
+        let value = |name: &str| {
+            let pair = query.split('&').find_map(|pair| pair.strip_prefix(&format!("{name}=")));
+            pair.unwrap_or_default().to_owned()
+        };
+        let body: serde_json::Value = serde_json::from_slice(&seen.body).unwrap_or_default();
+        let field = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+        match (seen.method.as_str(), path) {
+            ("POST", "/api/v1/users") if field("password").len() < 8 => Answer::status(422),
+            ("POST", "/api/v1/users" | "/api/v1/groups") => {
+                let mark = if path.ends_with("users") { "u:" } else { "g:" };
+                let is_new = known.insert(format!("{mark}{}", field("name")), BTreeSet::new());
+                Answer::status(if is_new.is_none() { 201 } else { 409 })
+            }
+            ("POST", "/api/v1/group/members") => {
+                let is_user = known.contains_key(&format!("u:{}", field("member")));
+                match known.get_mut(&format!("g:{}", field("group"))) {
+                    Some(members) if is_user => {
+                        members.insert(field("member"));
+                        Answer::status(204)
+                    }
+                    _ => Answer::status(404),
+                }
+            }
+            ("GET", "/api/v1/users" | "/api/v1/groups") => {
+                let kind = path.rsplit('/').next().unwrap();
+                let (after, search) = (value("after"), value("search"));
+                let names = known.keys().filter_map(|name| name.strip_prefix(&kind[..1]));
+                let mut names: Vec<String> = names
+                    .map(|name| name[1..].to_owned())
+                    .filter(|name| *name > after && name.contains(&search))
+                    .collect();
+                // Pages of three, whatever was asked for.
+                let has_more = names.len() > 3;
+                names.truncate(3);
+                let next = names.last().filter(|_| has_more).cloned();
+                let list: Vec<_> =
+                    names.iter().map(|name| serde_json::json!({ "name": name })).collect();
+                Answer::html(serde_json::json!({ kind: list, "next": next }).to_string())
+            }
+            ("DELETE", "/api/v1/user" | "/api/v1/group") => {
+                let mark = if path.ends_with("user") { "u:" } else { "g:" };
+                let is_there = known.remove(&format!("{mark}{}", value("name"))).is_some();
+                Answer::status(if is_there { 204 } else { 404 })
+            }
+            _ => Answer::html("ok"),
+        }
+    });
+    (origin, accounts)
+}
+
+#[test]
+fn users_and_groups_are_made_and_removed() {
+    let (origin, accounts) = office();
+    // Somebody who was there before, with a name like one of the run's.
+    accounts.lock().unwrap().insert("u:ann-run-1-x".to_owned(), BTreeSet::new());
+    let text = "globals:\n  duration: 60\nrunmode:\n  concurrency: 2\n  waittime: 0\ntests:\n\
+        \x20 - add: CreateUserTest\n    properties:\n      count: 7\n  - add: CreateUserGroupTest\n    properties:\n\
+        \x20     count: 3\n  - add: CreateGroupWithUsers\n    properties:\n      count: 2\n";
+    let run = |keeps_content| {
+        let mut run = tough(&origin, of_yaml(text, "x.yaml").unwrap());
+        run.keeps_content = keeps_content;
+        run.run(&mut quiet()).unwrap()
+    };
+    let sheet = run(true);
+    let found = metrics(&sheet, 0);
+    assert!(found.values().all(|[_, failed, _]| *failed == 0), "{found:?}");
+    assert_eq!((found["CreateUser"][0], found["CreateUserGroup"][0]), (7, 3), "{found:?}");
+    assert_eq!(found["CreateGroupWithUsers: create group"][0], 2);
+    assert_eq!(found["CreateGroupWithUsers: create user"][0], 10);
+    assert_eq!(found["CreateGroupWithUsers: add to group"][0], 20);
+    {
+        let accounts = accounts.lock().unwrap();
+        let users = accounts.keys().filter(|name| name.starts_with("u:run-1-")).count();
+        let groups: Vec<usize> = accounts
+            .iter()
+            .filter(|(name, _)| name.starts_with("g:run-1-"))
+            .map(|(_, members)| members.len())
+            .collect();
+        assert_eq!((users, groups.len()), (17, 6));
+        assert_eq!(accounts["g:run-1-everybody"].len(), 10);
+        assert_eq!(groups.iter().filter(|members| **members == 5).count(), 2);
+    }
+    accounts.lock().unwrap().retain(|name, _| !name[2..].starts_with("run-1-"));
+    run(false);
+    let left: Vec<String> = accounts.lock().unwrap().keys().cloned().collect();
+    assert_eq!(left, ["u:ann-run-1-x"], "only accounts of the run are removed");
 }
 
 #[test]
