@@ -340,6 +340,9 @@ pub(crate) struct Jmeter {
     /// A property, `name=value`; may be repeated.
     #[arg(short = 'J', long = "jmeterproperty")]
     pub(crate) properties: Vec<String>,
+    /// The address of a name for this run, `name=address`, whatever the system says; may be repeated.
+    #[arg(long, value_name = "NAME=ADDRESS")]
+    pub(crate) resolve: Vec<String>,
     /// Makes a report after the run.
     #[arg(short = 'e', long = "reportatendofloadtests")]
     pub(crate) report: bool,
@@ -370,6 +373,9 @@ pub(crate) struct Run {
     /// A property, `name=value`; may be repeated.
     #[arg(short = 'J', long = "property")]
     pub(crate) properties: Vec<String>,
+    /// The address of a name for this run, `name=address`, whatever the system says; may be repeated.
+    #[arg(long, value_name = "NAME=ADDRESS")]
+    pub(crate) resolve: Vec<String>,
     /// Result file.
     #[arg(long, value_name = "FILE.jtl")]
     pub(crate) jtl: Option<PathBuf>,

@@ -242,3 +242,83 @@ fn plans_change_their_form_and_runs_are_kept() {
         Some(2)
     );
 }
+
+#[test]
+fn a_kept_plan_holds_no_secret_and_runs_again_when_it_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let origin = Origin::start(|seen| {
+        let sent = String::from_utf8_lossy(&seen.body).into_owned();
+        let is_known = seen.header("authorization") == Some("Bearer s3cr3t-one")
+            && sent == "user=ann&password=s3cr3t-two";
+        Answer::status(if is_known { 200 } else { 401 })
+    });
+    let port = origin.addr().port();
+    let toml = format!(
+        "target = \"http://127.0.0.1:{port}\"\n[headers]\nAuthorization = \"Bearer s3cr3t-one\"\n[load]\nusers = 1\nvisits = 1\n\
+         [[scenario]]\n[[scenario.step]]\npath = \"/login\"\nform = {{ user = \"ann\", password = \"s3cr3t-two\" }}\n"
+    );
+    let jmx = lab_plan(port);
+    for (name, plan) in [("plan.toml", &toml), ("plan.jmx", &jmx)] {
+        std::fs::write(path.join(name), plan).unwrap();
+        let runs = format!("runs-{name}");
+        let told = lab(path, "a:b", &["run", name, "--keep", &runs]);
+        assert_eq!(told.code, Some(0), "{}{}", told.text, told.errors);
+        assert!(told.text.contains(" 0 errors"), "{}", told.text);
+        let run = std::fs::read_dir(path.join(&runs)).unwrap().next().unwrap().unwrap().path();
+        for entry in std::fs::read_dir(&run).unwrap() {
+            let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+            assert!(!String::from_utf8_lossy(&bytes).contains("s3cr3t"), "{name}");
+        }
+        let kept = run.join(name);
+        let kept = kept.to_str().unwrap();
+        let before = origin.requests();
+        let refused = lab(path, "a:b", &["run", kept]);
+        assert_eq!(refused.code, Some(2), "{}", refused.errors);
+        assert!(refused.errors.contains("-Jkept.password=..."), "{}", refused.errors);
+        assert_eq!(origin.requests(), before, "nothing is sent without the secrets");
+        let again = lab(
+            path,
+            "a:b",
+            &["run", kept, "-Jkept.password=s3cr3t-two", "-Jkept.authorization=s3cr3t-one"],
+        );
+        assert_eq!(again.code, Some(0), "{}{}", again.text, again.errors);
+        assert!(again.text.contains(" 0 errors"), "{}", again.text);
+    }
+    let named = toml.replace("127.0.0.1", "shop.invalid");
+    std::fs::write(path.join("named.toml"), named).unwrap();
+    let told = lab(path, "a:b", &["run", "named.toml", "--resolve", "shop.invalid=127.0.0.1"]);
+    assert!(told.text.contains(" 0 errors"), "{}{}", told.text, told.errors);
+    assert_eq!(lab(path, "a:b", &["run", "named.toml", "--resolve", "shop"]).code, Some(2));
+}
+
+/// Returns a plan of JMeter that logs in with a password and a token of its own.
+fn lab_plan(port: u16) -> String {
+    let prop =
+        |name: &str, value: &str| format!("<stringProp name=\"{name}\">{value}</stringProp>");
+    let argument = |name: &str, value: &str| {
+        format!(
+            "<elementProp name=\"{name}\" elementType=\"HTTPArgument\">{}{}{}</elementProp>",
+            prop("Argument.name", name),
+            prop("Argument.value", value),
+            prop("Argument.metadata", "=")
+        )
+    };
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<jmeterTestPlan version=\"1.2\"><hashTree><TestPlan testclass=\"TestPlan\" testname=\"p\"/><hashTree>\
+         <HeaderManager testclass=\"HeaderManager\" testname=\"h\"><collectionProp name=\"HeaderManager.headers\"><elementProp name=\"\" elementType=\"Header\">{}{}\
+         </elementProp></collectionProp></HeaderManager><hashTree/><ThreadGroup testclass=\"ThreadGroup\" testname=\"g\">{}{}</ThreadGroup><hashTree>\
+         <HTTPSamplerProxy testclass=\"HTTPSamplerProxy\" testname=\"log in\"><elementProp name=\"HTTPsampler.Arguments\" elementType=\"Arguments\">\
+         <collectionProp name=\"Arguments.arguments\">{}{}</collectionProp></elementProp>{}{}{}{}</HTTPSamplerProxy><hashTree/></hashTree></hashTree></hashTree></jmeterTestPlan>",
+        prop("Header.name", "Authorization"),
+        prop("Header.value", "Bearer s3cr3t-one"),
+        prop("ThreadGroup.num_threads", "1"),
+        prop("ThreadGroup.ramp_time", "0"),
+        argument("user", "ann"),
+        argument("password", "s3cr3t-two"),
+        prop("HTTPSampler.domain", "127.0.0.1"),
+        prop("HTTPSampler.port", &port.to_string()),
+        prop("HTTPSampler.path", "/login"),
+        prop("HTTPSampler.method", "POST"),
+    )
+}

@@ -8,7 +8,9 @@
 //! max = "1s"
 //! error_rate = "0.1%"
 //! throughput = ">=200/s"
+//! abort_after = "30s"
 //! ```
+//! With `abort_after` a run ends when a limit of the same table is missed after that time.
 //! The name is a label of the run, or `*` for all labels together.
 
 use std::collections::BTreeMap;
@@ -28,6 +30,8 @@ pub struct Goal {
     pub label: String,
     /// What is limited.
     pub limit: Limit,
+    /// From when on a run ends that misses it; never without.
+    pub abort_after: Option<Duration>,
 }
 
 /// One limit.
@@ -63,7 +67,11 @@ struct File {
 }
 
 /// The keys of a goal, for the nearest one to a typing mistake.
-const KEYS: [&str; 6] = ["p70", "p95", "max", "mean", "error_rate", "throughput"];
+const KEYS: [&str; 7] = ["p70", "p95", "max", "mean", "error_rate", "throughput", ABORT];
+/// The key that says from when on a run ends.
+const ABORT: &str = "abort_after";
+/// What was measured where nothing was.
+const NOTHING: &str = "none";
 
 /// Returns the latency goal of a site: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
 #[must_use]
@@ -73,6 +81,7 @@ pub fn latency_goal() -> Vec<Goal> {
         .map(|&(share, ms)| Goal {
             label: "*".to_owned(),
             limit: Limit::Under(share, Duration::from_millis(ms)),
+            abort_after: None,
         })
         .collect()
 }
@@ -109,13 +118,11 @@ pub fn parse(text: &str, file: &str) -> Result<Vec<Goal>> {
     })?;
     let mut goals = Vec::new();
     for (label, limits) in parsed.goal {
-        for (key, value) in limits {
-            let text = value.get_ref().as_str().unwrap_or_default();
-            match limit(key.get_ref(), text) {
-                Ok(limit) => goals.push(Goal { label: label.clone(), limit }),
-                Err(message) => findings.push(finding(key.span().start, message)),
-            }
-        }
+        let limits = limits.iter().map(|(key, value)| {
+            (key.get_ref().as_str(), value.get_ref().as_str().unwrap_or_default(), key.span().start)
+        });
+        let mut note = |at, message| findings.push(finding(at, message));
+        goals.extend(of_table(&label, limits, &mut note));
     }
     if goals.is_empty() && findings.is_empty() {
         // A run that nothing judges would be told as one that met its goals.
@@ -128,7 +135,43 @@ pub fn parse(text: &str, file: &str) -> Result<Vec<Goal>> {
     if findings.is_empty() { Ok(goals) } else { Err(Error::Refused(findings)) }
 }
 
-pub(crate) fn limit(key: &str, value: &str) -> Result<Limit, String> {
+/// Returns the goals of one label's table, whose keys stand at places of a file.
+pub(crate) fn of_table<'t>(
+    label: &str,
+    limits: impl Iterator<Item = (&'t str, &'t str, usize)>,
+    note: &mut dyn FnMut(usize, String),
+) -> Vec<Goal> {
+    let (mut goals, mut abort_after) = (Vec::new(), None);
+    for (key, value, at) in limits {
+        if key == ABORT {
+            abort_after = parse_duration(value);
+            if abort_after.is_none() {
+                note(at, format!("`{ABORT}` is a time such as \"30s\", not `{value}`"));
+            }
+            continue;
+        }
+        match limit(key, value) {
+            Ok(limit) => goals.push(Goal { label: label.to_owned(), limit, abort_after: None }),
+            Err(message) => note(at, message),
+        }
+    }
+    goals.iter_mut().for_each(|goal| goal.abort_after = abort_after);
+    goals
+}
+
+/// Returns the first goal that ends a run as far as it has come; what nothing was measured for ends none.
+pub(crate) fn breach(goals: &[Goal], results: &Results) -> Option<String> {
+    let due = |goal: &&Goal| goal.abort_after.is_some_and(|after| results.elapsed >= after);
+    let due: Vec<Goal> = goals.iter().filter(due).cloned().collect();
+    if due.is_empty() {
+        return None;
+    }
+    let is_broken = |judged: &Judged| !judged.is_met && judged.measured != NOTHING;
+    let broken = judge(&due, results).into_iter().find(is_broken)?;
+    Some(format!("{}: {}, measured {}", broken.label, broken.wanted, broken.measured))
+}
+
+fn limit(key: &str, value: &str) -> Result<Limit, String> {
     let time = || {
         parse_duration(value.trim_start_matches(['<', '=', ' ']))
             .ok_or_else(|| format!("`{key}` is a time such as \"300ms\", not `{value}`"))
@@ -186,7 +229,7 @@ pub fn judge(goals: &[Goal], results: &Results) -> Vec<Judged> {
                 None => Judged {
                     label: goal.label.clone(),
                     wanted: "at least one sample".to_owned(),
-                    measured: "none".to_owned(),
+                    measured: NOTHING.to_owned(),
                     is_met: false,
                 },
             }

@@ -10,6 +10,7 @@
 //! * Numbers: [`record`] (histograms, result files, summary lines), [`honesty`] (may they be believed), [`goal`].
 //! * Reading what others measured: [`ab::parse`], [`record::jtl`], [`requests`] (logs), [`calculate`], [`compare`].
 //! * Telling: [`live`] (while it runs), [`report`].
+//! * Keeping: [`kept`] (copies of plans without secrets).
 //! * Proof: [`verify`], [`watch_log`], [`sweep`], [`tune`], [`paired`], [`journal`], which keeps no secrets ([`redact`]).
 //! * Projects: [`content`], [`experiment`], [`project`], [`tough`] (Tough Day).
 //! * Sites: [`cacheability`], [`profile`], [`replay`], [`proxy`], [`har`], [`recording`].
@@ -36,6 +37,7 @@ pub mod har;
 pub mod honesty;
 mod html_parts;
 pub mod journal;
+pub mod kept;
 pub mod live;
 mod load;
 mod net;

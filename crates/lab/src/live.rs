@@ -13,6 +13,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::goal::{self, Goal};
 use crate::load::{Observer, processors};
 use crate::record::{Interval, Results, Timing, told};
 
@@ -40,6 +41,8 @@ pub struct Live {
     recent: Window,
     whole: Window,
     labels: BTreeMap<Arc<str>, Window>,
+    /// Goals whose miss ends the run.
+    goals: Vec<Goal>,
     curve: VecDeque<u64>,
     cpu: HashMap<usize, Duration>,
 }
@@ -143,7 +146,13 @@ impl Live {
             labels: BTreeMap::new(),
             curve: VecDeque::new(),
             cpu: HashMap::new(),
+            goals: Vec::new(),
         }
+    }
+
+    /// Ends a run that misses a goal with [`Goal::abort_after`].
+    pub fn guard(&mut self, goals: &[Goal]) {
+        self.goals = goals.to_vec();
     }
 
     /// Takes the board away, so that something else can be written.
@@ -174,7 +183,8 @@ impl Live {
             if *is_transaction {
                 continue;
             }
-            let name = told(name, self.labels.contains_key(name), self.labels.len());
+            let known = &self.labels;
+            let name = told(name, |name| known.contains_key(name), known.len());
             if !self.labels.contains_key(name) {
                 self.labels.insert(name.into(), Window::default());
             }
@@ -324,6 +334,10 @@ impl Observer for Live {
         self.clear();
         // The next part of a plan has workers of its own, whose processor time begins anew.
         self.cpu.clear();
+    }
+
+    fn breach(&self, results: &Results) -> Option<String> {
+        goal::breach(&self.goals, results)
     }
 }
 

@@ -66,6 +66,8 @@ static PARAMETER: LazyLock<Regex> =
 #[must_use]
 pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
+    // An author authorizes nobody.
+    let name = name.replace("authoriz", "auth-").replace("authoris", "auth-").replace("author", "");
     NAMES.iter().any(|part| name.contains(part))
 }
 
@@ -254,6 +256,11 @@ mod tests {
             &["get", "http://u:p@h:1/a?b=c&access_token=x#d", "https://h/ok@x"],
             &["get", "http://***@h:1/a?b=c&access_token=***#d", "https://h/ok@x"],
         );
+        check(
+            &["--author", "http://h:4502", "--authority=x"],
+            &["--author", "http://h:4502", "--authority=x"],
+        );
+        check(&["--authorization", "x"], &["--authorization", "***"]);
         check(&["--target=http://u:p@h/"], &["--target=http://***@h/"]);
         check(&["--target", "http://u:p@w@h/"], &["--target", "http://***@h/"]);
         check(&["-é", "-", ""], &["-é", "-", ""]);

@@ -187,6 +187,7 @@ pub(super) fn emit(arguments: &Run, run: &PlanRun) -> Outcome {
     // With what `--target` means for the plan.
     let mut words: Vec<String> =
         run.properties.iter().map(|(name, value)| format!("-J{name}={value}")).collect();
+    words.extend(run.hosts.iter().map(|(name, at)| format!("--resolve={name}={at}")));
     words.sort_unstable();
     words.push(format!("--seed={}", arguments.seed));
     if arguments.agents.data == Data::Copy {

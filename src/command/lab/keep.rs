@@ -1,12 +1,12 @@
-//! Folders that keep a run: what was asked, the plan, and what came out.
+//! Folders that keep a run: what was asked, the plan without its secrets, and what came out.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use tympan_lab::phase::watch::{Facts, Watch};
 use tympan_lab::record::{Results, hlog, metrics};
-use tympan_lab::redact;
 use tympan_lab::report::{self, Report};
+use tympan_lab::{kept, redact};
 
 use super::write;
 use crate::args::lab::KeptRun;
@@ -87,12 +87,17 @@ pub(super) fn new_folder(folder: &Path, plan: Option<&Path>) -> Result<PathBuf, 
     if let Some(plan) = plan {
         let extension = plan.extension().map_or_else(Default::default, |one| one.to_string_lossy());
         let copy = run.join(format!("plan.{extension}"));
-        if matches!(extension.as_ref(), "yaml" | "yml") {
-            // A configuration of Tough Day holds the author's password.
-            write(&copy, &redact::yaml(&super::read_text(plan)?))?;
-        } else {
-            std::fs::copy(plan, &copy).map_err(|error| lost(&copy, error))?;
-        }
+        let text = super::read_text(plan)?;
+        let kept = match extension.as_ref() {
+            "yaml" | "yml" => Some(redact::yaml(&text)),
+            "toml" => kept::toml(&text).map(|kept| kept.text),
+            _ => kept::jmx(&text).map(|kept| kept.text),
+        };
+        // It was read as a plan before, so that it can be read now.
+        let kept = kept.ok_or_else(|| {
+            Fault::cannot_run(format!("cannot keep `{}`: it has changed meanwhile", plan.display()))
+        })?;
+        write(&copy, &kept)?;
     }
     Ok(run)
 }

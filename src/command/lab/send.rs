@@ -69,6 +69,7 @@ pub(super) fn get(arguments: &Get) -> Outcome {
     }
     let keeper = Keeper::begin(&arguments.kept, None);
     let mut live = super::live(title, load.duration);
+    live.guard(&goals);
     let results = load.run_shown(&mut live).map_err(|error| fault(&error))?;
     drop(live);
     let output = &arguments.output;
@@ -195,7 +196,20 @@ pub(super) fn plan_run(arguments: &Run) -> Result<PlanRun, Fault> {
             false => None,
         },
         trace: arguments.trace,
+        hosts: hosts(&arguments.resolve)?,
+        goals: Vec::new(),
     })
+}
+
+/// Reads names with the addresses that they have for this run.
+fn hosts(texts: &[String]) -> Result<HashMap<String, String>, Fault> {
+    let read = |text: &String| match text.split_once('=') {
+        Some((name, address)) if !name.is_empty() && !address.is_empty() => {
+            Ok((name.to_owned(), address.to_owned()))
+        }
+        _ => Err(Fault::usage(format!("--resolve `{text}` is not such as shop.example=127.0.0.1"))),
+    };
+    texts.iter().map(read).collect()
 }
 
 pub(super) fn run(arguments: &Run) -> Outcome {
@@ -225,6 +239,7 @@ fn play(path: &Path, run: &PlanRun, output: &Output, keeper: Keeper<'_>) -> Outc
     let mut goals = goals(output.goals.as_deref())?;
     let plan = Plan::load(path).map_err(|error| fault(&error))?;
     goals.extend(plan.goals.iter().cloned());
+    let run = &PlanRun { goals: goals.clone(), ..run.clone() };
     let is_quiet = output.json;
     let mut tell = |line: &str| {
         if !is_quiet {
@@ -267,6 +282,7 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
     let run = PlanRun {
         properties: properties(&arguments.properties)?,
         rows: arguments.rows.clone(),
+        hosts: hosts(&arguments.resolve)?,
         ..PlanRun::default()
     };
     play(plan, &run, &output, Keeper::nothing())

@@ -210,7 +210,7 @@ impl Task {
         match (self, &job.work) {
             (
                 Self::Plan(plan),
-                Work::Plan { properties, seed, workers, trace, copies_rows, .. },
+                Work::Plan { properties, seed, workers, trace, copies_rows, hosts, .. },
             ) => {
                 let run = Run {
                     properties: properties.clone(),
@@ -219,6 +219,7 @@ impl Task {
                     seed: *seed,
                     without_listeners: true,
                     trace: *trace,
+                    hosts: hosts.clone(),
                     ..Run::default()
                 };
                 let member = Membership { portion: job.portion, copies_rows: *copies_rows };

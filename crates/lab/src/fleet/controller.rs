@@ -125,6 +125,7 @@ impl Fleet {
             workers: run.workers,
             trace: run.trace,
             copies_rows: self.copies_rows,
+            hosts: run.hosts.clone(),
         };
         let is_plan = true;
         self.play(work, &files, run.rows.as_deref(), (is_plan, say))

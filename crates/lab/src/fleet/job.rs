@@ -40,6 +40,8 @@ pub(super) enum Work {
         workers: usize,
         trace: usize,
         copies_rows: bool,
+        /// Names with the addresses that they have for this run.
+        hosts: HashMap<String, String>,
     },
 }
 

@@ -157,6 +157,11 @@ pub(crate) trait Observer {
         false
     }
 
+    /// Returns the goal whose miss ends the load, by what was measured so far.
+    fn breach(&self, _results: &Results) -> Option<String> {
+        None
+    }
+
     /// Takes rows in place of a file.
     fn row_taker(&self) -> Option<RowTaker> {
         None
@@ -257,7 +262,11 @@ fn collect(
             Err(RecvTimeoutError::Timeout) => {
                 next += Duration::from_secs(1);
                 observer.second();
-                if observer.wants_stop() {
+                results.elapsed = started.elapsed();
+                if results.breach.is_none() {
+                    results.breach = observer.breach(results);
+                }
+                if observer.wants_stop() || results.breach.is_some() {
                     crowd.stop();
                 }
             }

@@ -39,6 +39,31 @@ impl Target {
         if addresses.first().is_some_and(SocketAddr::is_ipv4) {
             addresses.retain(SocketAddr::is_ipv4);
         }
+        Self::at(is_tls, host, port, addresses)
+    }
+
+    /// Gives `host` the addresses of `names`, which stand with commas between them, and prepares TLS for `https`.
+    ///
+    /// # Errors
+    /// [`Error::Resolve`] if none of them has an address, [`Error::Tls`].
+    fn resolve_at(is_tls: bool, host: &str, port: u16, names: &str) -> Result<Arc<Self>> {
+        let of = |name: &str| (name, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+        let mut addresses = Vec::new();
+        let mut lost = io::Error::new(io::ErrorKind::NotFound, "the plan gives it no address");
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            match of(name.trim_start_matches('[').trim_end_matches(']')) {
+                Ok(found) => addresses.extend(found),
+                Err(error) => lost = error,
+            }
+        }
+        if addresses.is_empty() {
+            return Err(Error::Resolve { host: host.to_owned(), source: lost });
+        }
+        Self::at(is_tls, host, port, addresses)
+    }
+
+    fn at(is_tls: bool, host: &str, port: u16, addresses: Vec<SocketAddr>) -> Result<Arc<Self>> {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
         let tls = if is_tls { Some(tls::client(bare)?) } else { None };
         Ok(Arc::new(Self {
             host: host.to_owned(),
@@ -64,18 +89,25 @@ impl Target {
     }
 }
 
+/// Scheme, host and port, and the addresses that the plan itself gives the host.
+type Key = (bool, String, u16, Option<String>);
+
 /// The targets of a run, each resolved once.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
-    known: Mutex<HashMap<(bool, String, u16), Arc<Target>>>,
+    known: Mutex<HashMap<Key, Arc<Target>>>,
     /// Where everything goes instead of where it was meant to go.
     detour: Option<SocketAddr>,
+    /// Addresses of names that are others than the system says, by the names in small letters.
+    hosts: HashMap<String, String>,
 }
 
 impl Targets {
-    /// Sends everything to `detour`, in plain HTTP.
-    pub(crate) fn toward(detour: Option<SocketAddr>) -> Self {
-        Self { detour, ..Self::default() }
+    /// Sends everything to `detour`, in plain HTTP, if there is one; else the names in `hosts` to their addresses there.
+    pub(crate) fn toward(detour: Option<SocketAddr>, hosts: &HashMap<String, String>) -> Self {
+        let small =
+            |(name, addresses): (&String, &String)| (name.to_ascii_lowercase(), addresses.clone());
+        Self { detour, hosts: hosts.iter().map(small).collect(), ..Self::default() }
     }
 
     /// Returns the target, resolving it at its first use.
@@ -84,18 +116,43 @@ impl Targets {
     /// As [`Target::resolve`].
     pub(crate) fn find(&self, is_tls: bool, host: &str, port: u16) -> Result<Arc<Target>> {
         if let Some(detour) = self.detour {
-            let key = (false, detour.ip().to_string(), detour.port());
+            let key = (false, detour.ip().to_string(), detour.port(), None);
             return self.find_known(key);
         }
-        self.find_known((is_tls, host.to_ascii_lowercase(), port))
+        let host = host.to_ascii_lowercase();
+        let given = self.hosts.get(&host).cloned();
+        self.find_known((is_tls, host, port, given))
     }
 
-    fn find_known(&self, key: (bool, String, u16)) -> Result<Arc<Target>> {
+    /// Returns the target of a name that has other addresses than the system says: names or addresses with commas
+    /// between them.
+    ///
+    /// # Errors
+    /// As [`Target::resolve_at`].
+    pub(crate) fn find_at(
+        &self,
+        is_tls: bool,
+        host: &str,
+        port: u16,
+        addresses: &str,
+    ) -> Result<Arc<Target>> {
+        let name = host.to_ascii_lowercase();
+        // Who runs a plan decides before the plan.
+        if self.detour.is_some() || self.hosts.contains_key(&name) {
+            return self.find(is_tls, host, port);
+        }
+        self.find_known((is_tls, name, port, Some(addresses.to_owned())))
+    }
+
+    fn find_known(&self, key: Key) -> Result<Arc<Target>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(target) = known.get(&key) {
             return Ok(Arc::clone(target));
         }
-        let target = Target::resolve(key.0, &key.1, key.2)?;
+        let target = match &key.3 {
+            Some(addresses) => Target::resolve_at(key.0, &key.1, key.2, addresses)?,
+            None => Target::resolve(key.0, &key.1, key.2)?,
+        };
         known.insert(key, Arc::clone(&target));
         Ok(target)
     }

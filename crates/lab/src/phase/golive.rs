@@ -104,7 +104,11 @@ const LAUNCH: &str = "launch";
 /// Returns the goals of a launch for which none were given.
 #[must_use]
 pub fn default_goals() -> Vec<Goal> {
-    let errors = Goal { label: "*".to_owned(), limit: crate::goal::Limit::ErrorRate(0.01) };
+    let errors = Goal {
+        label: "*".to_owned(),
+        limit: crate::goal::Limit::ErrorRate(0.01),
+        abort_after: None,
+    };
     crate::goal::latency_goal().into_iter().chain([errors]).collect()
 }
 

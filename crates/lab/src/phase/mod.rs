@@ -118,7 +118,11 @@ impl Measured {
 fn with_errors(goals: &[Goal]) -> Vec<Goal> {
     let mut goals = goals.to_vec();
     if !goals.iter().any(|goal| matches!(goal.limit, Limit::ErrorRate(_))) {
-        goals.push(Goal { label: "*".to_owned(), limit: Limit::ErrorRate(0.01) });
+        goals.push(Goal {
+            label: "*".to_owned(),
+            limit: Limit::ErrorRate(0.01),
+            abort_after: None,
+        });
     }
     goals
 }

@@ -10,9 +10,11 @@ use super::cache::Cache;
 use super::cookie::Jar;
 use super::exchange::Exchange;
 use super::model::{Action, Flow, Kind, Model, NodeId, OnError, Pace, Timer};
+use super::pace::Pacer;
 use super::pattern::Patterns;
 use super::scope::Scope;
 use super::section::Inside;
+use super::shape;
 use super::walk::State;
 use crate::load::{Crowd, Step, Turn, User};
 use crate::net::{Target, Targets};
@@ -128,8 +130,8 @@ pub(super) struct Actor {
     samples_of_iteration: u64,
     /// The request under way as it is sent.
     pub(super) request: Option<Arc<[u8]>>,
-    /// Where the last request went, and by which name.
-    pub(super) target: Option<(bool, String, u16, Arc<Target>)>,
+    /// Where the last request went, by which name, and by whose addresses.
+    pub(super) target: Option<(Option<usize>, bool, String, u16, Arc<Target>)>,
     pub(super) inside: Inside,
 }
 
@@ -412,8 +414,74 @@ impl Actor {
                 };
             }
             Timer::Synchronize { .. } => 0.0,
+            Timer::Script(script) => self.run_timer(script),
+            Timer::Precise { .. } | Timer::Shaped { .. } => return self.pace(timer, now),
         };
         Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default()
+    }
+
+    /// Waits for the next moment of a timer that gives moments to all threads.
+    fn pace(&mut self, timer: &Timer, now: Instant) -> Duration {
+        let model = Arc::clone(&self.model);
+        // In the open model the schedule says when.
+        if self.squad.is_open() {
+            return Duration::ZERO;
+        }
+        let (meter, place) = match timer {
+            // Each group has moments of its own.
+            Timer::Precise { meter, .. } => (*meter, self.squad.root),
+            Timer::Shaped { meter, .. } => (*meter, 0),
+            _ => return Duration::ZERO,
+        };
+        let Some(shared) = model.meters.get(meter) else { return Duration::ZERO };
+        let mut pacers = shared.pacers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !pacers.contains_key(&place) {
+            let Some(pacer) = self.pacer(timer) else { return Duration::ZERO };
+            pacers.insert(place, pacer);
+        }
+        let moment = pacers.get_mut(&place).map(Pacer::next);
+        drop(pacers);
+        match moment {
+            Some(Some(moment)) => (self.stage.epoch.0 + moment).saturating_duration_since(now),
+            Some(None) => {
+                // The rows are over, and so is the test.
+                self.stage.crowd.stop();
+                self.is_ending = true;
+                Duration::ZERO
+            }
+            None => Duration::ZERO,
+        }
+    }
+
+    /// Makes the moments of a timer; nothing if its numbers are none.
+    fn pacer(&mut self, timer: &Timer) -> Option<Pacer> {
+        let portion = self.scope.world.portion;
+        match timer {
+            Timer::Precise { values, .. } => {
+                let throughput = self.number(&values.throughput);
+                let period = self.number(&values.period);
+                let duration = self.number(&values.duration);
+                let batch = self.number(&values.batch).max(1.0) as u64;
+                let apart =
+                    Duration::try_from_secs_f64(self.number(&values.batch_delay) / 1000.0).ok()?;
+                let count = throughput / period * duration;
+                let duration = Duration::try_from_secs_f64(duration).ok()?;
+                let seed = self.scope.world.seed().wrapping_add(self.squad.root as u64);
+                Pacer::exact(count, duration, (batch, apart), (seed, portion))
+            }
+            Timer::Shaped { rows, .. } => {
+                let stretches = match shape::stretches(rows, 1.0, &mut self.scope) {
+                    // Rates count for a second, and so do times.
+                    Ok(stretches) => stretches,
+                    Err(fault) => {
+                        self.world_fault(&format!("throughput shaping timer: {fault}"));
+                        return None;
+                    }
+                };
+                Some(Pacer::shaped(&stretches, portion))
+            }
+            _ => None,
+        }
     }
 
     fn number(&mut self, template: &super::template::Template) -> f64 {
@@ -442,7 +510,7 @@ impl Actor {
                 self.phase = Phase::Sample(node);
                 Some(Step::Wait(turn.now + GATE))
             }
-            Action::Flow(flow) => self.control(flow, turn.now),
+            Action::Flow(flow) => self.control(node, flow, turn.now),
             Action::Debug => {
                 let variables: Vec<String> = self
                     .scope
@@ -498,7 +566,7 @@ impl Actor {
         turn.now = Instant::now();
     }
 
-    fn control(&mut self, flow: &Flow, now: Instant) -> Option<Step> {
+    fn control(&mut self, node: NodeId, flow: &Flow, now: Instant) -> Option<Step> {
         match flow {
             Flow::Nothing | Flow::Enter(_) => None,
             Flow::Leave => {
@@ -528,6 +596,15 @@ impl Actor {
             Flow::NextLoop => {
                 self.abandon_iteration(self.squad.root);
                 self.phase = Phase::Between;
+                None
+            }
+            Flow::NextPass | Flow::BreakLoop => {
+                let is_left = matches!(flow, Flow::BreakLoop);
+                if !self.leave_pass(node, is_left) {
+                    self.abandon_iteration(self.squad.root);
+                    self.phase = Phase::Between;
+                    self.is_ending |= is_left;
+                }
                 None
             }
         }

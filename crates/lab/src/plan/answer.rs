@@ -19,6 +19,17 @@ pub(super) struct Answer {
     pub(super) elapsed_ms: u64,
     pub(super) bytes: u64,
     pub(super) body_bytes: u64,
+    pub(super) said: Said,
+}
+
+/// What scripts said of a sample beside its answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// It is told to nobody.
+    pub(super) is_ignored: bool,
+    pub(super) stops_thread: bool,
+    pub(super) stops_test: bool,
+    pub(super) starts_next_loop: bool,
 }
 
 impl Answer {
@@ -29,6 +40,29 @@ impl Answer {
         let head = bytes.get(..end).unwrap_or_default();
         let start = head.windows(2).position(|window| window == b"\r\n").map_or(end, |at| at + 2);
         String::from_utf8_lossy(head.get(start..).unwrap_or_default())
+    }
+
+    /// Returns the request as JMeter tells it: method and address, what was sent, and cookies.
+    pub(super) fn request_data(&self) -> String {
+        let Some(bytes) = self.request.as_deref() else { return String::new() };
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
+        let body = bytes.get(end.map_or(bytes.len(), |end| end + 4)..).unwrap_or_default();
+        let first = bytes.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let method = String::from_utf8_lossy(first);
+        let mut out = format!("{method} {}\n", self.url);
+        if !matches!(&*method, "HEAD" | "OPTIONS" | "TRACE") {
+            out.push_str(&format!("\n{method} data:\n{}\n", String::from_utf8_lossy(body)));
+        }
+        let headers = self.request_headers();
+        let cookie = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("cookie").then(|| value.trim().to_owned())
+        };
+        match headers.lines().find_map(cookie) {
+            Some(cookies) => out.push_str(&format!("\nCookie Data:\n{cookies}\n")),
+            None => out.push_str("\n[no cookies]\n"),
+        }
+        out
     }
 }
 
@@ -93,6 +127,23 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+
+    #[test]
+    fn a_request_is_told_as_jmeter_tells_it() {
+        let data = |request: &str| {
+            let request = Some(Arc::from(request.as_bytes()));
+            Answer { url: "http://h/a?b".to_owned(), request, ..Answer::default() }.request_data()
+        };
+        assert_eq!(
+            data("POST /a?b HTTP/1.1\r\nHost: h\r\nCookie: a=1; b=2\r\n\r\nx=y"),
+            "POST http://h/a?b\n\nPOST data:\nx=y\n\nCookie Data:\na=1; b=2\n"
+        );
+        assert_eq!(
+            data("HEAD /a?b HTTP/1.1\r\nHost: h\r\n\r\n"),
+            "HEAD http://h/a?b\n\n[no cookies]\n"
+        );
+        assert_eq!(Answer::default().request_data(), "");
+    }
 
     #[test]
     fn bodies_are_decoded_and_what_is_none_stays_as_it_is() {

@@ -293,7 +293,7 @@ impl Writer<'_> {
                 Kind::While(_) => self.problem(name, "a while controller"),
                 Kind::ForEach { .. } => self.problem(name, "a for-each controller"),
                 Kind::Throughput { .. } => self.problem(name, "a throughput controller"),
-                Kind::Random | Kind::RandomOrder | Kind::Interleave { .. } | Kind::Switch(_) => {
+                Kind::RandomOrder | Kind::Interleave(_) | Kind::Switch(_) => {
                     self.problem(name, "a controller that chooses among its children");
                 }
                 Kind::Runtime(_) => self.problem(name, "a runtime controller"),
@@ -421,6 +421,12 @@ impl Writer<'_> {
         }
         if !spec.keep_alive {
             self.remark("Connections are kept open in TOML, also where the plan closes them.");
+        }
+        if spec
+            .hosts
+            .is_some_and(|place| self.model.hosts.get(place).is_some_and(|hosts| !hosts.is_empty()))
+        {
+            self.problem(name, "a DNS cache manager that gives names addresses of its own");
         }
         if !spec.logins.is_empty() {
             self.problem(name, "an authorization manager; write an `Authorization` header");

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::scope::Scope;
 use super::template::Template;
 use super::turns::Turns;
+use crate::load::random;
 use crate::record::jtl::{read_record, split_record};
 
 /// Who draws from one cursor.
@@ -33,6 +34,8 @@ pub(super) struct DataSet {
     pub(super) names: Template,
     pub(super) delimiter: Template,
     pub(super) is_quoted: bool,
+    /// Rows come in random order, each once before any comes again.
+    pub(super) is_random: bool,
     pub(super) skips_first: bool,
     pub(super) recycles: bool,
     pub(super) stops_thread: bool,
@@ -60,12 +63,24 @@ struct Cursor {
     delimiter: char,
     is_quoted: bool,
     skips: bool,
+    /// The rows in the order in which they come, if that is not the file's.
+    deck: Option<Deck>,
     input: Option<BufReader<File>>,
     /// The row that was read last.
     text: Vec<u8>,
     rows: u64,
     /// Which rows this process takes.
     turns: Turns,
+}
+
+/// Rows in random order.
+#[derive(Debug, Default)]
+struct Deck {
+    seed: u64,
+    /// Random numbers drawn.
+    drawn: u64,
+    rows: Vec<Vec<u8>>,
+    at: usize,
 }
 
 impl DataSet {
@@ -76,6 +91,7 @@ impl DataSet {
             names,
             delimiter,
             is_quoted: false,
+            is_random: false,
             skips_first: false,
             recycles: true,
             stops_thread: false,
@@ -156,6 +172,7 @@ impl DataSet {
             delimiter,
             is_quoted: self.is_quoted,
             skips: self.skips_first || names.is_empty(),
+            deck: None,
             input: None,
             text: Vec::new(),
             rows: 0,
@@ -170,6 +187,10 @@ impl DataSet {
             let first = if cursor.read()? { cursor.values() } else { Vec::new() };
             cursor.names = first.iter().map(|name| name.trim().to_owned()).collect();
             cursor.input = None;
+        }
+        if self.is_random {
+            // All processes that share the rows have them in the same order.
+            cursor.deck = Some(Deck { seed: scope.world.seed(), ..Deck::default() });
         }
         let cursor = Arc::new(Mutex::new(cursor));
         cursors.insert(key, Arc::clone(&cursor));
@@ -197,12 +218,27 @@ impl Cursor {
         self.step(recycles)
     }
 
+    /// Goes to the first row.
+    fn begin(&mut self) -> Result<(), String> {
+        // While the file is read, rows come from it.
+        let deck = self.deck.take();
+        self.open()?;
+        if self.skips {
+            self.read()?;
+        }
+        let Some(mut deck) = deck else { return Ok(()) };
+        deck.rows.clear();
+        while self.read()? {
+            deck.rows.push(self.text.clone());
+        }
+        deck.shuffle();
+        self.deck = Some(deck);
+        Ok(())
+    }
+
     fn step(&mut self, recycles: bool) -> Result<bool, String> {
         if self.input.is_none() {
-            self.open()?;
-            if self.skips {
-                self.read()?;
-            }
+            self.begin()?;
         }
         if self.read()? {
             self.rows += 1;
@@ -212,10 +248,7 @@ impl Cursor {
         if !recycles || self.rows == 0 {
             return Ok(false);
         }
-        self.open()?;
-        if self.skips {
-            self.read()?;
-        }
+        self.begin()?;
         let is_row = self.read()?;
         self.rows += u64::from(is_row);
         Ok(is_row)
@@ -223,6 +256,12 @@ impl Cursor {
 
     /// Reads a row that is not empty; false at the end of the file.
     fn read(&mut self) -> Result<bool, String> {
+        if let Some(deck) = &mut self.deck {
+            let Some(row) = deck.rows.get(deck.at) else { return Ok(false) };
+            self.text.clone_from(row);
+            deck.at += 1;
+            return Ok(true);
+        }
         let Some(input) = &mut self.input else { return Ok(false) };
         loop {
             let found = if self.is_quoted {
@@ -264,6 +303,17 @@ impl Cursor {
             values.map(Cow::into_owned).collect()
         } else {
             line.split(self.delimiter).map(str::to_owned).collect()
+        }
+    }
+}
+
+impl Deck {
+    fn shuffle(&mut self) {
+        self.at = 0;
+        for at in (1..self.rows.len()).rev() {
+            let other = random(self.seed, self.drawn) % (at as u64 + 1);
+            self.drawn += 1;
+            self.rows.swap(at, usize::try_from(other).unwrap_or(0));
         }
     }
 }

@@ -190,7 +190,7 @@ impl Actor {
     ) -> Result<Request, (String, String)> {
         let url = &drawn.url;
         let target = self
-            .target(url)
+            .target(url, spec.hosts)
             .map_err(|_| ("java.net.UnknownHostException".to_owned(), url.host.clone()))?;
         let cookies = spec.cookies.and_then(|place| {
             self.open_jar(place);
@@ -226,16 +226,41 @@ impl Actor {
     }
 
     /// Returns where a URL leads, which is mostly where the last one led.
-    fn target(&mut self, url: &Url) -> crate::Result<Arc<Target>> {
-        if let Some((is_tls, host, port, target)) = &self.target
-            && (*is_tls, *port) == (url.is_tls, url.port)
+    fn target(&mut self, url: &Url, hosts: Option<usize>) -> crate::Result<Arc<Target>> {
+        if let Some((known, is_tls, host, port, target)) = &self.target
+            && (*known, *is_tls, *port) == (hosts, url.is_tls, url.port)
             && *host == url.host
         {
             return Ok(Arc::clone(target));
         }
-        let target = self.stage.targets.find(url.is_tls, &url.host, url.port)?;
-        self.target = Some((url.is_tls, url.host.clone(), url.port, Arc::clone(&target)));
+        let given = hosts.and_then(|place| self.addresses(place, &url.host));
+        let targets = &self.stage.targets;
+        let target = match &given {
+            Some(addresses) => targets.find_at(url.is_tls, &url.host, url.port, addresses)?,
+            None => targets.find(url.is_tls, &url.host, url.port)?,
+        };
+        // What a plan writes with variables may be another address for the next request.
+        let is_fixed = given.is_none() || self.has_fixed_hosts(hosts);
+        self.target =
+            is_fixed.then(|| (hosts, url.is_tls, url.host.clone(), url.port, Arc::clone(&target)));
         Ok(target)
+    }
+
+    /// Returns the addresses that the plan itself gives a name.
+    fn addresses(&mut self, place: usize, host: &str) -> Option<String> {
+        let model = Arc::clone(&self.model);
+        let hosts = model.hosts.get(place)?;
+        let found = hosts
+            .iter()
+            .find(|(name, _)| name.draw(&mut self.scope).trim().eq_ignore_ascii_case(host))?;
+        Some(found.1.draw(&mut self.scope).into_owned())
+    }
+
+    fn has_fixed_hosts(&self, place: Option<usize>) -> bool {
+        let hosts = place.and_then(|place| self.model.hosts.get(place));
+        hosts.into_iter().flatten().all(|(name, addresses)| {
+            name.as_literal().is_some() && addresses.as_literal().is_some()
+        })
     }
 
     fn open_jar(&mut self, place: usize) {
@@ -493,7 +518,9 @@ impl Actor {
             is_ok = true;
         }
         let mut actions = Vec::new();
-        for after in &sampler.after {
+        // A script that is a sampler itself may say that it is none: nothing looks at it then.
+        let was_ignored = sum.answer.said.is_ignored;
+        for after in sampler.after.iter().filter(|_| !was_ignored) {
             match after {
                 After::Extract(extractor) => {
                     extractor.run(&sum.answer, &mut self.scope, &mut self.patterns);
@@ -502,7 +529,7 @@ impl Actor {
                 After::OnError(action) => actions.push(*action),
             }
         }
-        for judge in &sampler.judges {
+        for judge in sampler.judges.iter().filter(|_| !was_ignored) {
             let verdict = match judge {
                 Judge::Script(script) => self.run_judge(script, &mut sum.answer, &mut is_ok),
                 _ => judge.judge(&sum.answer, &mut self.scope, &mut self.patterns),
@@ -519,6 +546,32 @@ impl Actor {
         }
         self.last_ok = is_ok;
         self.scope.set("JMeterThread.last_sample_ok", if is_ok { "true" } else { "false" });
+        let said = sum.answer.said;
+        if !said.is_ignored {
+            self.note_sample(sum, is_ok, failure);
+        }
+        for (is_said, action) in [
+            (said.stops_thread, OnError::StopThread),
+            (said.stops_test, OnError::StopTest),
+            (said.starts_next_loop, OnError::NextLoop),
+        ] {
+            if is_said {
+                self.take_error(action);
+            }
+        }
+        if !is_ok {
+            actions.push(self.squad.on_error);
+            for action in actions {
+                if action != OnError::Continue {
+                    self.take_error(action);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Adds a sample to what is to be told.
+    fn note_sample(&mut self, sum: Sum, is_ok: bool, failure: String) {
         let hidden = self.enter_transactions(&sum, is_ok);
         let trace = sum.trace(&self.scope.sampler, is_ok, &failure).map(Box::new);
         self.finished.push(Finished {
@@ -544,15 +597,6 @@ impl Actor {
             server_timing: sum.server_timing,
             trace,
         });
-        if !is_ok {
-            actions.push(self.squad.on_error);
-            for action in actions {
-                if action != OnError::Continue {
-                    self.take_error(action);
-                    break;
-                }
-            }
-        }
     }
 
     /// Adds a sample to the transactions it stands in; true if one of them stands for it.

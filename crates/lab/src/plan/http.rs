@@ -63,6 +63,8 @@ pub(super) struct HttpSpec {
     /// The cache manager in scope.
     pub(super) cache: Option<usize>,
     pub(super) logins: Vec<Login>,
+    /// Where in [`super::model::Model::hosts`] the addresses stand that names have for this request.
+    pub(super) hosts: Option<usize>,
     /// Parts of the page are fetched too; how many at a time.
     pub(super) embedded: Option<Embedded>,
 }

@@ -80,8 +80,7 @@ fn text_of(bytes: &[u8]) -> String {
 /// # Errors
 /// Where it is none.
 pub(super) fn parse(source: &Source) -> Result<Document<'_>, Finding> {
-    let options = roxmltree::ParsingOptions { nodes_limit: 4_000_000, ..Default::default() };
-    Document::parse_with_options(&source.text, options).map_err(|error| {
+    read_xml(&source.text).map_err(|error| {
         let at = error.pos();
         Finding {
             file: source.file.clone(),
@@ -90,6 +89,12 @@ pub(super) fn parse(source: &Source) -> Result<Document<'_>, Finding> {
             message: format!("not well-formed XML: {error}"),
         }
     })
+}
+
+/// Reads XML as plans are read.
+pub(crate) fn read_xml(text: &str) -> Result<Document<'_>, roxmltree::Error> {
+    let options = roxmltree::ParsingOptions { nodes_limit: 4_000_000, ..Default::default() };
+    Document::parse_with_options(text, options)
 }
 
 /// Returns the files that enabled include controllers name, with the controllers' places.

@@ -18,6 +18,8 @@ pub(super) enum Subject {
     Message,
     Headers,
     RequestHeaders,
+    /// The request as JMeter tells it.
+    Request,
     Url,
     Variable(Template),
 }
@@ -171,6 +173,7 @@ impl Judge {
             Subject::Message => ("message", answer.message.as_str().into()),
             Subject::Headers => ("headers", answer.headers.as_str().into()),
             Subject::RequestHeaders => ("request headers", answer.request_headers()),
+            Subject::Request => ("request data", answer.request_data().into()),
             Subject::Url => ("URL", answer.url.as_str().into()),
             Subject::Variable(name) => {
                 let name = name.draw(scope).into_owned();

@@ -11,6 +11,7 @@
 mod actor;
 pub(crate) mod answer;
 pub(crate) mod cache;
+mod choice;
 mod compile;
 mod convert;
 mod cookie;
@@ -29,6 +30,7 @@ mod judge;
 mod markup;
 mod model;
 mod own;
+mod pace;
 mod pattern;
 mod run;
 mod scope;
@@ -49,6 +51,7 @@ pub use compile::Inventory;
 use element::Element;
 pub use export::Exported;
 use files::Files;
+pub(crate) use include::read_xml;
 use model::Model;
 pub use own::parse_rate;
 pub(crate) use own::{mix, nearest};
@@ -57,6 +60,7 @@ pub(crate) use run::{Audience, Membership, Teller, moment};
 use template::Template;
 
 use crate::goal::Goal;
+use crate::kept;
 use crate::live::Live;
 use crate::load::Observer;
 use crate::{Error, Finding, Result};
@@ -121,6 +125,7 @@ impl Plan {
         }
         let mut model = compiled.model;
         model.files = files;
+        model.needs = kept::needs(&String::from_utf8_lossy(bytes));
         let (inventory, goals) = (compiled.inventory, compiled.goals);
         Ok(Self { model: Arc::new(model), file: file.to_owned(), inventory, goals })
     }

@@ -1,6 +1,6 @@
 //! A plan as it is run: groups, and a tree of controllers and samplers with everything that is in their scope.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -10,6 +10,7 @@ use super::extract::Extractor;
 use super::files::Files;
 use super::http::HttpSpec;
 use super::judge::Judge;
+use super::pace::Pacer;
 use super::script::Script;
 use super::template::Template;
 use crate::load::{Process, Stretch};
@@ -37,9 +38,13 @@ pub(super) struct Model {
     pub(super) parameters: Vec<Parameters>,
     pub(super) cookies: Vec<CookieManager>,
     pub(super) caches: Vec<CacheManager>,
+    /// Names with the addresses that they have, comma-separated, per manager.
+    pub(super) hosts: Vec<Vec<(Template, Template)>>,
     /// Shared counts of throughput controllers and timers.
     pub(super) meters: Vec<Meter>,
     pub(super) files: Files,
+    /// Properties that stand in the place of secrets: without them the plan does not run.
+    pub(super) needs: BTreeSet<String>,
     /// Names of the files that the plan was put together from.
     pub(super) included: Vec<Template>,
 }
@@ -71,6 +76,7 @@ impl Model {
             meter.count.store(0, Ordering::Relaxed);
             meter.executed.store(0, Ordering::Relaxed);
             *meter.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            meter.pacers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 
@@ -139,6 +145,10 @@ pub(super) enum Shape {
     Spans(Vec<super::shape::Span>),
     /// Visitors who come whether or not earlier ones have been answered.
     Arrivals(Arrivals),
+    /// The same at a rate that is known when the plan starts: rows of start, end and time.
+    Paced { rows: Vec<[Template; 3]>, in_minutes: bool, most: Template },
+    /// The same, growing to a target: target, ramp, steps, hold.
+    Grown { values: Box<[Template; 4]>, in_minutes: bool, most: Template },
 }
 
 /// Visitors of the open model.
@@ -199,11 +209,8 @@ pub(super) enum Kind {
         per_user: bool,
         meter: usize,
     },
-    Random,
     RandomOrder,
-    Interleave {
-        by_controller: bool,
-    },
+    Interleave(Interleave),
     Switch(Template),
     Runtime(Template),
     /// One child per iteration of the plan: over all users in exactly this order, again and again.
@@ -212,6 +219,17 @@ pub(super) enum Kind {
         meter: usize,
     },
     Sampler(Box<Sampler>),
+}
+
+/// How a controller chooses one child for each of its iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Interleave {
+    /// At random instead of in turn.
+    pub(super) is_random: bool,
+    /// A child that is a controller runs as a whole; else each of its samplers is an iteration.
+    pub(super) by_controller: bool,
+    /// Threads begin at different children, each at that of its number.
+    pub(super) across_threads: bool,
 }
 
 #[derive(Debug)]
@@ -270,6 +288,10 @@ pub(super) enum Flow {
     StopThread,
     StopTest,
     NextLoop,
+    /// Gives up the pass of the innermost loop.
+    NextPass,
+    /// Leaves the innermost loop.
+    BreakLoop,
     /// Does nothing itself; its timers do.
     Nothing,
     /// Enters the critical section of this name.
@@ -288,11 +310,53 @@ pub(super) enum After {
 #[derive(Debug)]
 pub(super) enum Timer {
     Constant(Template),
-    Uniform { delay: Template, range: Template },
-    Gaussian { delay: Template, range: Template },
-    Poisson { delay: Template, range: Template },
-    Throughput { per_minute: Template, mode: Pace, meter: usize },
-    Synchronize { size: Template, meter: usize },
+    Uniform {
+        delay: Template,
+        range: Template,
+    },
+    Gaussian {
+        delay: Template,
+        range: Template,
+    },
+    Poisson {
+        delay: Template,
+        range: Template,
+    },
+    Throughput {
+        per_minute: Template,
+        mode: Pace,
+        meter: usize,
+    },
+    Synchronize {
+        size: Template,
+        meter: usize,
+    },
+    /// A script says how many milliseconds.
+    Script(Arc<Script>),
+    /// Samples of the group's threads begin at random moments, exactly so many of them in each duration.
+    Precise {
+        values: Box<Precise>,
+        meter: usize,
+    },
+    /// Samples of all threads begin at a rate that follows rows of start, end and seconds.
+    Shaped {
+        rows: Vec<[Template; 3]>,
+        meter: usize,
+    },
+}
+
+/// What a precise throughput timer says.
+#[derive(Debug)]
+pub(super) struct Precise {
+    pub(super) throughput: Template,
+    /// Seconds that the throughput counts for.
+    pub(super) period: Template,
+    /// Seconds in which the number is exact.
+    pub(super) duration: Template,
+    /// Samples that begin together.
+    pub(super) batch: Template,
+    /// Milliseconds between them.
+    pub(super) batch_delay: Template,
 }
 
 /// Whose samples a constant throughput timer counts.
@@ -310,6 +374,8 @@ pub(super) struct Meter {
     pub(super) count: AtomicI64,
     pub(super) executed: AtomicI64,
     pub(super) last: Mutex<Option<Instant>>,
+    /// Moments of timers, per group that has its own.
+    pub(super) pacers: Mutex<HashMap<NodeId, Pacer>>,
 }
 
 #[derive(Debug)]

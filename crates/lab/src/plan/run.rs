@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::actor::{Actor, Squad, Stage as Shared};
-use super::model::{Arrivals, Group, Model, Shape, Stage};
+use super::model::{Arrivals, Group, Model, Stage};
 use super::scope::{Scope, World};
 use super::shape::{self, Span};
 use super::turns::Turns;
+use crate::goal::{self, Goal};
 use crate::live::Live;
 use crate::load::{
     Crew, Crowd, Load, Observer, Portion, Process, Rows, Schedule, Stretch, User, processors,
@@ -40,6 +41,10 @@ pub struct Run {
     pub trace: usize,
     /// Load that is put on the plan instead of its own.
     pub offer: Option<Offer>,
+    /// Goals, of which those with [`Goal::abort_after`] end the run that misses them.
+    pub goals: Vec<Goal>,
+    /// Names that have other addresses for this run than the system says; several stand with commas between them.
+    pub hosts: HashMap<String, String>,
 }
 
 /// A load for any plan: its groups share it by their own numbers of users.
@@ -121,6 +126,18 @@ pub(super) fn run(
     member: &Membership,
     audience: Audience<'_>,
 ) -> Result<Outcome> {
+    let lacks: Vec<String> = model
+        .needs
+        .iter()
+        .filter(|name| !options.properties.contains_key(*name))
+        .map(|name| format!("-J{name}=..."))
+        .collect();
+    if !lacks.is_empty() {
+        return Err(Error::Input(format!(
+            "`{file}` is a copy that was kept without its secrets; give them: {}",
+            lacks.join(" ")
+        )));
+    }
     let (world, mut first) = begin(model, options, member);
     let groups = prepare_all(model, file, options, &mut first)?;
     let turns = divide_rows(model, &groups, member.portion, &mut first);
@@ -138,7 +155,7 @@ pub(super) fn run(
         None => Some(Rows::append(&outputs)?),
     };
     let shared = Arc::new(Shared {
-        targets: Targets::toward(options.detour),
+        targets: Targets::toward(options.detour, &options.hosts),
         crowd: Arc::new(Crowd::default()),
         begun: AtomicU64::new(0),
         ended: AtomicU64::new(0),
@@ -162,7 +179,7 @@ pub(super) fn run(
         number: 0,
         results: Results::new(SystemTime::now()),
     };
-    let mut reporter = Reporter::new(&shared, audience);
+    let mut reporter = Reporter::new(&shared, audience, &options.goals);
     reporter.say("Creating summariser <summary>");
     reporter.say(&format!("Starting standalone test @ {}", moment()));
     for stage in [Stage::Setup, Stage::Main, Stage::Teardown] {
@@ -180,7 +197,8 @@ pub(super) fn run(
         let parts: Vec<&[&Prepared<'_>]> =
             if is_serial { members.chunks(1).collect() } else { vec![members.as_slice()] };
         for part in parts {
-            if !part.is_empty() {
+            // Groups that follow one which ended the test do not begin.
+            if !part.is_empty() && !shared.crowd.is_stopping() {
                 director.play(part, &mut reporter)?;
             }
         }
@@ -306,8 +324,8 @@ fn prepare_all<'a>(
 
 fn prepare<'a>(group: &'a Group, scope: &mut Scope) -> Result<Prepared<'a>, String> {
     let spans = shape::spans(group, scope)?;
-    if let Shape::Arrivals(arrivals) = &group.shape {
-        return Ok(Prepared { group, spans, loops: None, arrivals: Some(arrivals.clone()) });
+    if let Some(arrivals) = shape::arrivals(group, scope)? {
+        return Ok(Prepared { group, spans, loops: None, arrivals: Some(arrivals) });
     }
     let text = group.loops.draw(scope).trim().to_owned();
     let loops = match text.parse::<i64>() {
@@ -515,12 +533,18 @@ impl Director<'_> {
 struct Reporter<'a> {
     shared: Arc<Shared>,
     audience: Audience<'a>,
+    goals: Vec<Goal>,
     teller: Teller,
 }
 
 impl<'a> Reporter<'a> {
-    fn new(shared: &Arc<Shared>, audience: Audience<'a>) -> Self {
-        Self { shared: Arc::clone(shared), audience, teller: Teller::default() }
+    fn new(shared: &Arc<Shared>, audience: Audience<'a>, goals: &[Goal]) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            audience,
+            goals: goals.to_vec(),
+            teller: Teller::default(),
+        }
     }
 
     fn say(&mut self, line: &str) {
@@ -597,6 +621,10 @@ impl Observer for Reporter<'_> {
                 }
             }
         }
+    }
+
+    fn breach(&self, results: &Results) -> Option<String> {
+        goal::breach(&self.goals, results)
     }
 
     fn wants_stop(&self) -> bool {

@@ -33,6 +33,11 @@ impl World {
         Self { properties: Mutex::new(properties), seed, files, ..Self::default() }
     }
 
+    /// Returns what the run's random numbers derive from.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     pub(crate) fn property(&self, name: &str) -> Option<String> {
         self.properties.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }

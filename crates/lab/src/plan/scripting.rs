@@ -19,6 +19,17 @@ impl Actor {
         }
     }
 
+    /// Runs the script of a timer; returns the milliseconds that it gives.
+    pub(super) fn run_timer(&mut self, script: &Script) -> f64 {
+        match script.run(&mut self.scope, &mut Stand::default()) {
+            Ok(value) => value.to_string().trim().parse::<i64>().unwrap_or(0).max(0) as f64,
+            Err(fault) => {
+                self.note_script(&fault);
+                0.0
+            }
+        }
+    }
+
     /// Runs a script after a sample; what it sets is set in the answer, and whether it succeeded is returned.
     pub(super) fn run_after(&mut self, script: &Script, answer: &mut Answer, is_ok: bool) -> bool {
         let mut stand = Stand::new(std::mem::take(answer), is_ok);

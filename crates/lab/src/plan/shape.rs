@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::model::{Group, Shape};
+use super::model::{Arrivals, Group, Shape};
 use super::scope::Scope;
 use super::template::Template;
+use crate::load::{Process, Stretch};
 
 /// One thread's time, since the start of its group.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,7 +25,7 @@ pub(super) fn spans(group: &Group, scope: &mut Scope) -> Result<Vec<Span>, Strin
     match &group.shape {
         Shape::Spans(spans) => Ok(spans.clone()),
         // Visitors are hired when they come.
-        Shape::Arrivals(_) => Ok(Vec::new()),
+        Shape::Arrivals(_) | Shape::Paced { .. } | Shape::Grown { .. } => Ok(Vec::new()),
         Shape::Ramp { threads, ramp, delay, duration } => {
             let count = count(threads, "the number of threads", scope)?;
             let ramp = seconds(ramp, "the ramp-up", 0.0, scope)?;
@@ -74,6 +75,68 @@ pub(super) fn spans(group: &Group, scope: &mut Scope) -> Result<Vec<Span>, Strin
     }
 }
 
+/// Most visitors of a group of the open model at a time, unless it says another number.
+const MOST_VISITORS: usize = 10_000;
+
+/// Returns the arrivals of a group of the open model; nothing for other groups.
+///
+/// # Errors
+/// As [`spans`].
+pub(super) fn arrivals(group: &Group, scope: &mut Scope) -> Result<Option<Arrivals>, String> {
+    let (stretches, most) = match &group.shape {
+        Shape::Arrivals(arrivals) => return Ok(Some(arrivals.clone())),
+        Shape::Paced { rows, in_minutes, most } => {
+            let unit = if *in_minutes { 60.0 } else { 1.0 };
+            (stretches(rows, unit, scope)?, most)
+        }
+        Shape::Grown { values, in_minutes, most } => {
+            let unit = if *in_minutes { 60.0 } else { 1.0 };
+            let [target, ramp, steps, hold] = values.as_ref();
+            let target = seconds(target, "the target rate", 0.0, scope)? / unit;
+            let ramp = seconds(ramp, "the ramp-up", 0.0, scope)? * unit;
+            let steps = seconds(steps, "the number of steps", 0.0, scope)?.floor();
+            let hold = time(seconds(hold, "the hold time", 0.0, scope)? * unit);
+            let mut stretches = Vec::new();
+            if ramp > 0.0 && steps >= 1.0 {
+                let level = |step: u32| target * f64::from(step) / steps;
+                let each = time(ramp / steps);
+                stretches.extend((1..=steps as u32).map(|step| Stretch::steady(level(step), each)));
+            } else if ramp > 0.0 {
+                stretches.push(Stretch { from: 0.0, to: target, lasts: time(ramp) });
+            }
+            stretches.push(Stretch::steady(target, hold));
+            (stretches, most)
+        }
+        _ => return Ok(None),
+    };
+    let most = seconds(most, "the most visitors", 0.0, scope)? as usize;
+    let most = if most == 0 { MOST_VISITORS } else { most };
+    Ok(Some(Arrivals { process: Process::Uniform, stretches, most }))
+}
+
+/// Returns rows of start, end and time, where rates count for a unit of so many seconds, and so do times.
+///
+/// # Errors
+/// As [`spans`].
+pub(super) fn stretches(
+    rows: &[[Template; 3]],
+    unit: f64,
+    scope: &mut Scope,
+) -> Result<Vec<Stretch>, String> {
+    let mut stretches = Vec::new();
+    for [from, to, lasts] in rows {
+        let from = seconds(from, "the rate at the start", 0.0, scope)? / unit;
+        let to = seconds(to, "the rate at the end", 0.0, scope)? / unit;
+        let lasts = time(seconds(lasts, "the time", 0.0, scope)? * unit);
+        stretches.push(Stretch { from, to, lasts });
+    }
+    Ok(stretches)
+}
+
+fn time(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX / 4)
+}
+
 fn steps(values: &[Template; 9], scope: &mut Scope) -> Result<Vec<Span>, String> {
     let [initial, burst, threads, per_step, every, ramp, hold, stop_count, stop_every] = values;
     let all = count(threads, "the number of threads", scope)?;
@@ -104,9 +167,7 @@ fn steps(values: &[Template; 9], scope: &mut Scope) -> Result<Vec<Span>, String>
 }
 
 fn span(start: f64, end: Option<f64>) -> Span {
-    let duration =
-        |seconds: f64| Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX / 4);
-    Span { start: duration(start), lives: end.map(|end| duration(end - start)) }
+    Span { start: time(start), lives: end.map(|end| time(end - start)) }
 }
 
 fn count(template: &Template, what: &str, scope: &mut Scope) -> Result<u64, String> {

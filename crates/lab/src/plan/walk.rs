@@ -4,22 +4,25 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::actor::Actor;
+use super::choice::Choice;
 use super::data::Drawn;
 use super::expression;
-use super::model::{Event, Kind, NodeId};
+use super::model::{Action, Event, Flow, Kind, Model, NodeId};
 use crate::load::Portion;
 
 /// Where one thread stands in one controller.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     at: usize,
-    is_first: bool,
-    is_done: bool,
+    pub(super) is_first: bool,
+    pub(super) is_done: bool,
+    /// A loop that a sampler in it left.
+    is_left: bool,
     count: i64,
     executed: i64,
     runs: bool,
-    skips: bool,
     order: Vec<usize>,
+    pub(super) choice: Option<Box<Choice>>,
     since: Option<Instant>,
     pub(super) open: Option<Box<Open>>,
 }
@@ -30,11 +33,12 @@ impl Default for State {
             at: 0,
             is_first: true,
             is_done: false,
+            is_left: false,
             count: 0,
             executed: 0,
             runs: false,
-            skips: false,
             order: Vec::new(),
+            choice: None,
             since: None,
             open: None,
         }
@@ -57,11 +61,20 @@ pub(super) struct Open {
     pub(super) children: Duration,
 }
 
+/// How far a controller goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Restart {
+    /// As if it had never run.
+    Whole,
+    /// To its next iteration: what comes in turn stays in turn.
+    Iteration,
+}
+
 /// Passes through a loop without any sampler after which it ends: nothing would ever come.
 const EMPTY_PASSES: u32 = 10_000;
 
 impl Actor {
-    fn state(&mut self, node: NodeId) -> &mut State {
+    pub(super) fn state(&mut self, node: NodeId) -> &mut State {
         if self.states.len() <= node {
             self.states.resize_with(node + 1, State::default);
         }
@@ -99,7 +112,7 @@ impl Actor {
                         text.trim().eq_ignore_ascii_case("true")
                     };
                     if !holds {
-                        self.reset(node);
+                        self.reset(node, Restart::Whole);
                         return None;
                     }
                 }
@@ -108,8 +121,7 @@ impl Actor {
             Kind::While(condition) => self.pick_while(node, condition),
             Kind::ForEach { .. } => self.pick_each(node, kind),
             Kind::Throughput { .. } => self.pick_share(node, kind),
-            Kind::Random => self.pick_one(node, false, true),
-            Kind::Interleave { by_controller } => self.pick_one(node, *by_controller, false),
+            Kind::Interleave(way) => self.pick_one(node, *way),
             Kind::RandomOrder => {
                 if self.state(node).is_first {
                     self.shuffle(node);
@@ -192,8 +204,14 @@ impl Actor {
     }
 
     /// Puts a controller and everything below it back to its beginning.
-    fn reset(&mut self, node: NodeId) {
+    fn reset(&mut self, node: NodeId, restart: Restart) {
         self.rewind(node);
+        let state = self.state(node);
+        match (restart, &mut state.choice) {
+            (Restart::Whole, choice) => *choice = None,
+            (Restart::Iteration, Some(choice)) => choice.end(),
+            (Restart::Iteration, None) => {}
+        }
         let model = std::sync::Arc::clone(&self.model);
         let Some(node) = model.nodes.get(node) else { return };
         for &child in &node.children {
@@ -202,7 +220,7 @@ impl Actor {
                 Some(Kind::Sampler(_) | Kind::Once)
             ) {
                 self.state(child).count = 0;
-                self.reset(child);
+                self.reset(child, restart);
             }
         }
     }
@@ -217,7 +235,35 @@ impl Actor {
             self.end_transaction(node);
         }
         self.inside.leave_all();
-        self.reset(root);
+        self.reset(root, Restart::Iteration);
+    }
+
+    /// Gives up the pass of the innermost loop around a sampler, or all of its passes; false if there is no loop but the
+    /// thread's own.
+    pub(super) fn leave_pass(&mut self, node: NodeId, is_left: bool) -> bool {
+        let model = std::sync::Arc::clone(&self.model);
+        let mut path = Vec::new();
+        if !way_to(&model, self.squad.root, node, &mut path) {
+            return false;
+        }
+        let is_loop = |node: &NodeId| {
+            let kind = model.nodes.get(*node).map(|node| &node.kind);
+            matches!(kind, Some(Kind::Loop { .. } | Kind::While(_) | Kind::ForEach { .. }))
+        };
+        // The thread group's own controller stands first.
+        let Some(at) = path.iter().rposition(is_loop).filter(|at| *at > 0) else { return false };
+        let Some(&found) = path.get(at) else { return false };
+        for &inner in path.iter().skip(at + 1).rev() {
+            self.end_transaction(inner);
+            if is_section(&model, inner) {
+                self.inside.leave();
+            }
+        }
+        self.reset(found, Restart::Iteration);
+        let state = self.state(found);
+        state.count += 1;
+        state.is_left = is_left;
+        true
     }
 
     fn pick_loop(
@@ -230,7 +276,7 @@ impl Actor {
             return None;
         }
         for _ in 0..EMPTY_PASSES {
-            if is_over(self.state(node)) {
+            if is_over(self.state(node)) | std::mem::take(&mut self.state(node).is_left) {
                 self.state(node).count = 0;
                 self.state(node).is_done = only_once;
                 return None;
@@ -269,6 +315,9 @@ impl Actor {
         condition: &super::template::Template,
     ) -> Option<NodeId> {
         for _ in 0..EMPTY_PASSES {
+            if std::mem::take(&mut self.state(node).is_left) {
+                break;
+            }
             if self.state(node).is_first {
                 let at_end = self.state(node).count > 0;
                 let text = condition.draw(&mut self.scope).trim().to_owned();
@@ -300,6 +349,9 @@ impl Actor {
         let from: i64 = from.draw(&mut self.scope).trim().parse().unwrap_or(0);
         let to: i64 = to.draw(&mut self.scope).trim().parse().unwrap_or(i64::MAX);
         for _ in 0..EMPTY_PASSES {
+            if std::mem::take(&mut self.state(node).is_left) {
+                break;
+            }
             let index = from + self.state(node).count;
             let dash = if *separator { "_" } else { "" };
             let value =
@@ -355,50 +407,6 @@ impl Actor {
             }
         }
         self.pass(node)
-    }
-
-    /// Gives one child per iteration: in turn, or at random.
-    fn pick_one(&mut self, node: NodeId, by_controller: bool, is_random: bool) -> Option<NodeId> {
-        let model = std::sync::Arc::clone(&self.model);
-        let children = &model.nodes.get(node)?.children;
-        if self.state(node).skips {
-            self.state(node).skips = false;
-            self.state(node).is_first = true;
-            return None;
-        }
-        if self.state(node).is_first {
-            self.state(node).is_first = false;
-            self.fire(node);
-            if is_random && !children.is_empty() {
-                let last = i64::try_from(children.len()).unwrap_or(1) - 1;
-                let at = usize::try_from(self.scope.random_between(0, last)).unwrap_or(0);
-                self.state(node).at = at;
-            }
-        }
-        for _ in 0..children.len() {
-            let at = self.state(node).at % children.len().max(1);
-            let child = children.get(at).copied()?;
-            if matches!(model.nodes.get(child).map(|node| &node.kind), Some(Kind::Sampler(_))) {
-                self.state(node).at = at + 1;
-                self.state(node).skips = true;
-                return Some(child);
-            }
-            if let Some(found) = self.pick(child) {
-                if by_controller {
-                    self.state(node).runs = true;
-                } else {
-                    self.state(node).at = at + 1;
-                    self.state(node).skips = true;
-                }
-                return Some(found);
-            }
-            self.state(node).at = at + 1;
-            if by_controller && std::mem::take(&mut self.state(node).runs) {
-                break;
-            }
-        }
-        self.state(node).is_first = true;
-        None
     }
 
     fn shuffle(&mut self, node: NodeId) {
@@ -552,6 +560,29 @@ impl Actor {
     fn counter_iteration(&self, place: usize) -> u64 {
         self.counters.get(&place).map_or(0, |(_, iteration)| *iteration)
     }
+}
+
+/// Finds the controllers from `from` down to what holds `node`; false if it is not below.
+fn way_to(model: &Model, from: NodeId, node: NodeId, path: &mut Vec<NodeId>) -> bool {
+    let Some(entry) = model.nodes.get(from) else { return false };
+    path.push(from);
+    let is_below = |child: &NodeId| *child == node || way_to(model, *child, node, path);
+    if entry.children.iter().any(is_below) {
+        return true;
+    }
+    path.pop();
+    false
+}
+
+/// Reports whether a controller is a critical section: what enters it stands first.
+fn is_section(model: &Model, node: NodeId) -> bool {
+    let first = model.nodes.get(node).and_then(|node| node.children.first());
+    let Some(Kind::Sampler(first)) =
+        first.and_then(|first| model.nodes.get(*first)).map(|node| &node.kind)
+    else {
+        return false;
+    };
+    matches!(first.action, Action::Flow(Flow::Enter(_)))
 }
 
 /// Formats as Java's `DecimalFormat` does where plans use it: zeros for digits that are always shown, between texts.

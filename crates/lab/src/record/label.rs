@@ -10,7 +10,9 @@ pub const MOST_LABELS: usize = 1_000;
 /// What samples of all further labels count as.
 pub const OTHER_LABELS: &str = "(other labels)";
 
-/// Returns the label that a sample of `name` counts under where `count` labels are told apart already.
-pub(crate) fn told(name: &str, is_known: bool, count: usize) -> &str {
-    if is_known || count < MOST_LABELS { name } else { OTHER_LABELS }
+/// Returns the label that a sample of `name` counts under, where `count` labels are known already.
+pub(crate) fn told(name: &str, is_known: impl Fn(&str) -> bool, count: usize) -> &str {
+    // That of all others takes nobody's place.
+    let told_apart = count - usize::from(is_known(OTHER_LABELS));
+    if is_known(name) || told_apart < MOST_LABELS { name } else { OTHER_LABELS }
 }

@@ -150,7 +150,10 @@ impl Recorder {
     /// Returns the place of a label; sums of transactions are kept apart, because their samples count already.
     pub(crate) fn label_of(&mut self, name: &str, is_transaction: bool) -> LabelId {
         let names = if is_transaction { &mut self.transactions } else { &mut self.names };
-        let name = told(name, names.contains_key(name), names.len());
+        if let Some(&place) = names.get(name) {
+            return LabelId(place);
+        }
+        let name = told(name, |name| names.contains_key(name), names.len());
         if let Some(&place) = names.get(name) {
             return LabelId(place);
         }

@@ -27,6 +27,8 @@ pub struct Results {
     pub traces: BTreeMap<Arc<str>, Vec<Trace>>,
     /// The processes that made the load together; empty if it was one.
     pub members: Vec<Member>,
+    /// The goal whose miss ended the run early.
+    pub breach: Option<String>,
     /// How finely the seconds' times are kept.
     grain: Grain,
 }
@@ -168,6 +170,7 @@ impl Results {
             generator: Generator::default(),
             traces: BTreeMap::new(),
             members: Vec::new(),
+            breach: None,
             grain: Grain { bits: FINEST, held: 0 },
         }
     }
@@ -243,6 +246,7 @@ impl Results {
         for (label, mut traces) in part.traces {
             self.traces.entry(label).or_default().append(&mut traces);
         }
+        self.breach = self.breach.take().or(part.breach);
         self.elapsed += part.elapsed;
         self.grain.bits = self.grain.bits.min(part.grain.bits);
         self.grain.held += part.grain.held;
@@ -339,7 +343,8 @@ fn series_of<'s>(labels: &'s mut BTreeMap<Arc<str>, Series>, name: &str) -> &'s 
         #[expect(clippy::expect_used, reason = "the line above found it")]
         return labels.get_mut(name).expect("the label is there");
     }
-    labels.entry(told(name, false, labels.len()).into()).or_default()
+    let name = told(name, |name| labels.contains_key(name), labels.len());
+    labels.entry(name.into()).or_default()
 }
 
 #[cfg(test)]

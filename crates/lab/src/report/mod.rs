@@ -49,7 +49,9 @@ impl Report<'_> {
                 text::count(MOST_LABELS as u64)
             )
         };
-        (others > 0).then(note).into_iter().collect()
+        let breach = self.results.breach.as_ref();
+        let breach = breach.map(|goal| format!("a missed goal ended the run early: {goal}"));
+        breach.into_iter().chain((others > 0).then(note)).collect()
     }
 
     /// Returns what of the load is missing.

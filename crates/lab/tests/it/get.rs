@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use tympan_lab::get::{Arrivals, Get};
+use tympan_lab::live::{Form, Live};
+use tympan_lab::report::{Report, plain};
 use tympan_testkit::origin::{Answer, Delivery, Gate, Origin};
 
 fn get(origin: &Origin, path: &str) -> Get {
@@ -144,4 +146,32 @@ fn what_cannot_be_run_is_refused() {
     refuse(Get { urls: vec!["ftp://x/".into()], ..Get::default() });
     refuse(Get { urls: vec!["http://127.0.0.1/".into()], rate: Some(5.0), ..Get::default() });
     refuse(Get { urls: vec!["http://127.0.0.1/".into()], users: 0, ..Get::default() });
+}
+
+#[test]
+fn a_missed_goal_ends_the_run_if_it_says_so() {
+    let origin = Origin::always(Answer::status(503));
+    let load = Get { users: 2, duration: Some(Duration::from_secs(60)), ..get(&origin, "/") };
+    let goals = |text: &str| tympan_lab::goal::parse(text, "g.toml").unwrap();
+    let abort = goals("[goal.\"*\"]\nerror_rate = \"1%\"\nabort_after = \"1s\"\n");
+    let mut live = Live::new(Box::new(std::io::sink()), Form::Lines, "x", None);
+    live.guard(&abort);
+    let results = load.run_shown(&mut live).unwrap();
+    let breach = results.breach.as_deref().unwrap();
+    assert!(breach.starts_with("*: ") && breach.contains("measured 100"), "{breach}");
+    let told = plain(&Report { title: "x", results: &results, goals: &[], is_own: true });
+    assert!(told.contains("NOTE: a missed goal ended the run early: *"), "{told}");
+    // Without the key, and for labels that nothing is known of, a run goes on.
+    for text in [
+        "[goal.\"*\"]\nerror_rate = \"1%\"\n",
+        "[goal.\"other\"]\np95 = \"1ms\"\nabort_after = \"1s\"\n",
+    ] {
+        let short = Get { users: 1, duration: Some(Duration::from_secs(2)), ..get(&origin, "/") };
+        let mut live = Live::new(Box::new(std::io::sink()), Form::Lines, "x", None);
+        live.guard(&goals(text));
+        let results = short.run_shown(&mut live).unwrap();
+        assert_eq!(results.breach, None, "{text}");
+    }
+    let wrong = tympan_lab::goal::parse("[goal.\"*\"]\np95=\"1s\"\nabort_after = \"soon\"\n", "g");
+    assert!(wrong.unwrap_err().to_string().contains("is a time such as"));
 }

@@ -140,7 +140,7 @@ fn requests(origin: &Origin) -> Vec<String> {
     all
 }
 
-fn rows(file: &Path) -> Vec<String> {
+pub(crate) fn rows(file: &Path) -> Vec<String> {
     let text = std::fs::read(file).unwrap_or_default();
     let mut rows = Vec::new();
     jtl::read(&mut text.as_slice(), "rows", &mut |row| {
@@ -189,17 +189,39 @@ fn run_jmeter(home: &Path, file: &Path, folder: &Path) -> (Vec<String>, Vec<Stri
     let plan = folder.join("copy.jmx");
     std::fs::write(&plan, copy).unwrap();
     let output = folder.join("jmeter.jtl");
-    let home_text = home.display();
+    run_java(home, &plan, &output, folder);
+    (requests(&origin), rows(&output))
+}
+
+/// Returns where JMeter is, if it is to be the referee.
+pub(crate) fn home() -> Option<PathBuf> {
+    let home = std::env::var_os("TYMPAN_JMETER").map(PathBuf::from);
+    if home.is_none() {
+        eprintln!("skipped: the comparison with real JMeter needs TYMPAN_JMETER");
+    }
+    home
+}
+
+/// Runs a plan in JMeter and returns its rows.
+pub(crate) fn run_in_jmeter(home: &Path, text: &str, folder: &Path) -> Vec<String> {
+    let (plan, output) = (folder.join("jmeter.jmx"), folder.join("jmeter.jtl"));
+    std::fs::write(&plan, text).unwrap();
+    run_java(home, &plan, &output, folder);
+    rows(&output)
+}
+
+fn run_java(home: &Path, plan: &Path, output: &Path, folder: &Path) {
+    let at = home.display();
     let mut command = Command::new("java");
     command
         .current_dir(folder)
         .args(["-Xmx512m", "-Djava.awt.headless=true", "-cp"])
-        .arg(format!("{home_text}/bin/ApacheJMeter.jar:{home_text}/lib/*:{home_text}/lib/ext/*"))
-        .arg(format!("-Djmeter.home={home_text}"))
+        .arg(format!("{at}/bin/ApacheJMeter.jar:{at}/lib/*:{at}/lib/ext/*"))
+        .arg(format!("-Djmeter.home={at}"))
         .args(["org.apache.jmeter.NewDriver", "-n", "-Jjmeterengine.force.system.exit=true", "-t"])
-        .arg(&plan)
+        .arg(plan)
         .arg("-l")
-        .arg(&output)
+        .arg(output)
         .arg("-j")
         .arg(folder.join("jmeter.log"));
     for (name, value) in PROPERTIES {
@@ -207,7 +229,6 @@ fn run_jmeter(home: &Path, file: &Path, folder: &Path) -> (Vec<String>, Vec<Stri
     }
     let told = command.output().unwrap();
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stdout));
-    (requests(&origin), rows(&output))
 }
 
 fn data(folder: &Path) {
@@ -226,10 +247,7 @@ fn data(folder: &Path) {
 #[test]
 fn runnable_plans_do_in_lab_what_they_do_in_jmeter() {
     let Some(fixtures) = fixtures() else { return };
-    let home = std::env::var_os("TYMPAN_JMETER").map(PathBuf::from);
-    if home.is_none() {
-        eprintln!("skipped: the comparison with real JMeter needs TYMPAN_JMETER");
-    }
+    let home = home();
     let only = std::env::var("TYMPAN_JMETER_PLAN").unwrap_or_default();
     let mut faults = Vec::new();
     for path in plans(&fixtures) {

@@ -29,5 +29,6 @@ mod tough;
 mod trace;
 mod verify;
 mod visitors;
+mod walk;
 
 tympan_testkit::every_test_file_is_listed!();

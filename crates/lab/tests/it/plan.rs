@@ -40,7 +40,9 @@ pub(crate) fn element(
     properties: &[(&str, &str)],
     inside: &str,
 ) -> String {
-    let mut text = format!(r#"<{class} testclass="{class}" testname="{name}" enabled="true">"#);
+    let mut text = format!(
+        r#"<{class} guiclass="{class}Gui" testclass="{class}" testname="{name}" enabled="true">"#
+    );
     for (key, value) in properties {
         let kind = if matches!(*value, "true" | "false") { "boolProp" } else { "stringProp" };
         text.push_str(&format!(r#"<{kind} name="{key}">{value}</{kind}>"#));
@@ -425,8 +427,11 @@ fn what_is_not_supported_is_named_with_its_line_and_nothing_is_sent() {
         "property HTTPSampler.ipSource is set; source address selection is not supported",
     );
     refuse(
-        &sampler("/a", &element("BeanShellTimer", "b", &[], "")),
-        "BeanShellTimer \"b\": element not supported",
+        &sampler(
+            "/a",
+            &element("BeanShellTimer", "b", &[("script", "return prev.getTime();")], ""),
+        ),
+        "BeanShellTimer \"b\": script uses `prev` before the sample",
     );
     refuse(
         &sampler("/a", &element("JDBCPostProcessor", "x", &[], "")),

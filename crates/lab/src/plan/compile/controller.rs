@@ -6,8 +6,8 @@ use super::super::element::{Element, entries};
 use super::super::expression;
 use super::super::judge::Judge;
 use super::super::model::{
-    Action, After, Counter, Event, Flow, JavaTest, Kind, Meter, Node, Parameters, RandomVariable,
-    Sampler,
+    Action, After, Counter, Event, Flow, Interleave, JavaTest, Kind, Meter, Node, Parameters,
+    RandomVariable, Sampler,
 };
 use super::super::template::Template;
 use super::script::Moment;
@@ -197,20 +197,13 @@ impl<'a> Compiler<'a> {
                     meter: self.meter(),
                 }
             }
-            "RandomController" => {
-                element.ignore(&["InterleaveControl.style"]);
-                if element.text("InterleaveControl.style") == "1" {
-                    self.refuse(element, "random choice below sub-controllers is not supported");
-                }
-                Kind::Random
-            }
             "RandomOrderController" => Kind::RandomOrder,
-            "InterleaveControl" => {
-                if element.flag("InterleaveControl.accrossThreads", false) {
-                    self.refuse(element, "interleaving across threads is not supported");
-                }
-                Kind::Interleave { by_controller: element.text("InterleaveControl.style") == "1" }
-            }
+            "InterleaveControl" | "RandomController" => Kind::Interleave(Interleave {
+                is_random: element.class == "RandomController",
+                by_controller: element.text("InterleaveControl.style").trim() == "1",
+                // The misspelled name is JMeter's own.
+                across_threads: element.flag("InterleaveControl.accrossThreads", false),
+            }),
             "SwitchController" => Kind::Switch(self.property(element, "SwitchController.value")),
             "RunTime" => Kind::Runtime(self.property(element, "RunTime.seconds")),
             _ => {
@@ -265,7 +258,11 @@ impl<'a> Compiler<'a> {
                 Action::Http(Box::new(self.http(element, levels)))
             }
             "DebugSampler" => Action::Debug,
-            "JSR223Sampler" | "BeanShellSampler" => Action::Script(self.script(element)?),
+            "JSR223Sampler" | "BeanShellSampler" => match self.script(element) {
+                Some(script) => Action::Script(script),
+                // It was told already why its script cannot run.
+                None => Action::Flow(Flow::Nothing),
+            },
             "TestAction" => Action::Flow(self.flow(element)),
             "JavaSampler" => {
                 let class = element.text("classname");
@@ -293,15 +290,9 @@ impl<'a> Compiler<'a> {
                     Flow::Pause(pause)
                 }
             }
-            "3" | "4" | "5" => {
-                if element.text("ActionProcessor.action") != "3" {
-                    self.refuse(
-                        element,
-                        "only the next loop of the thread is supported, not of a controller",
-                    );
-                }
-                Flow::NextLoop
-            }
+            "3" => Flow::NextLoop,
+            "4" => Flow::NextPass,
+            "5" => Flow::BreakLoop,
             _ => Flow::Pause(pause),
         }
     }
@@ -384,7 +375,7 @@ impl<'a> Compiler<'a> {
     pub(super) fn events_of(&mut self, elements: &'a [Element<'a>], controller: usize) {
         for element in elements.iter().filter(|element| element.is_enabled) {
             match element.class {
-                "CSVDataSet" => {
+                "CSVDataSet" | "RandomCSVDataSetConfig" => {
                     if let Some(place) = self.data(element) {
                         self.event(controller, Event::Data(place));
                     }
@@ -478,7 +469,7 @@ impl<'a> Compiler<'a> {
 }
 
 /// Returns the value of a `FloatProperty`, whose name stands in an element of its own.
-fn float_value<'a>(element: &Element<'a>, property: &str) -> Option<&'a str> {
+pub(super) fn float_value<'a>(element: &Element<'a>, property: &str) -> Option<&'a str> {
     let of = |node: roxmltree::Node<'a, 'a>, tag: &str| {
         node.children().find(|child| child.has_tag_name(tag)).and_then(|child| child.text())
     };

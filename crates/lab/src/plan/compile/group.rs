@@ -129,6 +129,14 @@ impl<'a> Compiler<'a> {
         self.events_of(plan.own, root);
     }
 
+    /// Refuses an element that sets a property.
+    fn only_without(&mut self, element: &Element<'a>, name: &'a str, what: &str) {
+        if !matches!(element.text(name).trim(), "" | "0") {
+            let why = format!("{what} is not supported");
+            self.refuse(element, &why);
+        }
+    }
+
     /// Adds a node and returns its place.
     pub(super) fn node(&mut self, kind: Kind, element: &Element<'a>) -> usize {
         let name = self.template(element, element.name);
@@ -199,6 +207,29 @@ impl<'a> Compiler<'a> {
                         self.refuse(element, &fault);
                         return Some(Shape::Spans(Vec::new()));
                     }
+                }
+            }
+            "ArrivalsThreadGroup" => {
+                element.ignore(&["LogFilename", "ThreadGroup.main_controller"]);
+                self.only_without(element, "Iterations", "a most number of iterations");
+                Shape::Grown {
+                    values: Box::new([
+                        self.property(element, "TargetLevel"),
+                        self.property(element, "RampUp"),
+                        self.property(element, "Steps"),
+                        self.property(element, "Hold"),
+                    ]),
+                    in_minutes: element.text("Unit") != "S",
+                    most: self.property(element, "ConcurrencyLimit"),
+                }
+            }
+            "FreeFormArrivalsThreadGroup" => {
+                element.ignore(&["LogFilename", "ThreadGroup.main_controller"]);
+                self.only_without(element, "Iterations", "a most number of iterations");
+                Shape::Paced {
+                    rows: self.rows(element, "Schedule"),
+                    in_minutes: element.text("Unit") != "S",
+                    most: self.property(element, "ConcurrencyLimit"),
                 }
             }
             "ConcurrencyThreadGroup" => {

@@ -194,12 +194,10 @@ impl<'a> Compiler<'a> {
                     spec.cache = Some(self.cache_manager(part))
                 }
                 "AuthManager" if spec.logins.is_empty() => spec.logins = self.logins(part),
-                "DNSCacheManager" => {
-                    part.ignore(&[
-                        "DNSCacheManager.clearEachIteration",
-                        "DNSCacheManager.isCustomResolver",
-                    ]);
-                    self.close(part);
+                "DNSCacheManager" if spec.hosts.is_none() => {
+                    let hosts = self.hosts(part);
+                    // Java's own client resolves names by itself.
+                    spec.hosts = (!spec.is_java).then_some(hosts);
                 }
                 _ => {}
             }
@@ -260,6 +258,32 @@ impl<'a> Compiler<'a> {
         self.close(element);
         self.model.caches.push(manager);
         self.remember(element, self.model.caches.len() - 1)
+    }
+
+    /// Compiles the addresses that a DNS cache manager gives names.
+    fn hosts(&mut self, element: &Element<'a>) -> usize {
+        if let Some(&place) = self.known.get(&element.id()) {
+            return place;
+        }
+        // Names are resolved once for a run.
+        element.ignore(&["DNSCacheManager.clearEachIteration"]);
+        let servers = entries(element.find("DNSCacheManager.servers"), "");
+        let is_custom = element.flag("DNSCacheManager.isCustomResolver", false);
+        if is_custom && !servers.is_empty() {
+            self.refuse(element, "it asks name servers of its own, which is not supported");
+        }
+        let list = entries(element.find("DNSCacheManager.hosts"), "");
+        let mut hosts = Vec::new();
+        for entry in list {
+            let text = |name: &str| inner(entry, name).unwrap_or_default().trim();
+            hosts.push((
+                self.template(element, text("StaticHost.Name")),
+                self.template(element, text("StaticHost.Address")),
+            ));
+        }
+        self.close(element);
+        self.model.hosts.push(hosts);
+        self.remember(element, self.model.hosts.len() - 1)
     }
 
     fn logins(&mut self, element: &Element<'a>) -> Vec<Login> {

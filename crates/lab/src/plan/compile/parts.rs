@@ -5,10 +5,11 @@ use super::super::element::{Element, entries};
 use super::super::extract::{Extractor, Field, PathWay};
 use super::super::judge::{Judge, Order, Subject, Way};
 use super::super::markup::{Selector, XPath};
-use super::super::model::{OnError, Pace, Timer};
+use super::super::model::{OnError, Pace, Precise, Timer};
 use super::super::pattern;
 use super::super::template::Template;
 use super::Compiler;
+use super::controller::float_value;
 
 /// Elements that belong to the samplers in their scope.
 pub(super) fn is_known(class: &str) -> bool {
@@ -20,6 +21,10 @@ pub(super) fn is_known(class: &str) -> bool {
             | "PoissonRandomTimer"
             | "ConstantThroughputTimer"
             | "SyncTimer"
+            | "PreciseThroughputTimer"
+            | "VariableThroughputTimer"
+            | "JSR223Timer"
+            | "BeanShellTimer"
             | "RegexExtractor"
             | "JSONPostProcessor"
             | "JSONPathExtractor"
@@ -34,6 +39,7 @@ pub(super) fn is_known(class: &str) -> bool {
             | "SizeAssertion"
             | "JSONPathAssertion"
             | "CSVDataSet"
+            | "RandomCSVDataSetConfig"
             | "CounterConfig"
             | "RandomVariableConfig"
             | "UserParameters"
@@ -59,10 +65,49 @@ impl<'a> Compiler<'a> {
                 let meter = self.shared_meter(element);
                 Timer::Synchronize { size: self.property(element, "groupSize"), meter }
             }
+            "PreciseThroughputTimer" => self.precise_timer(element),
+            "VariableThroughputTimer" => Timer::Shaped {
+                rows: self.rows(element, "load_profile"),
+                meter: self.shared_meter(element),
+            },
+            "JSR223Timer" | "BeanShellTimer" => Timer::Script(self.script(element)?),
             _ => return None,
         };
         self.close(element);
         Some(timer)
+    }
+
+    fn precise_timer(&mut self, element: &Element<'a>) -> Timer {
+        // The number is exact here for every count. The seed would have to be Java's.
+        element.ignore(&["exactLimit", "allowedThroughputSurplus", "randomSeed"]);
+        let value = |name: &'a str, default: &'a str| {
+            let text = match element.text(name) {
+                "" => float_value(element, name).unwrap_or(default),
+                text => text,
+            };
+            self.template(element, text.trim())
+        };
+        let values = Precise {
+            throughput: value("throughput", "0"),
+            period: value("throughputPeriod", "3600"),
+            duration: value("duration", "3600"),
+            batch: value("batchSize", "1"),
+            batch_delay: value("batchThreadDelay", "0"),
+        };
+        Timer::Precise { values: Box::new(values), meter: self.shared_meter(element) }
+    }
+
+    /// Compiles the rows of three numbers that an element of the plugins holds.
+    pub(super) fn rows(&mut self, element: &Element<'a>, name: &'a str) -> Vec<[Template; 3]> {
+        let rows = entries(element.find(name), "");
+        let row = |row: &roxmltree::Node<'a, 'a>| {
+            let mut cells = row.children().filter(roxmltree::Node::is_element);
+            std::array::from_fn(|_| {
+                let text = cells.next().and_then(|cell| cell.text()).unwrap_or("0");
+                self.template(element, text.trim())
+            })
+        };
+        rows.iter().map(row).collect()
     }
 
     fn throughput_timer(&mut self, element: &Element<'a>) -> Timer {
@@ -344,6 +389,7 @@ impl<'a> Compiler<'a> {
             "Assertion.response_message" => Subject::Message,
             "Assertion.response_headers" => Subject::Headers,
             "Assertion.request_headers" => Subject::RequestHeaders,
+            "Assertion.request_data" => Subject::Request,
             "Assertion.sample_label" => Subject::Url,
             other => {
                 let why = format!("field `{other}` is not supported");
@@ -435,12 +481,34 @@ impl<'a> Compiler<'a> {
         action
     }
 
-    /// Compiles a data set; `None` if it cannot be read.
-    pub(super) fn data(&mut self, element: &Element<'a>) -> Option<usize> {
+    /// Compiles a data set of a plugin, whose rows come in random order.
+    fn random_data(&mut self, element: &Element<'a>) -> Option<usize> {
         if let Some(&place) = self.known.get(&element.id()) {
             return Some(place);
         }
-        element.ignore(&["fileEncoding"]);
+        self.check_encoding(element);
+        let file = self.property(element, "filename");
+        if file.is_empty() {
+            self.refuse(element, "it names no file");
+            return None;
+        }
+        let names = self.property(element, "variableNames");
+        let delimiter = self.property(element, "delimiter");
+        let mut data = DataSet::new(file, names, delimiter);
+        data.is_quoted = true;
+        data.is_random = element.flag("randomOrder", false);
+        data.skips_first = element.flag("ignoreFirstLine", false);
+        data.recycles = element.flag("rewindOnTheEndOfList", false);
+        data.stops_thread = true;
+        if element.flag("independentListPerThread", false) {
+            data.share = Share::Thread;
+        }
+        self.close(element);
+        self.model.data.push(data);
+        Some(self.remember(element, self.model.data.len() - 1))
+    }
+
+    fn check_encoding(&mut self, element: &Element<'a>) {
         let encoding = element.text("fileEncoding").trim().to_ascii_lowercase();
         if !matches!(encoding.as_str(), "" | "utf-8" | "utf8" | "us-ascii")
             && !encoding.contains("${")
@@ -448,6 +516,17 @@ impl<'a> Compiler<'a> {
             let why = format!("encoding `{encoding}` is not supported, only UTF-8");
             self.refuse(element, &why);
         }
+    }
+
+    /// Compiles a data set; `None` if it cannot be read.
+    pub(super) fn data(&mut self, element: &Element<'a>) -> Option<usize> {
+        if let Some(&place) = self.known.get(&element.id()) {
+            return Some(place);
+        }
+        if element.class == "RandomCSVDataSetConfig" {
+            return self.random_data(element);
+        }
+        self.check_encoding(element);
         let file = self.property(element, "filename");
         if file.is_empty() {
             self.refuse(element, "it names no file");

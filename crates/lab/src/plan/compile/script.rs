@@ -72,7 +72,9 @@ impl<'a> Compiler<'a> {
         };
         let source = self.property(element, text);
         let given = self.property(element, parameters);
-        if moment(element.class) == Some(Moment::Before) && source.source().contains("prev.") {
+        let is_before =
+            moment(element.class) == Some(Moment::Before) || element.class.ends_with("Timer");
+        if is_before && source.source().contains("prev.") {
             self.refuse(element, "script uses `prev` before the sample (not supported)");
             return None;
         }

@@ -522,12 +522,12 @@ impl<'f> Compiler<'f> {
                     .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                 table.note(table.at, format!("no step or scenario is called `{label}`{near}"));
             }
-            for (key, value) in table.entries() {
-                match goal::limit(&key.text, value.as_deref().unwrap_or_default()) {
-                    Ok(limit) => self.goals.push(Goal { label: label.clone(), limit }),
-                    Err(message) => table.note(key.at, message),
-                }
-            }
+            let entries = table.entries();
+            let limits = entries.iter().map(|(key, value)| {
+                (key.text.as_str(), value.as_deref().unwrap_or_default(), key.at)
+            });
+            self.goals
+                .extend(goal::of_table(&label, limits, &mut |at, message| table.note(at, message)));
         }
     }
 }

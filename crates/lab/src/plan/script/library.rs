@@ -66,6 +66,20 @@ const SAMPLE: &[&str] = &[
     "setResponseOK",
     "setResponseData",
     "setSampleLabel",
+    "getSamplerData",
+    "getURL",
+    "getBytesAsLong",
+    "getBodySizeAsLong",
+    "setIgnore",
+    "isIgnore",
+    "setStopThread",
+    "isStopThread",
+    "setStopTest",
+    "isStopTest",
+    "setStopTestNow",
+    "isStopTestNow",
+    "setStartNextThreadLoop",
+    "isStartNextThreadLoop",
 ];
 
 /// Methods of texts, lists, numbers and the rest.

@@ -601,6 +601,27 @@ impl Machine<'_> {
                 stand.label = Some(text());
                 Value::Null
             }
+            "getSamplerData" => Value::text(answer.request_data()),
+            "getURL" => Value::text(answer.url.as_str()),
+            "getBytesAsLong" => Value::Int(i64::try_from(answer.bytes).unwrap_or(i64::MAX)),
+            "getBodySizeAsLong" => Value::Int(i64::try_from(answer.body_bytes).unwrap_or(i64::MAX)),
+            "setIgnore" => {
+                answer.said.is_ignored = true;
+                Value::Null
+            }
+            "isIgnore" => Value::Bool(answer.said.is_ignored),
+            "isStopThread" => Value::Bool(answer.said.stops_thread),
+            "isStopTest" | "isStopTestNow" => Value::Bool(answer.said.stops_test),
+            "isStartNextThreadLoop" => Value::Bool(answer.said.starts_next_loop),
+            "setStopThread" | "setStopTest" | "setStopTestNow" | "setStartNextThreadLoop" => {
+                let flag = match name {
+                    "setStopThread" => &mut answer.said.stops_thread,
+                    "setStartNextThreadLoop" => &mut answer.said.starts_next_loop,
+                    _ => &mut answer.said.stops_test,
+                };
+                *flag = given.first().is_some_and(Value::is_true);
+                Value::Null
+            }
             _ => return Err(format!("script calls `prev.{name}()` (not supported)")),
         })
     }

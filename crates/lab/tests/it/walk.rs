@@ -1,0 +1,419 @@
+//! In which order controllers send, and what scripts and flow control say: small plans with the order that JMeter has.
+//!
+//! Where `TYMPAN_JMETER` names JMeter's folder, JMeter runs the same groups and must send the same, and write the same
+//! rows.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tympan_lab::plan::{Plan, Run};
+use tympan_testkit::origin::{Answer, Origin};
+
+use super::jmeter::{home, rows, run_in_jmeter};
+use super::plan::{element, sampler};
+
+/// A thread group.
+struct Case {
+    loops: &'static str,
+    on_error: &'static str,
+    inside: String,
+    /// What is sent, without the group's own prefix.
+    expected: &'static str,
+}
+
+fn case(loops: &'static str, inside: String, expected: &'static str) -> Case {
+    Case { loops, on_error: "continue", inside, expected }
+}
+
+/// Returns a sampler; `/P` stands for the prefix of its group.
+fn get(name: &str) -> String {
+    sampler(&format!("/P/{name}"), "")
+}
+
+fn wrap(class: &str, properties: &[(&str, &str)], inside: &[String]) -> String {
+    element(class, class, properties, &inside.concat())
+}
+
+fn interleave(style: &str, inside: &[String]) -> String {
+    wrap("InterleaveControl", &[("InterleaveControl.style", style)], inside)
+}
+
+fn random(style: &str, inside: &[String]) -> String {
+    wrap("RandomController", &[("InterleaveControl.style", style)], inside)
+}
+
+fn simple(inside: &[String]) -> String {
+    wrap("GenericController", &[], inside)
+}
+
+fn times(count: &str, inside: &[String]) -> String {
+    let properties = [("LoopController.loops", count), ("LoopController.continue_forever", "true")];
+    wrap("LoopController", &properties, inside)
+}
+
+fn never(inside: &[String]) -> String {
+    let properties = [("IfController.condition", "false"), ("IfController.useExpression", "true")];
+    wrap("IfController", &properties, inside)
+}
+
+fn transaction(inside: &[String]) -> String {
+    wrap("TransactionController", &[("TransactionController.parent", "false")], inside)
+}
+
+fn flow(action: &str) -> String {
+    element(
+        "TestAction",
+        "flow",
+        &[("ActionProcessor.action", action), ("ActionProcessor.target", "0")],
+        "",
+    )
+}
+
+/// Returns a sampler with a script behind it.
+fn said(name: &str, script: &str) -> String {
+    let properties = [("script", script), ("scriptLanguage", "groovy"), ("cacheKey", "true")];
+    sampler(&format!("/P/{name}"), &element("JSR223PostProcessor", "s", &properties, ""))
+}
+
+fn asserted(name: &str, field: &str, text: &str) -> String {
+    let assertion = format!(
+        "<ResponseAssertion guiclass=\"AssertionGui\" testclass=\"ResponseAssertion\" testname=\"r\" enabled=\"true\"><collectionProp name=\"Asserion.test_strings\">\
+         <stringProp name=\"1\">{text}</stringProp></collectionProp><stringProp name=\"Assertion.test_field\">Assertion.{field}</stringProp>\
+         <intProp name=\"Assertion.test_type\">16</intProp></ResponseAssertion><hashTree/>"
+    );
+    sampler(&format!("/P/{name}"), &assertion)
+}
+
+fn each(inside: &[String]) -> String {
+    let properties =
+        [("ForeachController.inputVal", "word"), ("ForeachController.returnVal", "one")];
+    wrap("ForeachController", &properties, inside)
+}
+
+fn cases() -> Vec<Case> {
+    let [a, b, c, d, z] = ["a", "b", "c", "d", "z"].map(get);
+    let both = || simple(&[a.clone(), b.clone()]);
+    vec![
+        // Children in turn: of a controller below, one sampler for each iteration.
+        case("6", interleave("0", &[both(), c.clone()]), "a c b c a c"),
+        case("6", interleave("0", &[times("2", &[a.clone()]), c.clone()]), "a c a c a c"),
+        case("5", interleave("0", &[transaction(&[a.clone(), b.clone()]), c.clone()]), "a c b c a"),
+        // A controller below as a whole.
+        case("4", interleave("1", &[both(), c.clone()]), "a b c a b c"),
+        case("3", interleave("1", &[times("2", &[a.clone()]), c.clone()]), "a a c a a"),
+        case(
+            "3",
+            interleave("1", &[never(&[a.clone()]), c.clone(), simple(&[b.clone(), d.clone()])]),
+            "c b d c",
+        ),
+        case("2", format!("{}{z}", interleave("1", &[never(&[a.clone()])])), "z z"),
+        case(
+            "4",
+            interleave("1", &[interleave("0", &[a.clone(), b.clone()]), c.clone()]),
+            "a c b c",
+        ),
+        case(
+            "2",
+            format!("{}{z}", times("2", &[interleave("0", &[a.clone(), b.clone(), c.clone()])])),
+            "a b z c a z",
+        ),
+        case(
+            "3",
+            wrap(
+                "InterleaveControl",
+                &[("InterleaveControl.accrossThreads", "true")],
+                &[a.clone(), b.clone()],
+            ),
+            "a b a",
+        ),
+        // A loop that ends for good is passed over, in the iteration in which it ends too.
+        case(
+            "4",
+            interleave(
+                "1",
+                &[
+                    wrap(
+                        "LoopController",
+                        &[
+                            ("LoopController.loops", "1"),
+                            ("LoopController.continue_forever", "false"),
+                        ],
+                        &[a.clone()],
+                    ),
+                    c.clone(),
+                ],
+            ),
+            "a c c c c",
+        ),
+        // At random among one.
+        case("4", random("0", &[both()]), "a b a b"),
+        case("2", random("1", &[both()]), "a b a b"),
+        case("2", format!("{}{z}", random("1", &[never(&[a.clone()])])), "z z"),
+        case("2", wrap("RandomOrderController", &[], &[both()]), "a b a b"),
+        // What comes in turn stays in turn where a failed sample ends the iteration.
+        Case {
+            loops: "4",
+            on_error: "startnextloop",
+            inside: format!("{}{z}", interleave("0", &[get("bad"), c.clone()])),
+            expected: "bad c z bad c z",
+        },
+        // The passes of a loop are given up, or left.
+        case("1", format!("{}{z}", times("3", &[a.clone(), flow("4"), b.clone()])), "a a a z"),
+        case("2", format!("{}{z}", times("3", &[a.clone(), flow("5"), b.clone()])), "a z a z"),
+        case(
+            "1",
+            format!("{}{z}", times("2", &[transaction(&[a.clone(), flow("4"), b.clone()])])),
+            "a a z",
+        ),
+        case(
+            "1",
+            format!(
+                "{}{z}",
+                times("2", &[times("3", &[a.clone(), flow("5"), b.clone()]), c.clone()])
+            ),
+            "a c a c z",
+        ),
+        case("1", format!("{}{z}", each(&[get("${one}"), flow("4"), b.clone()])), "one two z"),
+        case("2", format!("{}{z}", each(&[get("${one}"), flow("5"), b.clone()])), "one z one z"),
+        case("3", format!("{a}{}{b}", flow("4")), "a a a"),
+        case("3", format!("{a}{}{b}", flow("5")), "a"),
+        case("2", format!("{a}{}{b}", flow("3")), "a a"),
+        // Scripts say that a sample is none, or that the thread ends.
+        case("2", format!("{}{b}", said("a", "prev.setIgnore()")), "a b a b"),
+        case("3", format!("{}{b}", said("a", "prev.setStopThread(true)")), "a"),
+        case(
+            "1",
+            said(
+                "a",
+                "if (prev.getSamplerData().contains('[no cookies]')) { prev.setResponseMessage('none') }",
+            ),
+            "a",
+        ),
+        // What was sent, as JMeter tells it.
+        case("1", asserted("a", "request_data", "[no cookies]"), "a"),
+        case("1", asserted("a", "request_data", "GET data:"), "a"),
+        case("1", asserted("a", "request_data", "not there"), "a"),
+    ]
+}
+
+fn group(number: usize, case: &Case) -> String {
+    let inside = case.inside.replace("/P/", &format!("/g{number}/"));
+    format!(
+        r#"<ThreadGroup guiclass="ThreadGroupGui" testclass="ThreadGroup" testname="g{number}" enabled="true">
+<stringProp name="ThreadGroup.on_sample_error">{}</stringProp>
+<elementProp name="ThreadGroup.main_controller" elementType="LoopController"><boolProp name="LoopController.continue_forever">false</boolProp><stringProp name="LoopController.loops">{}</stringProp></elementProp>
+<stringProp name="ThreadGroup.num_threads">1</stringProp><stringProp name="ThreadGroup.ramp_time">0</stringProp>
+</ThreadGroup><hashTree>
+{inside}
+</hashTree>"#,
+        case.on_error, case.loops
+    )
+}
+
+fn plan(cases: &[Case], port: u16) -> String {
+    let groups: String = cases.iter().enumerate().map(|(at, case)| group(at, case)).collect();
+    format!(
+        r#"<?xml version="1.0" encoding="UTF-8"?>
+<jmeterTestPlan version="1.2" properties="5.0" jmeter="5.6.3"><hashTree>
+<TestPlan guiclass="TestPlanGui" testclass="TestPlan" testname="p" enabled="true"><boolProp name="TestPlan.serialize_threadgroups">true</boolProp></TestPlan><hashTree>
+<ConfigTestElement guiclass="HttpDefaultsGui" testclass="ConfigTestElement" testname="d" enabled="true">
+<stringProp name="HTTPSampler.domain">127.0.0.1</stringProp><stringProp name="HTTPSampler.port">{port}</stringProp></ConfigTestElement><hashTree/>
+<Arguments guiclass="ArgumentsPanel" testclass="Arguments" testname="v" enabled="true"><collectionProp name="Arguments.arguments">
+<elementProp name="word_1" elementType="Argument"><stringProp name="Argument.name">word_1</stringProp><stringProp name="Argument.value">one</stringProp></elementProp>
+<elementProp name="word_2" elementType="Argument"><stringProp name="Argument.name">word_2</stringProp><stringProp name="Argument.value">two</stringProp></elementProp>
+</collectionProp></Arguments><hashTree/>
+{groups}
+</hashTree></hashTree></jmeterTestPlan>"#
+    )
+}
+
+fn server() -> Origin {
+    Origin::start(|seen| match seen.target.ends_with("/bad") {
+        true => Answer::status(500),
+        false => Answer::html("page"),
+    })
+}
+
+/// Returns what was sent in each group.
+fn sent(origin: &Origin, count: usize) -> Vec<String> {
+    let mut groups: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for seen in origin.seen() {
+        let (group, name) = seen.target[2..].split_once('/').unwrap();
+        groups.entry(group.parse().unwrap()).or_default().push(name.to_owned());
+    }
+    (0..count).map(|at| groups.remove(&at).unwrap_or_default().join(" ")).collect()
+}
+
+fn compare(who: &str, cases: &[Case], sent: &[String]) {
+    for (at, (case, sent)) in cases.iter().zip(sent).enumerate() {
+        assert_eq!(sent, case.expected, "{who}, group {at}: {}", case.inside);
+    }
+}
+
+fn run_here(text: &str, folder: &Path) -> Vec<String> {
+    let plan = Plan::parse(text.as_bytes(), "p.jmx", folder.to_owned());
+    let file = folder.join("lab.jtl");
+    let run = Run { rows: Some(file.clone()), ..Run::default() };
+    plan.unwrap_or_else(|error| panic!("{error}")).run(&run, &mut |_| {}).unwrap();
+    rows(&file)
+}
+
+#[test]
+fn controllers_and_scripts_do_what_they_do_in_jmeter() {
+    let cases = cases();
+    let folder = tempfile::tempdir().unwrap();
+    let origin = server();
+    let own = run_here(&plan(&cases, origin.addr().port()), folder.path());
+    compare("lab", &cases, &sent(&origin, cases.len()));
+    assert!(!own.iter().any(|row| row.starts_with("GET /g25/a|")), "an ignored sample has no row");
+    let Some(home) = home() else { return };
+    let origin = server();
+    let theirs = run_in_jmeter(&home, &plan(&cases, origin.addr().port()), folder.path());
+    compare("JMeter", &cases, &sent(&origin, cases.len()));
+    assert_eq!(own, theirs);
+}
+
+#[test]
+fn a_name_has_the_address_that_the_plan_gives_it() {
+    let hosts = "<DNSCacheManager guiclass=\"DNSCachePanel\" testclass=\"DNSCacheManager\" testname=\"n\" enabled=\"true\"><collectionProp name=\"DNSCacheManager.servers\"/>\
+        <collectionProp name=\"DNSCacheManager.hosts\"><elementProp name=\"x\" elementType=\"StaticHost\"><stringProp name=\"StaticHost.Name\">lab.invalid</stringProp>\
+        <stringProp name=\"StaticHost.Address\">127.0.0.1</stringProp></elementProp></collectionProp><boolProp name=\"DNSCacheManager.clearEachIteration\">false</boolProp>\
+        <boolProp name=\"DNSCacheManager.isCustomResolver\">true</boolProp></DNSCacheManager><hashTree/>";
+    let named = get("a").replace(
+        "<stringProp name=\"HTTPSampler.method\">",
+        "<stringProp name=\"HTTPSampler.domain\">lab.invalid</stringProp><stringProp name=\"HTTPSampler.method\">",
+    );
+    let origin = server();
+    let cases = [case("2", format!("{hosts}{named}"), "a a")];
+    let rows = run_here(&plan(&cases, origin.addr().port()), tempfile::tempdir().unwrap().path());
+    compare("lab", &cases, &sent(&origin, 1));
+    assert!(rows.iter().all(|row| row.contains("|200|")), "{rows:?}");
+    assert!(origin.seen()[0].header("host").unwrap().starts_with("lab.invalid:"));
+}
+
+#[test]
+fn threads_begin_across_the_children_of_an_interleave_controller() {
+    let origin = server();
+    let inside = wrap(
+        "InterleaveControl",
+        &[("InterleaveControl.accrossThreads", "true")],
+        &["a", "b", "c"].map(get),
+    );
+    let text = plan(&[case("1", inside, "")], origin.addr().port());
+    let text = text.replace("num_threads\">1<", "num_threads\">4<");
+    run_here(&text, tempfile::tempdir().unwrap().path());
+    let mut sent: Vec<String> = sent(&origin, 1)[0].split(' ').map(str::to_owned).collect();
+    sent.sort();
+    assert_eq!(sent, ["a", "a", "b", "c"]);
+}
+
+#[test]
+fn a_script_ends_the_test_for_all_threads() {
+    let origin = server();
+    let cases = [case("5", said("a", "prev.setStopTest(true)"), "a"), case("1", get("b"), "")];
+    run_here(&plan(&cases, origin.addr().port()), tempfile::tempdir().unwrap().path());
+    compare("lab", &cases, &sent(&origin, 2));
+}
+
+#[test]
+fn timers_of_scripts_and_of_throughput_hold_samples_back() {
+    let begun = std::time::Instant::now();
+    let origin = server();
+    let script = element(
+        "JSR223Timer",
+        "t",
+        &[("script", "return 20 + 5"), ("scriptLanguage", "groovy")],
+        "",
+    );
+    let shaped = "<kg.apc.jmeter.timers.VariableThroughputTimer testclass=\"kg.apc.jmeter.timers.VariableThroughputTimer\" testname=\"v\" enabled=\"true\">\
+        <collectionProp name=\"load_profile\"><collectionProp name=\"1\"><stringProp name=\"1\">50</stringProp><stringProp name=\"2\">50</stringProp>\
+        <stringProp name=\"3\">1</stringProp></collectionProp></collectionProp></kg.apc.jmeter.timers.VariableThroughputTimer><hashTree/>";
+    let precise = element(
+        "PreciseThroughputTimer",
+        "t",
+        &[
+            ("throughput", "100"),
+            ("throughputPeriod", "1"),
+            ("duration", "1"),
+            ("batchSize", "1"),
+            ("exactLimit", "10000"),
+        ],
+        "",
+    );
+    let cases = [
+        case("8", format!("{script}{}", get("a")), ""),
+        case("100", format!("{precise}{}", get("b")), ""),
+        case("1000", format!("{shaped}{}", get("c")), ""),
+    ];
+    let text = plan(&cases, origin.addr().port());
+    // One after the other, as all of them count from the start of the run.
+    run_here(&text, tempfile::tempdir().unwrap().path());
+    let sent = sent(&origin, 3);
+    let count = |at: usize| sent[at].split(' ').filter(|name| !name.is_empty()).count();
+    assert_eq!((count(0), count(1)), (8, 100));
+    // Rows count from the start: none is left for samples when they are over, and the test ends.
+    assert!(count(2) <= 50, "{}", count(2));
+    // Eight samples wait for a script, and the last of 100 for a moment of the first second.
+    assert!(begun.elapsed().as_millis() >= 8 * 25);
+}
+
+#[test]
+fn rows_in_random_order_come_once_each() {
+    let origin = server();
+    let folder = tempfile::tempdir().unwrap();
+    let text: String = (0..40).map(|row| format!("r{row}\n")).collect();
+    std::fs::write(folder.path().join("rows.csv"), format!("name\n{text}")).unwrap();
+    let class = "com.blazemeter.jmeter.RandomCSVDataSetConfig";
+    let data = element(
+        class,
+        "d",
+        &[
+            ("filename", "rows.csv"),
+            ("delimiter", ","),
+            ("randomOrder", "true"),
+            ("rewindOnTheEndOfList", "false"),
+        ],
+        "",
+    );
+    let cases = [case("-1", format!("{data}{}", get("${name}")), "")];
+    run_here(&plan(&cases, origin.addr().port()), folder.path());
+    let sent = sent(&origin, 1);
+    let mut names: Vec<&str> = sent[0].split(' ').collect();
+    assert_eq!(names.len(), 40, "the thread ends with the rows");
+    assert!(!names.is_sorted_by_key(|name| name[1..].parse::<u32>().unwrap()), "{names:?}");
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 40);
+}
+
+#[test]
+fn arrivals_of_the_plugin_come_at_their_rate() {
+    let origin = server();
+    let inside = get("a").replace("/P/", "/g0/");
+    let class = "com.blazemeter.jmeter.threads.arrivals.ArrivalsThreadGroup";
+    let text = plan(&[case("1", String::new(), "")], origin.addr().port());
+    let (before, rest) = text.split_once("<ThreadGroup ").unwrap();
+    let (_, after) = rest.split_once("</hashTree>").unwrap();
+    let group = element(
+        class,
+        "g",
+        &[
+            ("ThreadGroup.on_sample_error", "continue"),
+            ("TargetLevel", "${__P(rate,)}"),
+            ("RampUp", "1"),
+            ("Steps", "2"),
+            ("Hold", "1"),
+            ("Unit", "S"),
+        ],
+        &inside,
+    );
+    let text = format!("{before}{group}{after}");
+    let parsed = Plan::parse(text.as_bytes(), "p.jmx", "".into());
+    let parsed = parsed.unwrap_or_else(|error| panic!("{error}"));
+    let properties = [("rate".to_owned(), "20".to_owned())].into();
+    parsed.run(&Run { properties, ..Run::default() }, &mut |_| {}).unwrap();
+    // Half a second of 10/s, half a second of 20/s, one second of 20/s.
+    assert_eq!(sent(&origin, 1)[0].split(' ').count(), 35);
+    let refused = parsed.run(&Run::default(), &mut |_| {}).unwrap_err().to_string();
+    assert!(refused.contains("-Jrate="), "{refused}");
+}
