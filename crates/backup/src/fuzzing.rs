@@ -104,10 +104,10 @@ fn key(json: &[u8]) {
     let work = rounds.saturating_mul(r.into()).saturating_mul(p.into());
     let key = if work <= MAX_ROUNDS { derive(b"password", &salt, parameters) } else { None };
     if let Some(plain) = key.and_then(|key| key.open(sealed)) {
-        drop(crate::seal::Key::parse(&plain));
+        let _parsed = crate::seal::Key::parse(&plain);
     }
     // What the sealed bytes would say.
-    drop(crate::seal::Key::parse(json));
+    let _parsed = crate::seal::Key::parse(json);
 }
 
 fn snapshot(json: &[u8]) {
@@ -115,7 +115,7 @@ fn snapshot(json: &[u8]) {
     let keep = Keep::parse("1h,1d,1w,1m,1y").unwrap_or_default();
     let chosen = choose(std::slice::from_ref(&snapshot), &keep);
     assert_eq!(chosen.len(), 1);
-    (snapshot.is_incomplete(), snapshot.repository_root());
+    let _asked = (snapshot.is_incomplete(), snapshot.repository_root());
     let again = serde_json::to_vec(&snapshot).unwrap_or_default();
     assert!(serde_json::from_slice::<Snapshot>(&again).is_ok());
 }
