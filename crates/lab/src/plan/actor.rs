@@ -1,6 +1,7 @@
 //! One thread of a plan: walks the tree, waits, sends, judges, and tells.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -102,6 +103,17 @@ pub(super) enum Phase {
     Exchange(Box<Exchange>),
 }
 
+/// Where a name led.
+#[derive(Debug)]
+pub(super) struct Led {
+    /// By whose addresses.
+    pub(super) hosts: Option<usize>,
+    pub(super) is_tls: bool,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) target: Arc<Target>,
+}
+
 /// One thread.
 #[derive(Debug)]
 pub(super) struct Actor {
@@ -130,8 +142,8 @@ pub(super) struct Actor {
     samples_of_iteration: u64,
     /// The request under way as it is sent.
     pub(super) request: Option<Arc<[u8]>>,
-    /// Where the last request went, by which name, and by whose addresses.
-    pub(super) target: Option<(Option<usize>, bool, String, u16, Arc<Target>)>,
+    /// Where the last request went.
+    pub(super) target: Option<Led>,
     pub(super) inside: Inside,
 }
 
@@ -435,21 +447,23 @@ impl Actor {
         };
         let Some(shared) = model.meters.get(meter) else { return Duration::ZERO };
         let mut pacers = shared.pacers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !pacers.contains_key(&place) {
-            let Some(pacer) = self.pacer(timer) else { return Duration::ZERO };
-            pacers.insert(place, pacer);
-        }
-        let moment = pacers.get_mut(&place).map(Pacer::next);
+        let pacer = match pacers.entry(place) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let Some(pacer) = self.pacer(timer) else { return Duration::ZERO };
+                place.insert(pacer)
+            }
+        };
+        let moment = pacer.next();
         drop(pacers);
         match moment {
-            Some(Some(moment)) => (self.stage.epoch.0 + moment).saturating_duration_since(now),
-            Some(None) => {
+            Some(moment) => (self.stage.epoch.0 + moment).saturating_duration_since(now),
+            None => {
                 // The rows are over, and so is the test.
                 self.stage.crowd.stop();
                 self.is_ending = true;
                 Duration::ZERO
             }
-            None => Duration::ZERO,
         }
     }
 

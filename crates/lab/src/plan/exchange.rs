@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::actor::{Actor, Phase};
+use super::actor::{Actor, Led, Phase};
 use super::answer::{Answer, decode, to_text};
 use super::embedded;
 use super::http::{Drawn, HttpSpec, show};
@@ -227,11 +227,11 @@ impl Actor {
 
     /// Returns where a URL leads, which is mostly where the last one led.
     fn target(&mut self, url: &Url, hosts: Option<usize>) -> crate::Result<Arc<Target>> {
-        if let Some((known, is_tls, host, port, target)) = &self.target
-            && (*known, *is_tls, *port) == (hosts, url.is_tls, url.port)
-            && *host == url.host
+        if let Some(led) = &self.target
+            && (led.hosts, led.is_tls, led.port) == (hosts, url.is_tls, url.port)
+            && led.host == url.host
         {
-            return Ok(Arc::clone(target));
+            return Ok(Arc::clone(&led.target));
         }
         let given = hosts.and_then(|place| self.addresses(place, &url.host));
         let targets = &self.stage.targets;
@@ -241,8 +241,13 @@ impl Actor {
         };
         // What a plan writes with variables may be another address for the next request.
         let is_fixed = given.is_none() || self.has_fixed_hosts(hosts);
-        self.target =
-            is_fixed.then(|| (hosts, url.is_tls, url.host.clone(), url.port, Arc::clone(&target)));
+        self.target = is_fixed.then(|| Led {
+            hosts,
+            is_tls: url.is_tls,
+            host: url.host.clone(),
+            port: url.port,
+            target: Arc::clone(&target),
+        });
         Ok(target)
     }
 

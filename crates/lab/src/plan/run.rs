@@ -126,18 +126,7 @@ pub(super) fn run(
     member: &Membership,
     audience: Audience<'_>,
 ) -> Result<Outcome> {
-    let lacks: Vec<String> = model
-        .needs
-        .iter()
-        .filter(|name| !options.properties.contains_key(*name))
-        .map(|name| format!("-J{name}=..."))
-        .collect();
-    if !lacks.is_empty() {
-        return Err(Error::Input(format!(
-            "`{file}` is a copy that was kept without its secrets; give them: {}",
-            lacks.join(" ")
-        )));
-    }
+    check_needs(model, file, options)?;
     let (world, mut first) = begin(model, options, member);
     let groups = prepare_all(model, file, options, &mut first)?;
     let turns = divide_rows(model, &groups, member.portion, &mut first);
@@ -216,6 +205,23 @@ pub(super) fn run(
     let faults = shared.faults.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let visits = shared.visits.load(Ordering::Relaxed);
     Ok(Outcome { results, tally, faults, visits })
+}
+
+/// Refuses a kept copy whose secrets are not given.
+fn check_needs(model: &Model, file: &str, options: &Run) -> Result<()> {
+    let lacks: Vec<String> = model
+        .needs
+        .iter()
+        .filter(|name| !options.properties.contains_key(*name))
+        .map(|name| format!("-J{name}=..."))
+        .collect();
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Input(format!(
+        "`{file}` is a copy that was kept without its secrets; give them: {}",
+        lacks.join(" ")
+    )))
 }
 
 /// Returns the time of day as JMeter tells it.

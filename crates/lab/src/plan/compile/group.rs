@@ -129,6 +129,20 @@ impl<'a> Compiler<'a> {
         self.events_of(plan.own, root);
     }
 
+    /// Compiles when the visitors of a plugin's group come.
+    fn arrivals(&mut self, element: &Element<'a>) -> Shape {
+        element.ignore(&["LogFilename", "ThreadGroup.main_controller"]);
+        self.only_without(element, "Iterations", "a most number of iterations");
+        let in_minutes = element.text("Unit") != "S";
+        let most = self.property(element, "ConcurrencyLimit");
+        if element.class == "FreeFormArrivalsThreadGroup" {
+            return Shape::Paced { rows: self.rows(element, "Schedule"), in_minutes, most };
+        }
+        let values = ["TargetLevel", "RampUp", "Steps", "Hold"];
+        let values = Box::new(values.map(|name| self.property(element, name)));
+        Shape::Grown { values, in_minutes, most }
+    }
+
     /// Refuses an element that sets a property.
     fn only_without(&mut self, element: &Element<'a>, name: &'a str, what: &str) {
         if !matches!(element.text(name).trim(), "" | "0") {
@@ -209,29 +223,7 @@ impl<'a> Compiler<'a> {
                     }
                 }
             }
-            "ArrivalsThreadGroup" => {
-                element.ignore(&["LogFilename", "ThreadGroup.main_controller"]);
-                self.only_without(element, "Iterations", "a most number of iterations");
-                Shape::Grown {
-                    values: Box::new([
-                        self.property(element, "TargetLevel"),
-                        self.property(element, "RampUp"),
-                        self.property(element, "Steps"),
-                        self.property(element, "Hold"),
-                    ]),
-                    in_minutes: element.text("Unit") != "S",
-                    most: self.property(element, "ConcurrencyLimit"),
-                }
-            }
-            "FreeFormArrivalsThreadGroup" => {
-                element.ignore(&["LogFilename", "ThreadGroup.main_controller"]);
-                self.only_without(element, "Iterations", "a most number of iterations");
-                Shape::Paced {
-                    rows: self.rows(element, "Schedule"),
-                    in_minutes: element.text("Unit") != "S",
-                    most: self.property(element, "ConcurrencyLimit"),
-                }
-            }
+            "ArrivalsThreadGroup" | "FreeFormArrivalsThreadGroup" => self.arrivals(element),
             "ConcurrencyThreadGroup" => {
                 element.ignore(&["LogFilename", "Iterations"]);
                 Shape::Concurrency {
