@@ -292,18 +292,7 @@ fn a_large_block_is_refused_and_a_larger_one_cut() {
 
 #[test]
 fn requests_that_are_taken_back_at_once_end_the_connection() {
-    let by_reset = |stream| frame(Kind::Reset, 0, stream, &8_u32.to_be_bytes());
-    // Mistakes that make this side take them back.
-    let by_window = |stream| window(stream, 0);
-    let by_large_window = |stream| window(stream, 0x7fff_ffff);
-    let by_trailers = |stream| frame(Kind::Headers, flag::END_HEADERS, stream, &block("/a"));
-    let ways: [(&str, &dyn Fn(u32) -> Vec<u8>); 4] = [
-        ("reset", &by_reset),
-        ("window of nothing", &by_window),
-        ("window too large", &by_large_window),
-        ("trailers that do not end", &by_trailers),
-    ];
-    for (what, way) in ways {
+    let check = |what: &str, way: &dyn Fn(u32) -> Vec<u8>| {
         let mut session = greeted();
         let mut input = Vec::new();
         for number in 0..1000 {
@@ -314,7 +303,13 @@ fn requests_that_are_taken_back_at_once_end_the_connection() {
         assert!(told.ends_with("over"), "{what}");
         assert!(told.split(' ').count() < 150, "{what}: {told}");
         assert_eq!(farewell(&session), Some(Reason::ENHANCE_YOUR_CALM.0), "{what}");
-    }
+    };
+    check("reset", &|stream| frame(Kind::Reset, 0, stream, &8_u32.to_be_bytes()));
+    // Mistakes that make this side take them back.
+    check("window of nothing", &|stream| window(stream, 0));
+    check("window too large", &|stream| window(stream, 0x7fff_ffff));
+    let trailers = |stream| frame(Kind::Headers, flag::END_HEADERS, stream, &block("/a"));
+    check("trailers that do not end", &trailers);
 }
 
 #[test]
