@@ -87,7 +87,6 @@ pub(super) fn to_http(
 }
 
 /// Adds the headers that a drawing has.
-#[expect(clippy::ptr_arg, reason = "what is borrowed for ever is sent without a copy")]
 pub(super) fn add_headers(
     target: &mut HeaderMap,
     content_type: &Cow<'static, str>,
