@@ -208,7 +208,7 @@ pub(crate) fn draw_known(instance: &Instance, visit: &Visit<'_>) -> Option<(Head
         return Some((Headers::Plain(media_type), body));
     }
     let mut headers = HeaderMap::with_capacity(8);
-    add_headers(&mut headers, &content_type, own);
+    add_headers(&mut headers, content_type, own);
     add_common(&mut headers);
     add_keys(instance, visit.path, &mut headers);
     Some((Headers::Map(headers), body))

@@ -65,7 +65,7 @@ pub(super) fn to_http(
         Body::Bytes(bytes) => (status, bytes).into_response(),
     };
     let target = response.headers_mut();
-    add_headers(target, &content_type, headers);
+    add_headers(target, content_type, headers);
     if let Outcome::Redirect { location, .. } = &outcome {
         set(target, header::LOCATION, location);
     }
@@ -89,7 +89,7 @@ pub(super) fn to_http(
 /// Adds the headers that a drawing has.
 pub(super) fn add_headers(
     target: &mut HeaderMap,
-    content_type: &Cow<'static, str>,
+    content_type: Cow<'static, str>,
     headers: Vec<(&'static str, String)>,
 ) {
     match content_type {
@@ -98,7 +98,7 @@ pub(super) fn add_headers(
             drop(target.insert(header::CONTENT_TYPE, HeaderValue::from_static(known)))
         }
         Cow::Owned(found) if found.is_empty() => {}
-        Cow::Owned(found) => set(target, header::CONTENT_TYPE, found),
+        Cow::Owned(found) => set(target, header::CONTENT_TYPE, &found),
     }
     for (name, value) in headers {
         set(target, HeaderName::from_static(name), &value);
