@@ -194,6 +194,7 @@ fn run_jmeter(home: &Path, file: &Path, folder: &Path) -> (Vec<String>, Vec<Stri
 }
 
 /// Returns where JMeter is, if it is to be the referee.
+#[expect(clippy::print_stderr, reason = "what is skipped is said aloud")]
 pub(crate) fn home() -> Option<PathBuf> {
     let home = std::env::var_os("TYMPAN_JMETER").map(PathBuf::from);
     if home.is_none() {

@@ -176,10 +176,12 @@ fn what_one_test_makes_another_uses() {
     assert!(activated as u64 >= found["PublishPage"][0] + 3);
 }
 
+/// Accounts by name, each with its members: groups have some, users none.
+type Accounts = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
+
 /// An author that remembers accounts as the API has them.
-fn office() -> (Origin, Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>) {
-    // Groups have members, users have none.
-    let accounts: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>> = Arc::default();
+fn office() -> (Origin, Accounts) {
+    let accounts = Accounts::default();
     let known = Arc::clone(&accounts);
     let origin = Origin::start(move |seen| {
         let mut known = known.lock().unwrap();

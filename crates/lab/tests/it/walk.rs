@@ -97,17 +97,24 @@ fn cases() -> Vec<Case> {
     vec![
         // Children in turn: of a controller below, one sampler for each iteration.
         case("6", interleave("0", &[both(), c.clone()]), "a c b c a c"),
-        case("6", interleave("0", &[times("2", &[a.clone()]), c.clone()]), "a c a c a c"),
+        case(
+            "6",
+            interleave("0", &[times("2", std::slice::from_ref(&a)), c.clone()]),
+            "a c a c a c",
+        ),
         case("5", interleave("0", &[transaction(&[a.clone(), b.clone()]), c.clone()]), "a c b c a"),
         // A controller below as a whole.
         case("4", interleave("1", &[both(), c.clone()]), "a b c a b c"),
-        case("3", interleave("1", &[times("2", &[a.clone()]), c.clone()]), "a a c a a"),
+        case("3", interleave("1", &[times("2", std::slice::from_ref(&a)), c.clone()]), "a a c a a"),
         case(
             "3",
-            interleave("1", &[never(&[a.clone()]), c.clone(), simple(&[b.clone(), d.clone()])]),
+            interleave(
+                "1",
+                &[never(std::slice::from_ref(&a)), c.clone(), simple(&[b.clone(), d.clone()])],
+            ),
             "c b d c",
         ),
-        case("2", format!("{}{z}", interleave("1", &[never(&[a.clone()])])), "z z"),
+        case("2", format!("{}{z}", interleave("1", &[never(std::slice::from_ref(&a))])), "z z"),
         case(
             "4",
             interleave("1", &[interleave("0", &[a.clone(), b.clone()]), c.clone()]),
@@ -139,7 +146,7 @@ fn cases() -> Vec<Case> {
                             ("LoopController.loops", "1"),
                             ("LoopController.continue_forever", "false"),
                         ],
-                        &[a.clone()],
+                        std::slice::from_ref(&a),
                     ),
                     c.clone(),
                 ],
@@ -149,7 +156,7 @@ fn cases() -> Vec<Case> {
         // At random among one.
         case("4", random("0", &[both()]), "a b a b"),
         case("2", random("1", &[both()]), "a b a b"),
-        case("2", format!("{}{z}", random("1", &[never(&[a.clone()])])), "z z"),
+        case("2", format!("{}{z}", random("1", &[never(std::slice::from_ref(&a))])), "z z"),
         case("2", wrap("RandomOrderController", &[], &[both()]), "a b a b"),
         // What comes in turn stays in turn where a failed sample ends the iteration.
         Case {
