@@ -11,6 +11,7 @@ mod backends;
 mod composite;
 mod crash;
 mod directory;
+mod fill;
 mod full_disk;
 mod kill;
 mod lock;
