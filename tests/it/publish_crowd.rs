@@ -114,6 +114,8 @@ fn connections_beyond_the_limit_are_answered() {
         "{}",
         refused.head
     );
+    let health = get(admin, "/health").text();
+    assert!(health.contains("all 2 places of the pool `connections` are taken"), "{health}");
     drop(held);
     while get(main, HOME_PAGE).status != 200 {
         assert!(started.elapsed() < PATIENCE, "the places never came free");

@@ -25,7 +25,7 @@ pub(crate) async fn health(State(instance): State<Arc<Instance>>) -> Response {
     checks.push(("search", crate::search::fault(&instance, SystemTime::now()).await));
     checks.push(("jobs", crate::api::job::fault(&instance, SystemTime::now()).await));
     checks.extend(crate::api::mount::checks(&instance).await);
-    checks.push(("work", work_check(&instance)));
+    checks.push(("pools", crate::pool::fault(&instance)));
     checks.extend(instance.checks.all());
     let fragments = instance.renderer.fragments();
     checks.push(("fragments", fragments.and_then(|fragments| fragments.report(0).fault())));
@@ -77,10 +77,6 @@ impl Instance {
 
 fn content_check(instance: &Instance) -> Check {
     ("content", instance.repository.head().err().map(|error| error.to_string()))
-}
-
-fn work_check(instance: &Instance) -> Option<String> {
-    (instance.work.free() == 0).then(|| "all permits to render or edit are taken".to_owned())
 }
 
 async fn replication_checks(instance: &Arc<Instance>) -> Vec<Check> {
@@ -202,6 +198,7 @@ fn write_fragments(text: &mut String, report: &FragmentReport, role: &str) {
     }
     for (name, help, value) in [
         ("bytes", "Bytes of all kept fragments.", report.bytes),
+        ("max_bytes", "Bytes that they may take: `max_bytes` of `[fragments]`.", report.max_bytes),
         ("entries", "Kept fragments.", report.entries),
         ("working_set_bytes", "About how many bytes the site needs at once.", report.working_set),
     ] {

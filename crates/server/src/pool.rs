@@ -30,6 +30,9 @@ pub struct PoolState {
 
 type Source = Box<dyn Fn() -> Vec<PoolState> + Send + Sync>;
 
+/// The name of the pool of open connections.
+const CONNECTIONS: &str = "connections";
+
 /// The pools that are kept elsewhere.
 #[derive(Default)]
 pub(crate) struct Pools(Mutex<Vec<Source>>);
@@ -161,8 +164,20 @@ impl crate::Instance {
 
 /// Writes all pools as Prometheus text.
 pub(crate) fn metrics(instance: &crate::Instance, role: &str) -> String {
-    let mut states = vec![instance.work.state("work")];
+    let mut states = states(instance);
     states.extend(crate::image::pool(instance));
+    to_prometheus(&states, role)
+}
+
+/// Tells which pools are used up, with their limits: their places are taken, and others want one. Pictures are left out: their places are the
+/// processors, for which they wait whenever several are drawn.
+pub(crate) fn fault(instance: &crate::Instance) -> Option<String> {
+    used_up(&states(instance))
+}
+
+/// Returns all pools but that of pictures.
+fn states(instance: &crate::Instance) -> Vec<PoolState> {
+    let mut states = vec![instance.work.state("work")];
     if let Some(back_ends) = instance.renderer.back_ends() {
         states.extend(back_ends.counts().into_iter().map(|(name, counts)| PoolState {
             name: format!("back-end-{name}"),
@@ -175,7 +190,27 @@ pub(crate) fn metrics(instance: &crate::Instance, role: &str) -> String {
         }));
     }
     states.extend(instance.pools.states());
-    to_prometheus(&states, role)
+    states
+}
+
+fn used_up(states: &[PoolState]) -> Option<String> {
+    let is_full = |pool: &&PoolState| pool.limit > 0 && pool.in_use >= pool.limit;
+    // Nobody waits for a connection: who finds none is refused.
+    let is_awaited = |pool: &&PoolState| pool.waiting > 0 || pool.name == CONNECTIONS;
+    let told: Vec<String> = states
+        .iter()
+        .filter(is_full)
+        .filter(is_awaited)
+        .map(|pool| {
+            let PoolState { name, limit, waiting, .. } = pool;
+            let others = match waiting {
+                0 => String::new(),
+                waiting => format!(", and {waiting} wait for one"),
+            };
+            format!("all {limit} places of the pool `{name}` are taken{others}")
+        })
+        .collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 fn to_prometheus(states: &[PoolState], role: &str) -> String {
@@ -246,6 +281,26 @@ mod tests {
         assert_eq!(*order.lock(), [0, 1]);
         let state = gate.state("work");
         assert_eq!((state.in_use, state.idle, state.waiting, state.refused), (0, 1, 0, 1));
+    }
+
+    #[test]
+    fn a_pool_that_is_used_up_is_named_with_its_limit() {
+        let pool = |name: &str, in_use, waiting| PoolState {
+            name: name.to_owned(),
+            in_use,
+            limit: 20,
+            waiting,
+            ..PoolState::default()
+        };
+        assert_eq!(used_up(&[pool("work", 19, 0), pool("store", 20, 0)]), None);
+        assert_eq!(
+            used_up(&[pool("store", 20, 3), pool("work", 5, 0), pool("connections", 20, 0)])
+                .as_deref(),
+            Some(
+                "all 20 places of the pool `store` are taken, and 3 wait for one; \
+                 all 20 places of the pool `connections` are taken"
+            )
+        );
     }
 
     #[tokio::test(start_paused = true)]
