@@ -347,6 +347,11 @@ pub(crate) fn renders_to_text<'a>(
 ) -> String {
     let mut requests =
         head("render_requests_total", "Requests to a render: answered and failed ones.");
+    let mut sticky = head(
+        "render_sticky_total",
+        "Requests that a render answered since the visitor's cookie names it; a large share of its requests means that the \
+         load cannot be balanced.",
+    );
     let mut gauges = [
         gauge("render_in_flight", "Requests that a render works on."),
         gauge("render_up", "1 if a render is asked, 0 if it is left alone; look at its log then."),
@@ -359,6 +364,7 @@ pub(crate) fn renders_to_text<'a>(
                 let labels = format!("{labels},outcome=\"{outcome}\"");
                 line(&mut requests, "render_requests_total", &labels, count);
             }
+            line(&mut sticky, "render_sticky_total", &labels, render.sticky);
             let [in_flight, up, score] = &mut gauges;
             let is_up = !matches!(render.standing, "out" | "ill");
             line(in_flight, "render_in_flight", &labels, render.in_flight.into());
@@ -367,7 +373,7 @@ pub(crate) fn renders_to_text<'a>(
                 .ok();
         }
     }
-    requests + &gauges.concat()
+    requests + &sticky + &gauges.concat()
 }
 
 /// Writes what listeners count.

@@ -57,6 +57,8 @@ struct Target {
     health: Health,
     answered: AtomicU64,
     failed: AtomicU64,
+    /// Answers to visitors whose cookie names this render.
+    sticky: AtomicU64,
 }
 
 /// How a render is doing.
@@ -70,6 +72,8 @@ pub(crate) struct RenderStatus {
     pub(crate) waiting: usize,
     pub(crate) answered: u64,
     pub(crate) failed: u64,
+    /// Answers to visitors whose cookie names this render.
+    pub(crate) sticky: u64,
     /// In milliseconds.
     pub(crate) score: f64,
 }
@@ -136,6 +140,7 @@ impl Upstream {
                 health: Health::new(farm.health),
                 answered: AtomicU64::new(0),
                 failed: AtomicU64::new(0),
+                sticky: AtomicU64::new(0),
                 client: Client::new(Options {
                     connect_timeout: render.timeout,
                     response_timeout: render.receive_timeout,
@@ -278,6 +283,9 @@ impl Upstream {
                 self.scores.succeed(index, category, now - started, now);
                 self.note(target, !is_gateway_failure(response.status()), now);
                 let render = target.render.name.clone();
+                if call.sticky.as_deref() == Some(render.as_str()) {
+                    target.sticky.fetch_add(1, Ordering::Relaxed);
+                }
                 self.log.write(&self.clock, Level::Debug, || {
                     let Render { hostname, port, .. } = &target.render;
                     format!("Connected to backend {render} ({hostname}:{port})")
@@ -331,6 +339,7 @@ impl Upstream {
             waiting: target.door.waiting(),
             answered: target.answered.load(Ordering::Relaxed),
             failed: target.failed.load(Ordering::Relaxed),
+            sticky: target.sticky.load(Ordering::Relaxed),
             score: self.scores.score(index, now),
         };
         self.targets.iter().enumerate().map(status).collect()

@@ -62,6 +62,13 @@ fn lb124_a_cookie_keeps_a_visitor_at_one_render() {
     }
     assert_eq!(front.get("/shopping").header("set-cookie"), None);
     assert_eq!(front.get("/other").header("set-cookie"), None);
+    let metrics = front.dispatcher.metrics();
+    for (render, count) in [("r0", 0), ("r1", 5)] {
+        let line = format!(
+            "tympan_dispatcher_render_sticky_total{{farm=\"site\",render=\"{render}\"}} {count}\n"
+        );
+        assert!(metrics.contains(&line), "{line} in {metrics}");
+    }
 }
 
 #[test]
