@@ -358,13 +358,20 @@ impl QueryEngine {
         if elapsed < self.limits.slow && is_indexed {
             return;
         }
-        if elapsed >= self.limits.slow {
-            let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-            tracing::debug!(statement = statement.text, elapsed_ms, "slow query");
-        }
         let plan = plan.indexes();
         let timing = Timing { elapsed, rows, rows_read: ground.rows_read.get() };
-        self.slow.note(statement, &plan, is_indexed, &timing);
+        let longest = self.slow.note(statement, &plan, is_indexed, &timing);
+        if elapsed < self.limits.slow {
+            return;
+        }
+        let Statement { text: statement, component } = *statement;
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        // The list is gone after a restart; the log has each statement once.
+        if longest < self.limits.slow {
+            tracing::warn!(statement, plan, component, elapsed_ms, "slow query");
+        } else {
+            tracing::debug!(statement, elapsed_ms, "slow query");
+        }
     }
 }
 

@@ -52,13 +52,14 @@ pub(crate) struct Statement<'a> {
 pub(crate) struct SlowLog(Mutex<BTreeMap<String, SlowStatement>>);
 
 impl SlowLog {
+    /// Lists a run of a statement; returns what its longest run before took, which is zero if it was not listed.
     pub(crate) fn note(
         &self,
         statement: &Statement<'_>,
         plan: &str,
         is_indexed: bool,
         timing: &Timing,
-    ) {
+    ) -> Duration {
         let Statement { text: statement, component } = *statement;
         let mut end = statement.len().min(MAX_BYTES);
         while !statement.is_char_boundary(end) {
@@ -86,6 +87,7 @@ impl SlowLog {
             component: String::new(),
         });
         let elapsed = timing.elapsed.as_secs_f64() * 1_000.0;
+        let before = Duration::from_secs_f64(entry.max_ms / 1_000.0);
         entry.count += 1;
         entry.total_ms += elapsed;
         entry.max_ms = entry.max_ms.max(elapsed);
@@ -93,11 +95,30 @@ impl SlowLog {
         plan.clone_into(&mut entry.plan);
         entry.is_indexed = is_indexed;
         component.clone_into(&mut entry.component);
+        before
     }
 
     pub(crate) fn list(&self) -> Vec<SlowStatement> {
         let mut list: Vec<SlowStatement> = self.0.lock().values().cloned().collect();
         list.sort_by(|left, right| right.total_ms.total_cmp(&left.total_ms));
         list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_held_against_the_longest_before() {
+        let log = SlowLog::default();
+        let statement = Statement { text: "SELECT * FROM [cq:Page]", component: "here" };
+        let run = |ms| {
+            let timing = Timing { elapsed: Duration::from_millis(ms), rows: 1, rows_read: 2 };
+            log.note(&statement, "none", false, &timing).as_millis()
+        };
+        assert_eq!([run(5), run(400), run(200), run(500)], [0, 5, 400, 400]);
+        let list = log.list();
+        assert_eq!((list.len(), list[0].count, list[0].max_ms), (1, 4, 500.0));
     }
 }
