@@ -440,7 +440,7 @@ pub(crate) struct Log {
     /// `-xdev` leaves out POST requests to CRXDE.
     #[arg(short = 'x', value_name = "dev", value_parser = ["dev"])]
     pub(crate) exclude: Option<String>,
-    /// Also tells times per type and the latency goal.
+    /// Also tells which paths took the most time in all, times per type, and the latency goal.
     #[arg(long)]
     pub(crate) summary: bool,
     /// Prints JSON.

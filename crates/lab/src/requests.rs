@@ -41,6 +41,17 @@ pub struct Limits {
     pub without_crxde: bool,
 }
 
+/// What the requests for one path took together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathTotal {
+    /// Without a query.
+    pub path: String,
+    /// Requests.
+    pub count: u64,
+    /// From entry to exit, all of them together.
+    pub elapsed: Duration,
+}
+
 /// What a `request.log` holds.
 #[derive(Debug, Clone, Default)]
 pub struct RequestLog {
@@ -145,6 +156,29 @@ impl RequestLog {
             types.entry(kind.trim().to_owned()).or_default().record(request.elapsed);
         }
         types
+    }
+
+    /// Returns what each path took in all, the most first: a page that is quick and asked for all the time may cost more
+    /// than the slowest one.
+    #[must_use]
+    pub fn totals(&self) -> Vec<PathTotal> {
+        let mut paths: HashMap<&str, (u64, Duration)> = HashMap::new();
+        for request in &self.requests {
+            let path = request.target.split('?').next().unwrap_or_default();
+            let (count, elapsed) = paths.entry(path).or_default();
+            *count += 1;
+            *elapsed += request.elapsed;
+        }
+        let total = |(path, (count, elapsed)): (&str, (u64, Duration))| PathTotal {
+            path: path.to_owned(),
+            count,
+            elapsed,
+        };
+        let mut totals: Vec<PathTotal> = paths.into_iter().map(total).collect();
+        totals.sort_by(|one, other| {
+            other.elapsed.cmp(&one.elapsed).then_with(|| one.path.cmp(&other.path))
+        });
+        totals
     }
 
     /// Returns rlog's text: at most `most` lines, the slowest first.

@@ -1,5 +1,6 @@
 //! `compare`: two series side by side, from numbers, reports, or programs that run in turn.
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -27,7 +28,8 @@ pub(super) fn compare(arguments: &Compare) -> Outcome {
     if arguments.json {
         say!("{}", json!({ "metrics": rows.iter().map(row_json).collect::<Vec<_>>() }));
     } else {
-        rows.iter().for_each(|row| say!("{row}"));
+        let is_colored = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        rows.iter().for_each(|row| say!("{}", line(row, is_colored)));
     }
     let is_worse = rows.iter().any(|row| row.verdict() == Verdict::Worse);
     Ok(if arguments.fail_if_worse && is_worse {
@@ -35,6 +37,15 @@ pub(super) fn compare(arguments: &Compare) -> Outcome {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Returns a comparison as a line; green and red tell the direction of goodness to those who see colors.
+fn line(row: &Comparison, is_colored: bool) -> String {
+    match (is_colored, row.is_good()) {
+        (false, _) => row.to_string(),
+        (true, true) => format!("\x1b[32m{row}\x1b[0m"),
+        (true, false) => format!("\x1b[31m{row}\x1b[0m"),
+    }
 }
 
 fn better(arguments: &Compare) -> Better {
@@ -126,4 +137,20 @@ fn columns(path: &Path) -> Result<(Vec<String>, Vec<Vec<f64>>), Fault> {
         return Err(Fault::usage(format!("`{}` holds no numbers", path.display())));
     }
     Ok((names, columns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_better_is_green_and_the_words_say_it_too() {
+        let row = |after: f64| compare_series("ms", &[10.0; 8], &[after; 8], 0, Better::Less);
+        let (faster, slower) = (row(5.0), row(20.0));
+        assert_eq!(line(&faster, true), format!("\x1b[32m{faster}\x1b[0m"));
+        assert_eq!(line(&slower, true), format!("\x1b[31m{slower}\x1b[0m"));
+        assert!(
+            line(&faster, false).ends_with("better") && line(&slower, false).ends_with("worse")
+        );
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tympan_lab::calculate::{self, peak_factor};
-use tympan_lab::requests::{self, CacheReport, Limits};
+use tympan_lab::requests::{self, CacheReport, GoalRow, Limits, RequestLog};
 use tympan_lab::{goal, plan, report as reports};
 
 use super::keep::Keeper;
@@ -101,6 +101,18 @@ pub(super) fn log(arguments: &Log) -> Outcome {
                 })
             })
             .collect();
+        let most_time: Vec<_> = log
+            .totals()
+            .into_iter()
+            .take(arguments.most_results.unwrap_or(100))
+            .map(|total| {
+                json!({
+                    "path": total.path,
+                    "requests": total.count,
+                    "ms": u64::try_from(total.elapsed.as_millis()).unwrap_or(u64::MAX),
+                })
+            })
+            .collect();
         let goal: Vec<_> = rows
             .iter()
             .map(|row| json!({ "wanted": row.wanted, "under_ms": row.limit_ms, "measured": row.measured, "met": row.is_met() }))
@@ -113,6 +125,7 @@ pub(super) fn log(arguments: &Log) -> Outcome {
                 "malformed": log.malformed,
                 "most_at_a_time": log.most_at_a_time,
                 "slowest": slowest,
+                "most_time": most_time,
                 "latency_goal": goal,
             })
         );
@@ -120,31 +133,45 @@ pub(super) fn log(arguments: &Log) -> Outcome {
     }
     say!("{}", log.rlog(arguments.most_results).trim_end());
     if arguments.summary {
-        say!("\nat most {} requests at a time", log.most_at_a_time);
-        for (kind, times) in log.per_type() {
-            say!(
-                "{kind:<32} {:>8} requests, p50 {}, p95 {}, max {}",
-                times.count(),
-                goal::show(times.quantile(0.5)),
-                goal::show(times.quantile(0.95)),
-                goal::show(times.max())
-            );
-        }
-        for row in rows {
-            let word = match (row.can_be_judged, row.is_met()) {
-                (false, _) => "cannot be judged from so few requests",
-                (true, true) => "met",
-                (true, false) => "missed",
-            };
-            say!(
-                "{:>5.0} % under {:>4} ms: {:>6.2} % {word}",
-                row.wanted * 100.0,
-                row.limit_ms,
-                row.measured * 100.0
-            );
-        }
+        summary(&log, &rows, arguments.most_results.unwrap_or(10));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints where the time goes: `most` paths, types, and the latency goal.
+fn summary(log: &RequestLog, rows: &[GoalRow], most: usize) {
+    say!("\nat most {} requests at a time", log.most_at_a_time);
+    say!("\nmost time in all:");
+    let totals = log.totals();
+    let all: Duration = totals.iter().map(|total| total.elapsed).sum();
+    for total in totals.iter().take(most) {
+        let share = total.elapsed.as_secs_f64() / all.as_secs_f64().max(1e-9) * 100.0;
+        let took = goal::show(total.elapsed);
+        say!("{took:>10} {share:>5.1} % {:>8} requests {}", total.count, total.path);
+    }
+    say!("");
+    for (kind, times) in log.per_type() {
+        say!(
+            "{kind:<32} {:>8} requests, p50 {}, p95 {}, max {}",
+            times.count(),
+            goal::show(times.quantile(0.5)),
+            goal::show(times.quantile(0.95)),
+            goal::show(times.max())
+        );
+    }
+    for row in rows {
+        let word = match (row.can_be_judged, row.is_met()) {
+            (false, _) => "cannot be judged from so few requests",
+            (true, true) => "met",
+            (true, false) => "missed",
+        };
+        say!(
+            "{:>5.0} % under {:>4} ms: {:>6.2} % {word}",
+            row.wanted * 100.0,
+            row.limit_ms,
+            row.measured * 100.0
+        );
+    }
 }
 
 pub(super) fn cache_ratio(arguments: &CacheRatio) -> Outcome {

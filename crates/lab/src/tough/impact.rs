@@ -53,6 +53,8 @@ struct Row {
     delay: String,
     is_loaded: bool,
     took: Duration,
+    /// Processor time of the backup.
+    cpu: Duration,
     bytes: Option<f64>,
     /// Of the work beside it.
     work: Option<Work>,
@@ -171,6 +173,7 @@ impl Impact {
                             delay: delay.clone(),
                             is_loaded,
                             took: measure.elapsed,
+                            cpu: measure.cpu,
                             bytes: measure.metric,
                             work,
                         }
@@ -180,6 +183,7 @@ impl Impact {
                             delay: delay.clone(),
                             is_loaded,
                             took: measure.elapsed,
+                            cpu: measure.cpu,
                             bytes: measure.metric,
                             work: None,
                         }
@@ -317,6 +321,7 @@ fn table(rows: &[Row], alone: f64) -> (Grid, Vec<serde_json::Value>, Fewest<'_>)
             "delay",
             "state",
             "time",
+            "processor",
             "MB",
             "MB/s",
             "transactions/s",
@@ -347,6 +352,7 @@ fn table(rows: &[Row], alone: f64) -> (Grid, Vec<serde_json::Value>, Fewest<'_>)
                 row.delay.clone(),
                 if row.is_loaded { "under load" } else { "idle" }.to_owned(),
                 show(row.took),
+                show(row.cpu),
                 number(megabytes, 2),
                 number(speed, 3),
                 number(row.work.as_ref().map(|work| work.rate), 1),
@@ -356,7 +362,8 @@ fn table(rows: &[Row], alone: f64) -> (Grid, Vec<serde_json::Value>, Fewest<'_>)
             ],
         );
         found.push(json!({
-            "delay": row.delay, "under_load": row.is_loaded, "seconds": row.took.as_secs_f64(), "megabytes": megabytes,
+            "delay": row.delay, "under_load": row.is_loaded, "seconds": row.took.as_secs_f64(), "cpu_seconds": row.cpu.as_secs_f64(),
+            "megabytes": megabytes,
             "megabytes_per_second": speed, "transactions_per_second": row.work.as_ref().map(|work| work.rate),
             "lost_share": share, "lost_transactions": lost, "p95_ms": p95.map(|p95| p95.as_secs_f64() * 1e3),
         }));

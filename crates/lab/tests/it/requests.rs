@@ -32,6 +32,28 @@ fn entries_and_exits_are_joined_by_their_number() {
 }
 
 #[test]
+fn what_is_asked_for_often_may_take_the_most_time() {
+    let mut log = String::new();
+    for number in 0..50 {
+        let target =
+            if number == 7 { "/slow.html".to_owned() } else { format!("/a.html?q={number}") };
+        let ms = if number == 7 { 900 } else { 20 };
+        log.push_str(&format!(
+            "21/Nov/2026:00:50:16 +0000 [{number}] -> GET {target} HTTP/1.1\n\
+             21/Nov/2026:00:50:16 +0000 [{number}] <- 200 text/html {ms}ms\n"
+        ));
+    }
+    let log = read(&mut log.as_bytes(), "request.log", Limits::default()).unwrap();
+    let totals = log.totals();
+    let told: Vec<(&str, u64, u128)> = totals
+        .iter()
+        .map(|total| (total.path.as_str(), total.count, total.elapsed.as_millis()))
+        .collect();
+    assert_eq!(told, [("/a.html", 49, 980), ("/slow.html", 1, 900)]);
+    assert_eq!(log.slowest()[0].target, "/slow.html");
+}
+
+#[test]
 fn the_text_is_that_of_rlog_with_its_limits() {
     let limits = Limits { most_requests: None, without_crxde: true };
     let text = read(&mut LOG.as_bytes(), "request.log", limits).unwrap().rlog(Some(1));

@@ -333,6 +333,8 @@ fn a_backup_s_price_is_what_came_less_meanwhile() {
     assert_eq!(states, [("0", false), ("0", true), ("7", false), ("7", true)]);
     for row in backups {
         assert_eq!(row["megabytes"].as_f64(), Some(2.5));
+        // Sleeping takes no processor time.
+        assert!(row["cpu_seconds"].as_f64() < row["seconds"].as_f64(), "{row}");
         let is_loaded = row["under_load"].as_bool().unwrap();
         assert_eq!(row["lost_share"].is_number(), is_loaded, "{row}");
     }
