@@ -56,6 +56,7 @@ impl Kept {
             reference: "main",
             path: "/tympan/bench",
             view: None,
+            below: None,
         };
         let saved = save_repository(&session, source, &SaveOptions::new(self.who.clone(), now()?))?;
         drop(lock);
