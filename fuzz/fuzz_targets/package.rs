@@ -16,6 +16,7 @@ fuzz_target!(|data: &[u8]| {
         depth: 64,
         nesting: 3,
         nested_bytes: 1 << 20,
+        ..Limits::default()
     };
     let Ok(mut package) = Package::read(Cursor::new(data), "fuzz.zip", &limits) else { return };
     let repository = Repository::memory().expect("memory does not fail");
