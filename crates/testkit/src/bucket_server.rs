@@ -8,6 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const MOTO: &str = "moto[s3,server]==5.2.1";
 const AZURITE: &str = "azurite@3.35.0";
 const GATEWAY: &str = "github.com/versity/versitygw/cmd/versitygw@v1.0.14";
-/// Seconds that npm or Go may take: an unfinished installation counts as none.
+/// Seconds that npm may take: an unfinished installation counts as none.
 const INSTALLING: &str = "600";
+/// The same for Go.
+const BUILDING: &str = "240";
 /// The account that every Azurite has; its key is no secret.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str =
@@ -273,8 +276,13 @@ fn azurite(tools: &Path) -> Option<Command> {
     Some(program(&home))
 }
 
-/// Returns the gateway's program.
+/// Returns the gateway's program. A process tries once: where modules come slowly, each test would wait for them anew.
 fn gateway(tools: &Path) -> Option<PathBuf> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOUND.get_or_init(|| find_gateway(tools)).clone()
+}
+
+fn find_gateway(tools: &Path) -> Option<PathBuf> {
     const NAME: &str = "versitygw";
     if works(Command::new(NAME).arg("--version")) {
         return Some(PathBuf::from(NAME));
@@ -282,7 +290,7 @@ fn gateway(tools: &Path) -> Option<PathBuf> {
     let home = tools.join(format!("{NAME}-{}", GATEWAY.rsplit('@').next().unwrap_or_default()));
     let is_here = installed(&home, |making| {
         let mut go = Command::new("timeout");
-        go.args([INSTALLING, "go", "install", GATEWAY]).env("GOBIN", making);
+        go.args([BUILDING, "go", "install", GATEWAY]).env("GOBIN", making);
         // Modules are read-only files, which nobody could clean up with `rm` in a folder of ours.
         go.env("GOFLAGS", "-modcacherw").env("GOPATH", making.join("path"));
         let is_made = works(&mut go) && works(Command::new(making.join(NAME)).arg("--version"));
