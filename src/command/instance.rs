@@ -49,8 +49,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Uploads and replication may be as large as this unless configured.
 const BODY_BYTES: u64 = 4 << 30;
 
-/// Pictures and files whose answers are remembered; each takes about 1 KiB, without its bytes.
-const REMEMBERED_ANSWERS: usize = 8_192;
+/// Pictures, files and little pages that are remembered; each takes some 400 bytes, without its own. The ledger knows
+/// 100,000 addresses.
+const REMEMBERED_ANSWERS: usize = 65_536;
 
 /// What an instance is started with.
 pub(crate) struct Plan<'a> {

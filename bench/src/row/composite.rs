@@ -87,8 +87,17 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         return Ok(vec![Figure::missing(ROW, "downloads with a composite", reason)]);
     }
     let extent = Extent::of(context);
-    let folder = context.new_folder("composite-")?;
-    let systems = Systems::make(context.program()?, &folder, extent.pictures)?;
+    let (folder, systems) = match std::env::var_os("B1_SYSTEMS").map(PathBuf::from) {
+        Some(folder) => {
+            let systems = Systems::take(context.program()?, &folder, extent.pictures)?;
+            (folder, systems)
+        }
+        None => {
+            let folder = context.new_folder("composite-")?;
+            let systems = Systems::make(context.program()?, &folder, extent.pictures)?;
+            (folder, systems)
+        }
+    };
     let [without, with] = [systems.serve(PRODUCTION)?, systems.serve(STAGING)?];
     compare_content(&without, &with, extent.pictures)?;
 
@@ -149,6 +158,18 @@ struct Systems {
 }
 
 impl Systems {
+    /// Uses the systems that a folder keeps, or makes them there to be kept: the clone knows production by its path.
+    fn take(program: &Path, folder: &Path, pictures: usize) -> Outcome<Self> {
+        if !folder.join(PRODUCTION).exists() {
+            std::fs::create_dir_all(folder)?;
+            return Self::make(program, folder, pictures);
+        }
+        let mut systems =
+            Self { program: program.to_owned(), folder: folder.to_owned(), blobs: String::new() };
+        systems.count()?;
+        Ok(systems)
+    }
+
     /// Does what the source tells: pictures for production, a clone, pictures for the clone, and those for production.
     fn make(program: &Path, folder: &Path, pictures: usize) -> Outcome<Self> {
         let mut systems =
@@ -170,11 +191,19 @@ impl Systems {
         systems.run(&["package", "build", "-f", &filter, "-o", &package, "--home", staging])?;
         systems.run(&["package", "install", &package, "--home", production])?;
         std::fs::remove_file(&package)?;
-        let stats = |home| systems.run(&["blobs", "stats", "--home", home]);
-        let counts = [stats(production)?, stats(staging)?];
-        let [before, after] = counts.map(|text| text.lines().next().unwrap_or_default().to_owned());
-        systems.blobs = format!("production: {before}; staging: {after}");
+        systems.count()?;
         Ok(systems)
+    }
+
+    /// Asks both for the number of their blobs.
+    fn count(&mut self) -> Outcome<()> {
+        let stats = |home: &str| {
+            let home = self.folder.join(home).display().to_string();
+            let text = self.run(&["blobs", "stats", "--home", &home])?;
+            Outcome::Ok(text.lines().next().unwrap_or_default().to_owned())
+        };
+        self.blobs = format!("production: {}; staging: {}", stats(PRODUCTION)?, stats(STAGING)?);
+        Ok(())
     }
 
     /// Runs a command and returns what it prints.

@@ -57,9 +57,9 @@ pub trait BlobStore: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Returns a blob's file that is open, to be sent from; nothing if it would have to be opened. Its position is not to be
-    /// relied on, nor moved. Never waits.
-    fn find_file_at_hand(&self, _id: &BlobId) -> Option<Arc<File>> {
+    /// Returns a blob's file, to be sent from; nothing if it does not lie on a disk of this machine, or is kept otherwise.
+    /// Its position is not to be relied on, nor moved. Waits for nothing but that disk, as whoever sends from it does.
+    fn find_file(&self, _id: &BlobId) -> Option<Arc<File>> {
         None
     }
 

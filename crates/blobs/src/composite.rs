@@ -12,6 +12,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::fs::File;
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,8 +25,9 @@ use tympan_store::BlobId;
 use crate::place::check_note_name;
 use crate::{BlobContent, Error, Listed, Origin, ReadBlobs, Result, WriteBlobs};
 
-/// For how many blobs it is remembered where they were found, as in Oak.
-const ORIGINS: usize = 8_192;
+/// For how many blobs it is remembered where they were found, as in Oak: for those of tens of thousands of pictures, which
+/// takes some 100 bytes each. Whatever is not remembered costs a look into every delegate before the one that has it.
+const ORIGINS: usize = 65_536;
 
 /// One of the places of a composite, with the role that the configuration gives it.
 #[derive(Debug, Clone)]
@@ -279,6 +281,16 @@ impl ReadBlobs for Composite {
                 delegate.reader().open(id).map_err(|error| delegate.failed(error))
             }
         }
+    }
+
+    fn open_file(&self, id: &BlobId) -> Option<File> {
+        let is_near = match self.origins.get(id) {
+            Some(Origin(at)) => !self.delegates.get(usize::from(at))?.reader().is_remote(),
+            // Who is asked first may not have it.
+            None => !self.is_remote(),
+        };
+        let found = is_near.then(|| self.look_up(id, |place| Ok(place.open_file(id))))?;
+        found.ok()?.map(|(_, file)| file)
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {

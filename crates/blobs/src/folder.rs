@@ -244,6 +244,10 @@ impl ReadBlobs for Folder {
         }
     }
 
+    fn open_file(&self, id: &BlobId) -> Option<File> {
+        files::file_of(self.open(id))
+    }
+
     fn contains(&self, id: &BlobId) -> Result<bool> {
         files::is_whole(&files::file_in(&self.dir, id), id)
     }

@@ -111,8 +111,13 @@ impl BlobStore for HotBlobs {
         self.cache.get(id)
     }
 
-    fn find_file_at_hand(&self, id: &BlobId) -> Option<Arc<File>> {
-        self.files.get(id)
+    fn find_file(&self, id: &BlobId) -> Option<Arc<File>> {
+        if let Some(file) = self.files.get(id) {
+            return Some(file);
+        }
+        let file = self.store.find_file(id)?;
+        self.files.insert(*id, file.clone());
+        Some(file)
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {
@@ -143,6 +148,10 @@ mod tests {
             self.0.open(id)
         }
 
+        fn find_file(&self, id: &BlobId) -> Option<Arc<File>> {
+            self.0.find_file(id)
+        }
+
         fn contains(&self, id: &BlobId) -> Result<bool> {
             self.0.contains(id)
         }
@@ -164,13 +173,19 @@ mod tests {
             store.1.load(Ordering::SeqCst) - before
         };
         let picture = hot.put(&mut &[1; 100_000][..]).unwrap();
-        assert!(hot.find_at_hand(&picture).is_none() && hot.find_file_at_hand(&picture).is_none());
+        assert!(hot.find_at_hand(&picture).is_none());
         assert_eq!([opened(&picture), opened(&picture), opened(&picture)], [1, 0, 0]);
         assert_eq!(hot.find_at_hand(&picture).unwrap(), [1; 100_000][..]);
         let mut kept = vec![0; 100_000];
-        let file = hot.find_file_at_hand(&picture).unwrap();
+        let file = hot.find_file(&picture).unwrap();
         std::os::unix::fs::FileExt::read_exact_at(&*file, &mut kept, 0).unwrap();
         assert_eq!(kept, [1; 100_000]);
+        // What nobody read yet is opened where it lies, and stays open.
+        let other = hot.put(&mut &[7; 100_000][..]).unwrap();
+        let file = hot.find_file(&other).unwrap();
+        assert!(Arc::ptr_eq(&file, &hot.find_file(&other).unwrap()));
+        assert!(hot.find_at_hand(&other).is_none() && hot.find_file(&BlobId::of(&[8])).is_none());
+        assert_eq!(opened(&other), 1);
         // A film is read from the disk each time.
         let film = hot.put(&mut &vec![2; 300_000][..]).unwrap();
         assert_eq!([opened(&film), opened(&film)], [1, 1]);

@@ -1,6 +1,7 @@
 //! The blobs of a home: small ones are records in its chunk store, large ones lie in a place beside it.
 
 use std::fmt;
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -108,6 +109,10 @@ impl BlobStore for LocalBlobs {
             }
         }
         self.large.open(id)
+    }
+
+    fn find_file(&self, id: &BlobId) -> Option<Arc<File>> {
+        (!Self::is_small(id)).then(|| self.large.open_file(id))?.map(Arc::new)
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {

@@ -4,6 +4,7 @@
 //! that no code can write to it: there is no flag that somebody could forget to ask.
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::time::SystemTime;
@@ -21,6 +22,12 @@ pub trait ReadBlobs: Send + Sync + Debug {
     /// # Errors
     /// If that cannot be told, or the blob is damaged: never "nothing" in place of an error.
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>>;
+
+    /// Opens a blob's file that lies on a disk of this machine; nothing if it is not there, damaged, or lies elsewhere: then
+    /// [`ReadBlobs::open`] says which. Waits for nothing but that disk.
+    fn open_file(&self, _id: &BlobId) -> Option<File> {
+        None
+    }
 
     /// Tells whether the blob is there, whole as far as its length tells.
     ///

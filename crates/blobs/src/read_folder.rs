@@ -3,7 +3,7 @@
 //! Nothing in it is touched: files are opened for reading only, and folders are made nowhere.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -81,6 +81,10 @@ impl ReadBlobs for FolderBlobs {
             self.check_presence()?;
         }
         Ok(found)
+    }
+
+    fn open_file(&self, id: &BlobId) -> Option<File> {
+        files::file_of(self.open(id))
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {

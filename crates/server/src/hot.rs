@@ -1,7 +1,7 @@
 //! What is known of answers to visitors, so that the same request can be answered on the thread that reads it.
 //!
 //! In: a visitor's request. Out: for pictures and files the answer that the same request got, if content is in the same
-//! state and the bytes are in memory; for pages and data a new drawing, if the last one of the same state was little work;
+//! state and the bytes are in memory or in a file; for pages and data a new drawing, if the last one of the same state was little work;
 //! nothing otherwise, and the request is drawn on the pool as any other.
 //!
 //! Invariants
@@ -9,13 +9,14 @@
 //!   all content as somebody without a login does.
 //! * An answer is given again only for the root that it was drawn from, and only after the ledger took it as if it had
 //!   been drawn anew: each change that concerns it is told to the caches that have it.
-//! * Nothing here waits: for no disk, no database, and not for the ledger, which answers at once or not at all. This runs on
-//!   the threads that all connections share.
+//! * Nothing here waits: for no database, not for the ledger, which answers at once or not at all, and for no disk but to
+//!   open a file and send it, which most often lies in memory. This runs on the threads that all connections share.
 //! * A page is drawn here only from a state that it was drawn from on the pool, which has read then what it needs, and took
 //!   no more than [`LITTLE_WORK`]. It takes a place among those who draw. Its bytes are never kept.
 //!
 //! Not here: the bytes (`tympan_blobs` keeps those that are asked for often).
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use tympan_content::ChunkId;
 use tympan_render::ledger::{Look, ReadDigest};
@@ -43,10 +45,15 @@ const LITTLE_WORK: Duration = Duration::from_millis(1);
 /// Longer bodies are drawn on the pool.
 const MAX_DRAWN_BYTES: usize = 256 * 1024;
 
+/// So many sets of headers are looked through for one that is alike: an instance has few kinds of files.
+const MAX_ALIKE: usize = 16;
+
 /// Answers by their paths.
 #[derive(Debug)]
 pub(crate) struct HotAnswers {
     stored: Cache<String, Arc<HotAnswer>>,
+    /// Headers that answers share: pictures differ in their bytes alone. The newest is the last.
+    alike: Mutex<VecDeque<Arc<HeaderMap>>>,
     /// The states of which drawings were little work.
     drawn: Cache<String, ChunkId>,
 }
@@ -75,15 +82,35 @@ struct HotAnswer {
     /// What the ledger knows it by.
     read: ReadDigest,
     look: Look,
-    /// The headers of all answers of this blob, whatever was asked of it.
-    headers: HeaderMap,
+    /// The headers of all answers of this blob, whatever was asked of it, without those that the blob itself gives.
+    headers: Arc<HeaderMap>,
+}
+
+impl HotAnswers {
+    /// Returns headers that are the same, and are kept once for all answers that have them.
+    fn share(&self, headers: HeaderMap) -> Arc<HeaderMap> {
+        let mut alike = self.alike.lock();
+        if let Some(known) = alike.iter().rev().find(|known| ***known == headers) {
+            return known.clone();
+        }
+        let new = Arc::new(headers);
+        alike.push_back(new.clone());
+        if alike.len() > MAX_ALIKE {
+            alike.pop_front();
+        }
+        new
+    }
 }
 
 impl Instance {
     /// Remembers so many answers of stored bytes, for as long as content stays as it is. For instances whose repository
     /// tells its newest root without waiting, and whose scripts change with content alone.
     pub fn remember_answers(&self, count: usize) {
-        self.hot.get_or_init(|| HotAnswers { stored: Cache::new(count), drawn: Cache::new(count) });
+        self.hot.get_or_init(|| HotAnswers {
+            stored: Cache::new(count),
+            alike: Mutex::default(),
+            drawn: Cache::new(count),
+        });
     }
 
     /// Answers at once what was answered before; nothing if it has to be drawn.
@@ -236,11 +263,21 @@ impl Remembered {
             return;
         }
         let mut headers = response.headers().clone();
+        let Self { root, blob, read, look } = self;
         // Each answer has its own.
         [header::CONTENT_LENGTH, header::CONTENT_RANGE].iter().for_each(|name| {
             headers.remove(name);
         });
-        let Self { root, blob, read, look } = self;
+        if headers.get(header::ETAG).is_some_and(|tag| tag.as_bytes() == blob.etag.as_bytes()) {
+            headers.remove(header::ETAG);
+        }
+        let modified = blob.last_modified.map(httpdate::fmt_http_date);
+        if modified.is_some_and(|date| {
+            headers.get(header::LAST_MODIFIED).is_some_and(|sent| *sent == *date)
+        }) {
+            headers.remove(header::LAST_MODIFIED);
+        }
+        let headers = hot.share(headers);
         hot.stored.insert(path.to_owned(), Arc::new(HotAnswer { root, blob, read, look, headers }));
     }
 }

@@ -6,7 +6,7 @@
 //! On failure: nothing is stored. The note is tried anew with the next blob.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -95,6 +95,10 @@ impl fmt::Debug for SharedBlobs {
 impl ReadBlobs for SharedBlobs {
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         self.place.open(id)
+    }
+
+    fn open_file(&self, id: &BlobId) -> Option<File> {
+        self.place.open_file(id)
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -195,6 +196,43 @@ impl ReadBlobs for Far {
     fn is_remote(&self) -> bool {
         true
     }
+}
+
+/// A socket is given files by the thread that all connections share: nothing may be fetched from afar there.
+#[test]
+fn files_are_opened_where_they_lie_and_never_from_afar() {
+    let dir = TempDir::new().unwrap();
+    let production = shelf(dir.path().join("production"));
+    let [near, far] = [1, 2].map(|seed| (production.fill)(&picture(seed)));
+    let path = dir.path().join("production");
+    let own = folder(dir.path(), "own");
+    let kept = own.put(&mut &*picture(3)).unwrap();
+    let read = |file: Option<fs::File>| {
+        let mut bytes = Vec::new();
+        file?.read_to_end(&mut bytes).unwrap();
+        Some(bytes)
+    };
+    let over = |place: Arc<dyn ReadBlobs>| {
+        Composite::new(vec![
+            Delegate::writable("own", own.clone()),
+            Delegate::read_only("production", place),
+        ])
+    };
+    let composite = over(Arc::new(FolderBlobs::required(&path)));
+    assert_eq!(read(composite.open_file(&near)), Some(picture(1)));
+    assert_eq!(read(composite.open_file(&kept)), Some(picture(3)));
+    assert_eq!(composite.counts().hinted, 0);
+    assert_eq!(read(composite.open_file(&near)), Some(picture(1)));
+    assert_eq!((composite.counts().hinted, composite.counts().misled), (1, 0));
+    assert!(composite.open_file(&BlobId::of(&picture(4))).is_none());
+
+    let composite = over(Arc::new(Far(FolderBlobs::required(&path))));
+    assert!(composite.open_file(&kept).is_none(), "nobody knows yet that it is here");
+    assert_eq!(bytes_of(composite.open(&kept).unwrap().unwrap()), picture(3));
+    assert_eq!(read(composite.open_file(&kept)), Some(picture(3)));
+    assert!(composite.open_file(&far).is_none());
+    assert_eq!(bytes_of(composite.open(&far).unwrap().unwrap()), picture(2));
+    assert_eq!(read(composite.open_file(&far)), Some(picture(2)), "it is kept here since");
 }
 
 /// As with a full disk: writes fail, reads go on.

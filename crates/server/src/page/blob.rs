@@ -67,8 +67,8 @@ pub(crate) fn send_plainly(
         true => ReadyBody::Empty,
         false => {
             let blobs = repository.blobs();
-            let file = blobs.find_file_at_hand(&blob.id).filter(|_| part.count <= MAX_FILE);
-            match file {
+            let is_sent_from_file = part.count <= MAX_FILE;
+            match is_sent_from_file.then(|| blobs.find_file(&blob.id)).flatten() {
                 Some(file) => ReadyBody::File { file, start: part.start, length: part.count },
                 None => {
                     let bytes = blobs.find_at_hand(&blob.id)?;
