@@ -256,6 +256,8 @@ impl Inner {
             tokio::time::sleep(PAUSE * 2_u32.pow(failures - 1)).await;
         };
         farm.refetch.done(&item.file);
+        // Whoever kept the old file for as long as it was awaited looks again.
+        self.memory.note_change();
         self.metrics.count(if is_done { Counter::Refetches } else { Counter::RefetchFailures });
         if !is_done {
             tracing::warn!(farm = %farm.farm.name, path = %item.view.path, "a flushed page could not be fetched again");

@@ -14,7 +14,7 @@ use crate::cache::{CacheFile, Docroot, Lookup};
 use crate::cacheable::Reason;
 use crate::config::{Cache, FlushMode};
 use crate::decision::is_accepted;
-use crate::dispatcher::Inner;
+use crate::dispatcher::{FarmState, Inner};
 use crate::fetch::{Fetch, First, start};
 use crate::flight::{Outcome, Role, Ticket};
 use crate::forward::{Purpose, clean_response, request_headers};
@@ -181,6 +181,7 @@ impl Inner {
                 etag,
                 modified,
                 warning: exchange.warning.clone(),
+                is_old: matches!(exchange.outcome, Told::Stale),
             })));
         }
         Ok(response)
@@ -227,6 +228,7 @@ impl Inner {
         let first = wait.await.unwrap_or(First::Failed(Failure::Broken));
         if found.cache.serve_stale_on_error && is_error(&first) {
             let mut response = self.old(exchange, found, cached);
+            response.extensions_mut().remove::<Keepable>();
             let warning = HeaderValue::from_static("111 - \"Revalidation Failed\"");
             response.headers_mut().insert(header::WARNING, warning);
             return response;
@@ -245,8 +247,15 @@ impl Inner {
         exchange.info = "target file cached".to_owned();
         exchange.outcome = Told::Stale;
         let mut response = self.serve_file(exchange, found, cached);
-        response.extensions_mut().remove::<Keepable>();
+        if !self.is_awaited(exchange.farm, found.file) {
+            response.extensions_mut().remove::<Keepable>();
+        }
         response
+    }
+
+    /// Tells whether a newer file is on its way, so that visitors get the old one meanwhile.
+    pub(crate) fn is_awaited(&self, farm: &FarmState, file: &Path) -> bool {
+        farm.refetch.holds(file) || self.flights.is_fetching(&farm.absolute(file))
     }
 
     /// Fetches a file that is not there, or waits for the one who does.

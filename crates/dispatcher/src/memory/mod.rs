@@ -1,7 +1,7 @@
 //! The memory in front of the document roots: answers that the full way gave, kept ready to be given again.
 //!
-//! In: an answer from a valid file, with where it came from. Out: the same answer for the same request, as long as the
-//! full way would give it.
+//! In: an answer from a valid file, or from an old one while it is fetched again, with where it came from. Out: the same
+//! answer for the same request, as long as the full way would give it.
 //!
 //! Invariants
 //! * An answer is kept only for requests whose every part is in the key, or is known not to change answers ([`uses`]).
@@ -303,12 +303,18 @@ impl Inner {
             return None;
         }
         let facts = docroot.facts(cache, (&source.file, &source.path), &cached, moment.now);
-        let is_valid = judge(facts, cache.patience()) == Freshness::Valid;
+        let is_fresh = judge(facts, cache.patience()) == Freshness::Valid;
         docroot.note_use(&source.file, moment.now);
+        let (is_valid, until) = if source.is_old {
+            let until = cached.marked.map(|marked| marked + cache.max_stale);
+            (!is_fresh && self.is_awaited(farm, &source.file), until)
+        } else {
+            (is_fresh, valid_until(facts, cache.patience()))
+        };
         is_valid.then(|| Checked {
             changes: is_watched.then_some(changes),
             at_ms: moment.at_ms,
-            until: valid_until(facts, cache.patience()),
+            until,
         })
     }
 
@@ -414,10 +420,14 @@ impl Inner {
     /// Counts a kept answer that was given.
     pub(crate) fn note_kept(&self, ready: &Ready) {
         ready.note_hit();
-        self.metrics.count(Counter::Hits);
+        let (counter, outcome) = match ready.source.is_old {
+            true => (Counter::Stale, Outcome::Stale),
+            false => (Counter::Hits, Outcome::Hit),
+        };
+        self.metrics.count(counter);
         self.metrics.count(Counter::KeptHits);
         let tally = &ready.source.farm.tally;
-        tally.count(&ready.source.path, Outcome::Hit);
+        tally.count(&ready.source.path, outcome);
         tally.times.note(Duration::ZERO);
     }
 }

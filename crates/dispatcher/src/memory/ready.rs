@@ -66,7 +66,8 @@ pub(crate) fn slice(bytes: &Bytes, start: u64, length: u64) -> Bytes {
     bytes.slice(start..end)
 }
 
-/// What the full way leaves on an answer from a valid file, for the memory to keep.
+/// What the full way leaves on an answer from a file, for the memory to keep: a valid one, or one that visitors get while a
+/// newer one is fetched.
 ///
 /// Whoever changes the body of an answer takes this extension away from it.
 #[derive(Debug, Clone)]
@@ -90,6 +91,8 @@ pub(crate) struct Source {
     pub(crate) modified: SystemTime,
     /// What the dispatcher's own log is warned of at each use.
     pub(crate) warning: Option<String>,
+    /// Whether the file is out of date, and a newer one is awaited.
+    pub(crate) is_old: bool,
 }
 
 /// One kept answer.

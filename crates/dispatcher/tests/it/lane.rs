@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use tympan_testkit::origin::{Answer, Origin, exchange};
+use tympan_testkit::origin::{Answer, Gate, Origin, exchange};
 
 use crate::front::{Front, Reply, Setup, front};
 
@@ -522,4 +522,72 @@ fn read_answer(stream: &mut TcpStream) -> String {
             return String::from_utf8(bytes.split_off(end + 4)).unwrap();
         }
     }
+}
+
+/// What 100 visitors get while a page that takes 10 s is fetched again is most of what they get at all.
+#[test]
+fn old_pages_are_given_from_memory_until_the_new_one_is_there() {
+    for (settings, listed) in [("", true), ("/x-flushMode \"soft\"", false)] {
+        let gate = Gate::default();
+        let (door, count) = (gate.clone(), AtomicU64::new(0));
+        let origin = Origin::start(move |_| {
+            let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+            if number == 2 {
+                door.pass();
+            }
+            Answer::html(format!("version {number}"))
+        });
+        let front = front(&origin, settings);
+        let get = || ask(&front, &plain("GET", "/a.html", ""));
+        for _ in 0..3 {
+            assert_eq!(get().body, "version 1");
+        }
+        front.flush("Activate", "/a", if listed { &["/a.html"] } else { &[] });
+        // Without a list the first visitor has it fetched.
+        let first = get();
+        origin.wait_for(2);
+        assert_eq!(comparable(&get()), comparable(&first), "{settings}");
+        let (quick, old) = (front.metric("lane_hits_total"), front.metric("stale_total"));
+        for more in ["", "Range: bytes=2-4\r\n", "If-None-Match: *\r\n"] {
+            let head = plain("GET", "/a.html", more);
+            let (quick, full) = (ask(&front, &head), ask_fully(&front, &head));
+            assert_eq!(comparable(&quick), comparable(&full), "{head}");
+            let status = quick.header("cache-status").unwrap();
+            assert!(status.contains("detail=stale"), "{status}");
+        }
+        assert_eq!(front.metric("lane_hits_total") - quick, 3, "{settings}: the lane took part");
+        assert_eq!(front.metric("stale_total") - old, 6, "{settings}");
+        gate.open();
+        while get().body == "version 1" {
+            std::thread::yield_now();
+        }
+        // A page that is new is never followed by an old one.
+        for _ in 0..3 {
+            let new = get();
+            assert_eq!(new.body, "version 2");
+            assert!(!new.header("cache-status").unwrap().contains("stale"));
+        }
+        assert_eq!(origin.requests(), 2);
+    }
+}
+
+#[test]
+fn old_pages_do_not_outlive_the_fetch_that_was_to_replace_them() {
+    let origin = Origin::start({
+        let count = AtomicU64::new(0);
+        move |_| match count.fetch_add(1, Ordering::SeqCst) {
+            0 => Answer::html("old"),
+            1..=3 => Answer::status(500),
+            _ => Answer::html("new"),
+        }
+    });
+    let front = front(&origin, "");
+    let get = || ask(&front, &plain("GET", "/a.html", ""));
+    assert_eq!(get().body, "old");
+    front.flush("Activate", "/a", &["/a.html"]);
+    while front.metric("refetch_failures_total") == 0 {
+        assert_eq!(get().body, "old");
+    }
+    assert_eq!(get().body, "new");
+    assert!(front.metric("lane_hits_total") > 0, "the lane took part");
 }
