@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """Measures backups of an author: how fast they are, and what they cost those whom the author serves meanwhile.
 
-Usage: scripts/backup_matrix.py [--program PATH] [--sizes 1,2,4,8] [--pages N] [--images N] [--seconds N] [--out DIR] [--short]
+Usage: scripts/backup_matrix.py [--program PATH] [--sizes 1,2,4,8] [--pages N] [--images N] [--seconds N] [--within MINUTES]
+       [--out DIR] [--short]
 
 For each size of the content: full and incremental saves, idle and under 80 % of the load that the author bears (75 of 100
 requests walk through pages, 24 query, 1 creates; 4 users at the peak), with a delay of 0, 1 and 10 ms for each new piece; and
 `tar` of the same folders as the yardstick. Prints a table, and leaves `matrix.csv`, `time-by-pages.svg` and `time-by-size.svg`
 in DIR. MB/s is of what the home holds, as an incremental save looks at all of it. "Lost" is how many answers fewer were given
 than at the rate just before, over the whole save, in number and in percent; "p95" is the time that 95 of 100 answers took at most,
-just before and during the save. In the charts lines of saves under load are dashed. `--short` is a run of minutes to see that
-all works.
+just before and during the save. In the charts lines of saves under load are dashed.
 
-Needs the built program. Exit code: 0 measured, 1 a save or a load failed, 3 it could not run.
+`QUICK=1` is the same matrix with a third of the content and loads of 15 seconds, and begins no save after 20 minutes;
+`--short` is a run of minutes to see that all works. The table and the charts are written anew after each save, so that a run that
+is cut off, or ends with `--within`, leaves what it has measured: the last line says how much of the matrix that is. A size begins
+with what has no delay.
+
+Needs the built program. Exit code: 0 measured, 1 a save or a load failed, 3 it could not run, or was ended.
 """
 import argparse
 import csv
@@ -135,14 +140,14 @@ def under_load(author, folder, rate, seconds, save):
 
 
 def measure(arguments, folder, rows):
-    """Adds a row for each save."""
+    """Adds a row for each save, until there is no time left."""
     author = Author(arguments.program, folder)
     author.post("/content/load", {"jcr:primaryType": "sling:Folder"})
     vault = Vault(arguments.program, folder)
     filled, edits = 0, 0
     try:
         for size in arguments.sizes:
-            while filled < size:
+            while filled < size and time.monotonic() < arguments.deadline:
                 author.fill(filled, arguments.pages, arguments.images)
                 filled += 1
             peak = Load(author, folder, ["--users", str(USERS)], arguments.seconds).answers()
@@ -152,12 +157,14 @@ def measure(arguments, folder, rows):
             # 1 is for a file that the author changed meanwhile.
             run(["sh", "-c", 'tar cf "$0/copy.tar" "$@" || [ $? -eq 1 ]', folder, *author.folders()])
             rows.append({**facts, "kind": "tar", "load": "idle", "delay": "", "seconds": time.time() - begin})
-            tell(rows[-1])
+            keep(arguments, rows)
             os.remove(os.path.join(folder, "copy.tar"))
             idle = {}
             for delay in DELAYS:
                 for loaded in (False, True):
                     for kind in ("full", "incremental"):
+                        if time.monotonic() > arguments.deadline:
+                            return
                         if kind == "full":
                             vault.renew()
                         else:
@@ -175,9 +182,23 @@ def measure(arguments, folder, rows):
                             idle[kind, delay] = saved["seconds"]
                         added = saved.get("data_added_packed", 0) / 1e6
                         rows.append({**row, "seconds": saved["seconds"], "cpu": saved["cpu"], "added_mb": added})
-                        tell(rows[-1])
+                        keep(arguments, rows)
     finally:
         author.end()
+
+
+def keep(arguments, rows):
+    """Prints the last row, and writes the table and the charts."""
+    tell(rows[-1])
+    os.makedirs(arguments.out, exist_ok=True)
+    names = ["pages", "mb", "rate", "kind", "load", "delay", "seconds", "cpu", "added_mb", "lost", "lost_percent", "p95_before",
+             "p95_during"]
+    with open(os.path.join(arguments.out, "matrix.csv"), "w", newline="") as file:
+        table = csv.DictWriter(file, names)
+        table.writeheader()
+        table.writerows(rows)
+    chart(os.path.join(arguments.out, "time-by-pages.svg"), rows, "pages", "pages")
+    chart(os.path.join(arguments.out, "time-by-size.svg"), rows, "mb", "MB")
 
 
 def tell(row):
@@ -225,15 +246,19 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=os.path.join(ROOT, "target/release/tympan"))
     parser.add_argument("--sizes", default="1,2,4,8", help="sizes of the content, in increments of `tympan lab content`")
-    parser.add_argument("--pages", type=int, default=700, help="of an increment")
-    parser.add_argument("--images", type=int, default=200, help="of an increment")
-    parser.add_argument("--seconds", type=int, default=60, help="how long the load lasts around each save")
+    is_quick = os.environ.get("QUICK", "0") not in ("", "0")
+    pages, images, seconds, within = (230, 70, 15, 20) if is_quick else (700, 200, 60, None)
+    parser.add_argument("--pages", type=int, default=pages, help="of an increment")
+    parser.add_argument("--images", type=int, default=images, help="of an increment")
+    parser.add_argument("--seconds", type=int, default=seconds, help="how long the load lasts around each save")
+    parser.add_argument("--within", type=float, default=within, metavar="MINUTES", help="begins no save after so long")
     parser.add_argument("--out", default=".")
     parser.add_argument("--short", action="store_true")
     arguments = parser.parse_args()
     if arguments.short:
         arguments.pages, arguments.images, arguments.seconds = 50, 10, 6
     arguments.sizes = sorted(int(size) for size in arguments.sizes.split(","))
+    arguments.deadline = time.monotonic() + (60 * arguments.within if arguments.within else float("inf"))
     return arguments
 
 
@@ -253,17 +278,9 @@ def main():
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
             print(f"backup_matrix: {error}", file=sys.stderr)
             failed = 1
-    if not rows:
-        return failed
-    os.makedirs(arguments.out, exist_ok=True)
-    names = ["pages", "mb", "rate", "kind", "load", "delay", "seconds", "cpu", "added_mb", "lost", "lost_percent", "p95_before",
-             "p95_during"]
-    with open(os.path.join(arguments.out, "matrix.csv"), "w", newline="") as file:
-        table = csv.DictWriter(file, names)
-        table.writeheader()
-        table.writerows(rows)
-    chart(os.path.join(arguments.out, "time-by-pages.svg"), rows, "pages", "pages")
-    chart(os.path.join(arguments.out, "time-by-size.svg"), rows, "mb", "MB")
+    # A row for `tar`, and one for each kind of save, idle and loaded, with each delay.
+    whole = len(arguments.sizes) * (1 + 4 * len(DELAYS))
+    print(f"{len(rows)} of {whole} measured" + (f", in {arguments.out}" if rows else ""))
     return failed
 
 
