@@ -41,7 +41,7 @@ mod verify;
 pub use backend::{
     AppendOnly, Around, Backend, FileKind, FolderDisk, LocalBackend, PacedBackend, Rate,
     RestAddress, RestBackend, RestLogin, S3Address, S3Backend, SftpAddress, SftpBackend,
-    SftpOptions, SystemDisk, UnknownHost, without_secrets,
+    SftpOptions, Staged, SystemDisk, UnknownHost, without_secrets,
 };
 pub use check::{CheckReport, Depth, check};
 pub use compress::Compression;
@@ -71,7 +71,7 @@ pub use vault::lock::{Lock, LockMode, Unlock};
 pub use vault::node::{Attribute, Node, NodeKind, Time, Tree};
 pub use vault::snapshot::{Clients, Snapshot};
 pub use vault::write::Written;
-pub use vault::{KeyCost, KeyFacts, Tuning, Vault, Who};
+pub use vault::{KeyCost, KeyFacts, Opening, Tuning, Vault, Who};
 pub use verify::verify;
 
 /// Joins an error's message with those of its causes.

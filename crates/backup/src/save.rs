@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tracing::warn;
 
+use crate::backend::FileKind;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::source::below::LeftOut;
@@ -181,7 +182,10 @@ impl<'a> Session<'a> {
             |one: &Snapshot| one.hostname == options.who.host && one.paths == paths && fits(one);
         match options.parent {
             Parent::Nothing => Ok(None),
-            Parent::Latest => Ok(self.vault.usable_snapshots()?.into_iter().rfind(is_like)),
+            Parent::Latest => {
+                let listed = self.lock.list_snapshots()?;
+                Ok(self.vault.usable_of(&listed)?.into_iter().rfind(is_like))
+            }
         }
     }
 
@@ -205,8 +209,6 @@ impl<'a> Session<'a> {
         (options, paths, parent): (&SaveOptions, Vec<String>, Option<Snapshot>),
     ) -> Result<(Snapshot, Written, Vec<Id>)> {
         self.progress.go_on()?;
-        let (written, listed) = writer.finish(self.lock)?;
-        self.lock.confirm()?;
         let SaveOptions { who, now, excludes, tags, .. } = options;
         let mut snapshot = Snapshot {
             time: now.to_string(),
@@ -222,7 +224,13 @@ impl<'a> Session<'a> {
             program_version: concat!("tympan ", env!("CARGO_PKG_VERSION")).to_owned(),
             id: Id::default(),
         };
-        snapshot.id = self.vault.write_json(crate::FileKind::Snapshot, &snapshot)?;
+        let sealed = self.vault.seal_json(FileKind::Snapshot, &snapshot)?;
+        let also = Some((FileKind::Snapshot, sealed));
+        let (written, listed, staged) = writer.finish_with(self.lock, also)?;
+        if let Some(staged) = staged {
+            self.vault.reveal(&staged)?;
+            snapshot.id = staged.id();
+        }
         Ok((snapshot, written, listed.files))
     }
 }

@@ -1,4 +1,7 @@
 //! A link to a machine that is far away: everything takes its time, and how often one side waits for the other is counted.
+//!
+//! What waits for each other is told from what is on its way at once by what each side had heard when it spoke. That needs
+//! a line whose delay is long beside what either side computes between two words.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -21,7 +24,8 @@ struct Shared {
     rate: Option<u64>,
     free: [Mutex<Instant>; 2],
     connections: AtomicU64,
-    turns: AtomicU64,
+    /// The most round trips of which each side, the near one first, has heard the result.
+    heard: [AtomicU64; 2],
     bytes: AtomicU64,
     is_over: AtomicBool,
 }
@@ -55,7 +59,7 @@ impl FarLink {
             rate,
             free: [Mutex::new(Instant::now()), Mutex::new(Instant::now())],
             connections: AtomicU64::new(0),
-            turns: AtomicU64::new(0),
+            heard: [AtomicU64::new(0), AtomicU64::new(0)],
             bytes: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         });
@@ -80,11 +84,12 @@ impl FarLink {
         self.address
     }
 
-    /// Returns how many round trips there were: how often the near side said something after it had heard something, or
-    /// for the first time.
+    /// Returns how many round trips were made one after another: the length of the longest chain of words in which the near
+    /// side said something after it had heard the far side's answer to the one before.
     #[must_use]
     pub fn round_trips(&self) -> u64 {
-        self.shared.turns.load(Ordering::SeqCst)
+        let [near, _] = &self.shared.heard;
+        near.load(Ordering::SeqCst)
     }
 
     /// Returns how many connections were made, each of which costs one round trip more.
@@ -121,7 +126,7 @@ impl Shared {
     }
 }
 
-/// Who spoke last on a connection.
+/// Who speaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Near,
@@ -132,9 +137,8 @@ fn pass(near: TcpStream, shared: &Arc<Shared>) -> std::io::Result<()> {
     let far = TcpStream::connect(shared.target)?;
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
-    let last = Arc::new(Mutex::new(Side::Far));
-    let there = carry(near.try_clone()?, far.try_clone()?, Side::Near, (shared, &last));
-    let back = carry(far, near, Side::Far, (shared, &last));
+    let there = carry(near.try_clone()?, far.try_clone()?, Side::Near, shared);
+    let back = carry(far, near, Side::Far, shared);
     there.join().ok();
     back.join().ok();
     Ok(())
@@ -145,15 +149,19 @@ fn carry(
     mut from: TcpStream,
     mut to: TcpStream,
     side: Side,
-    (shared, last): (&Arc<Shared>, &Arc<Mutex<Side>>),
+    shared: &Arc<Shared>,
 ) -> std::thread::JoinHandle<()> {
-    let (shared, last) = (Arc::clone(shared), Arc::clone(last));
+    let shared = Arc::clone(shared);
+    let arriving = Arc::clone(&shared);
     // A narrow line holds little: whoever sends more waits.
     let (held, size) = if shared.rate.is_some() { (8, 16 * 1024) } else { (1_024, 64 * 1024) };
-    let (sender, receiver) = mpsc::sync_channel::<(Instant, Vec<u8>)>(held);
+    let (sender, receiver) = mpsc::sync_channel::<(Instant, u64, Vec<u8>)>(held);
     std::thread::spawn(move || {
-        for (due, bytes) in receiver {
+        for (due, trips, bytes) in receiver {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let [near, far] = &arriving.heard;
+            let hears = if side == Side::Near { far } else { near };
+            hears.fetch_max(trips, Ordering::SeqCst);
             if to.write_all(&bytes).is_err() {
                 break;
             }
@@ -166,17 +174,14 @@ fn carry(
             let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
                 break;
             };
-            {
-                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-                if side == Side::Near {
-                    shared.bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
-                    if *last == Side::Far {
-                        shared.turns.fetch_add(1, Ordering::SeqCst);
-                    }
-                }
-                *last = side;
-            }
-            if sender.send((shared.due(side, bytes.len()), bytes.to_vec())).is_err() {
+            let [near, far] = &shared.heard;
+            let trips = if side == Side::Near {
+                shared.bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+                near.load(Ordering::SeqCst) + 1
+            } else {
+                far.load(Ordering::SeqCst)
+            };
+            if sender.send((shared.due(side, bytes.len()), trips, bytes.to_vec())).is_err() {
                 break;
             }
         }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tympan_backup::{Clients, KeyCost, Lock, LockMode, Vault, Who};
+use tympan_backup::{Clients, KeyCost, Lock, LockMode, Opening, Vault, Who};
 
 use super::{failed, place};
 use crate::args::backup::{ClientArguments, VaultArguments};
@@ -76,8 +76,20 @@ pub(super) fn open(arguments: &VaultArguments) -> Result<Opened, Fault> {
 
 /// Opens a vault that nothing else in this process uses.
 pub(super) fn open_alone(arguments: &VaultArguments) -> Result<Vault, Fault> {
+    open_for(arguments, Opening::default())
+}
+
+/// As [`open_alone`], for somebody who takes a shared lock next, and saves.
+pub(super) fn open_to_save(arguments: &VaultArguments, who: &Who) -> Result<Vault, Fault> {
+    open_for(arguments, Opening { saves: Some(who), ..Opening::default() })
+}
+
+fn open_for(arguments: &VaultArguments, opening: Opening<'_>) -> Result<Vault, Fault> {
     let backend = place::backend(arguments)?;
-    let mut vault = Vault::open(backend.clone(), &password(arguments)?).map_err(failed)?;
+    let keys = place::kept_folder(arguments.place.tree_cache).map(|folder| folder.join("keys"));
+    let opening = Opening { keys: keys.as_deref(), ..opening };
+    let password = password(arguments)?;
+    let mut vault = Vault::open_for(backend.clone(), &password, opening).map_err(failed)?;
     if backend.is_remote() {
         place::keep_here(&mut vault, arguments.place.tree_cache);
     } else if let Err(error) = backend.remove_leftovers(SystemTime::now()) {

@@ -162,12 +162,18 @@ fn bucket(address: S3Address) -> Result<Objects, Fault> {
     Objects::open(&options).map_err(|error| Fault::usage(chain(&error)))
 }
 
-/// Keeps here what a vault elsewhere holds and that is needed again; without a place for it, nothing is kept.
-pub(crate) fn keep_here(vault: &mut Vault, max_bytes: u64) {
+/// Returns the folder for what vaults elsewhere hold and is needed again; nothing if there is no place for it, or nothing
+/// is to be kept.
+pub(crate) fn kept_folder(max_bytes: u64) -> Option<PathBuf> {
     let caches = variable("XDG_CACHE_HOME")
         .or_else(|| variable("HOME").map(|home| home.join(".cache")))
         .map(|caches| caches.join("tympan"));
-    let Some(dir) = caches.filter(|_| max_bytes > 0) else { return };
+    caches.filter(|_| max_bytes > 0)
+}
+
+/// Keeps here what a vault elsewhere holds and that is needed again; without a place for it, nothing is kept.
+pub(crate) fn keep_here(vault: &mut Vault, max_bytes: u64) {
+    let Some(dir) = kept_folder(max_bytes) else { return };
     if let Err(error) = vault.keep_in(&dir, max_bytes) {
         tracing::warn!(%error, file = %dir.display(), "nothing of the vault is kept here");
     }

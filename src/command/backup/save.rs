@@ -31,13 +31,13 @@ pub(super) fn run(arguments: &Save) -> Outcome {
         arguments.sources.iter().partition(|source| is_repository(source));
     let options = options(arguments)?;
     let found = Settings::read(&arguments.vault.vault);
-    let mut vault = open::open_alone(&vault_arguments(arguments, &found))?;
+    // The lock tells others which process to look for, whatever host the snapshot is to name.
+    let who = tympan_backup::Who::this_process();
+    let mut vault = open::open_to_save(&vault_arguments(arguments, &found), &who)?;
     vault.set_compression(compression(arguments.compression));
     vault.set_tuning(tuning(arguments, &found));
     let vault = Arc::new(vault);
     let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
-    // The lock tells others which process to look for, whatever host the snapshot is to name.
-    let who = tympan_backup::Who::this_process();
     let lock = tympan_backup::Lock::take(&vault, &who, LockMode::Shared, wait);
     let lock = lock.map_err(failed)?;
     let log = open::runs(vault.id()).map(RunLog::new);
@@ -94,7 +94,7 @@ impl Runner<'_> {
         let giving_way = beside
             .map(|home| GivingWay::begin(home, tuning.finish_within, &progress))
             .transpose()?;
-        let index = Index::load(&self.vault).map_err(failed);
+        let index = Index::load_locked(&self.vault, &self.lock).map_err(failed);
         let saved = index.and_then(|index| {
             let index = Arc::new(index);
             save(&Session::new((&self.vault, &index), &self.lock, &progress))

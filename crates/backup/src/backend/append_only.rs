@@ -8,7 +8,7 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use super::{Around, Backend, FileKind};
+use super::{Around, Backend, FileKind, Listing, Staged};
 use crate::id::Id;
 
 /// A backend that removes and replaces nothing but locks.
@@ -40,6 +40,32 @@ impl Around for AppendOnly {
             return Err(refused("its `config` stays as it is"));
         }
         self.inner.write(kind, id, bytes)
+    }
+
+    fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
+        self.inner.stage(kind, id, bytes)
+    }
+
+    fn reveal(&self, staged: &Staged) -> io::Result<()> {
+        match staged.kind {
+            FileKind::Config => Around::write(self, staged.kind, &staged.id, &staged.bytes),
+            _ => self.inner.reveal(staged),
+        }
+    }
+
+    fn reveal_then_list(
+        &self,
+        staged: &Staged,
+        kinds: &[FileKind],
+    ) -> io::Result<Vec<io::Result<Listing>>> {
+        if staged.kind == FileKind::Config {
+            return Err(refused("its `config` stays as it is"));
+        }
+        self.inner.reveal_then_list(staged, kinds)
+    }
+
+    fn discard(&self, staged: &Staged) {
+        self.inner.discard(staged);
     }
 
     fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {

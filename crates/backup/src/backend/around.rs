@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::SystemTime;
 
-use super::{Backend, FileKind};
+use super::{Backend, FileKind, Listing, Staged};
 use crate::id::Id;
 
 /// A backend around another one: what it does not define itself is asked of that one.
@@ -13,6 +13,11 @@ use crate::id::Id;
 pub trait Around: Send + Sync + fmt::Debug {
     /// Returns the backend inside.
     fn inner(&self) -> &dyn Backend;
+
+    /// As [`Backend::is_remote`].
+    fn is_remote(&self) -> bool {
+        self.inner().is_remote()
+    }
 
     /// As [`Backend::create`].
     fn create(&self) -> io::Result<()> {
@@ -50,6 +55,51 @@ pub trait Around: Send + Sync + fmt::Debug {
         self.inner().write(kind, id, bytes)
     }
 
+    /// As [`Backend::stage`]. Whoever changes [`Around::write`] sees the file when it is revealed, unless these
+    /// four are passed on as well.
+    ///
+    /// # Errors
+    /// As [`Backend::stage`].
+    fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
+        Ok(Staged::held(kind, *id, bytes))
+    }
+
+    /// As [`Backend::reveal`].
+    ///
+    /// # Errors
+    /// As [`Backend::reveal`].
+    fn reveal(&self, staged: &Staged) -> io::Result<()> {
+        Around::write(self, staged.kind, &staged.id, &staged.bytes)
+    }
+
+    /// As [`Backend::reveal_then_list`].
+    ///
+    /// # Errors
+    /// As [`Backend::reveal_then_list`].
+    fn reveal_then_list(
+        &self,
+        staged: &Staged,
+        kinds: &[FileKind],
+    ) -> io::Result<Vec<io::Result<Listing>>> {
+        Around::reveal(self, staged)?;
+        Ok(kinds.iter().map(|kind| Around::list(self, *kind)).collect())
+    }
+
+    /// As [`Backend::discard`].
+    fn discard(&self, staged: &Staged) {
+        let _ = staged;
+    }
+
+    /// As [`Backend::expect_writes`].
+    fn expect_writes(&self, files: usize) {
+        self.inner().expect_writes(files);
+    }
+
+    /// As [`Backend::expect_no_writes`].
+    fn expect_no_writes(&self) {
+        self.inner().expect_no_writes();
+    }
+
     /// As [`Backend::remove`].
     fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
         self.inner().remove(kind, id)
@@ -71,7 +121,7 @@ impl<T: Around> Backend for T {
     }
 
     fn is_remote(&self) -> bool {
-        self.inner().is_remote()
+        Around::is_remote(self)
     }
 
     fn create(&self) -> io::Result<()> {
@@ -102,6 +152,34 @@ impl<T: Around> Backend for T {
 
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
         Around::write(self, kind, id, bytes)
+    }
+
+    fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
+        Around::stage(self, kind, id, bytes)
+    }
+
+    fn reveal(&self, staged: &Staged) -> io::Result<()> {
+        Around::reveal(self, staged)
+    }
+
+    fn reveal_then_list(
+        &self,
+        staged: &Staged,
+        kinds: &[FileKind],
+    ) -> io::Result<Vec<io::Result<Listing>>> {
+        Around::reveal_then_list(self, staged, kinds)
+    }
+
+    fn discard(&self, staged: &Staged) {
+        Around::discard(self, staged);
+    }
+
+    fn expect_writes(&self, files: usize) {
+        Around::expect_writes(self, files);
+    }
+
+    fn expect_no_writes(&self) {
+        Around::expect_no_writes(self);
     }
 
     fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {

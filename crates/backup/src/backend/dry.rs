@@ -24,6 +24,8 @@ impl Around for DryBackend {
         Ok(())
     }
 
+    fn expect_writes(&self, _: usize) {}
+
     fn remove(&self, _: FileKind, _: &Id) -> io::Result<()> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }

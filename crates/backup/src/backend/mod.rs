@@ -14,6 +14,7 @@ mod paced;
 pub(crate) mod rest;
 mod s3;
 pub(crate) mod sftp;
+mod staged;
 
 use std::fmt;
 use std::io;
@@ -27,6 +28,7 @@ pub use paced::{PacedBackend, Rate};
 pub use rest::{RestAddress, RestBackend, RestLogin};
 pub use s3::{S3Address, S3Backend};
 pub use sftp::{SftpAddress, SftpBackend, SftpOptions, UnknownHost};
+pub use staged::Staged;
 
 use crate::id::Id;
 
@@ -59,6 +61,9 @@ impl fmt::Display for FileKind {
         })
     }
 }
+
+/// Files of a kind, with their lengths.
+pub(crate) type Listing = Vec<(Id, u64)>;
 
 /// Returns the folder of a kind of files, from the vault's folder on.
 const fn folder_name(kind: FileKind) -> &'static str {
@@ -163,6 +168,58 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// # Errors
     /// What the system says; the file is not there then.
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()>;
+
+    /// Brings a file to the place without its name: nobody sees it until it is revealed. Files that wait for each other
+    /// to appear can be brought at once this way. A place that has no such thing keeps the bytes here until then.
+    ///
+    /// # Errors
+    /// What the system says; nothing is there then.
+    fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
+        Ok(Staged::held(kind, *id, bytes))
+    }
+
+    /// Lets a staged file appear under its name, whole and durable.
+    ///
+    /// # Errors
+    /// As [`Backend::write`].
+    fn reveal(&self, staged: &Staged) -> io::Result<()> {
+        self.write(staged.kind, &staged.id, &staged.bytes)
+    }
+
+    /// Lets a staged file appear, and then lists files of some kinds, which may take one round trip less: a file that was
+    /// there by then is among them unless it was removed since.
+    ///
+    /// # Errors
+    /// As [`Backend::reveal`]; for each kind as [`Backend::list`].
+    fn reveal_then_list(
+        &self,
+        staged: &Staged,
+        kinds: &[FileKind],
+    ) -> io::Result<Vec<io::Result<Listing>>> {
+        self.reveal(staged)?;
+        let list = |kind: &FileKind| self.list(*kind);
+        if !self.is_remote() {
+            return Ok(kinds.iter().map(list).collect());
+        }
+        Ok(std::thread::scope(|scope| {
+            let lists: Vec<_> = kinds.iter().map(|kind| scope.spawn(move || list(kind))).collect();
+            let stopped = |_| Err(io::ErrorKind::Interrupted.into());
+            lists.into_iter().map(|list| list.join().unwrap_or_else(stopped)).collect()
+        }))
+    }
+
+    /// Removes a staged file that is not to appear, as far as that is possible now.
+    fn discard(&self, staged: &Staged) {
+        let _ = staged;
+    }
+
+    /// Says that up to so many short files will be written soon: a place may prepare for them while nobody waits.
+    fn expect_writes(&self, files: usize) {
+        let _ = files;
+    }
+
+    /// Says that no more files will be written soon: what was prepared goes.
+    fn expect_no_writes(&self) {}
 
     /// Removes a file; it is fine if it is gone.
     ///

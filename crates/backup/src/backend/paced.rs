@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{Around, Backend, FileKind};
+use super::{Around, Backend, FileKind, Listing, Staged};
 use crate::id::Id;
 
 /// Bytes in a second, at most.
@@ -50,6 +50,15 @@ impl PacedBackend {
     pub const fn new(inner: Arc<dyn Backend>, rate: Rate) -> Self {
         Self { inner, pace: Mutex::new(Pace { rate, free_at: None }) }
     }
+
+    /// Waits until a file may go.
+    fn wait(&self, kind: FileKind, bytes: usize) {
+        // A lock says that its process lives: it must not wait behind what the process writes.
+        if kind != FileKind::Lock {
+            let wait = self.pace.lock().take(bytes as u64, Instant::now());
+            std::thread::sleep(wait);
+        }
+    }
 }
 
 impl Around for PacedBackend {
@@ -58,12 +67,29 @@ impl Around for PacedBackend {
     }
 
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
-        // A lock says that its process lives: it must not wait behind what the process writes.
-        if kind != FileKind::Lock {
-            let wait = self.pace.lock().take(bytes.len() as u64, Instant::now());
-            std::thread::sleep(wait);
-        }
+        self.wait(kind, bytes.len());
         self.inner.write(kind, id, bytes)
+    }
+
+    fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
+        self.wait(kind, bytes.len());
+        self.inner.stage(kind, id, bytes)
+    }
+
+    fn reveal(&self, staged: &Staged) -> io::Result<()> {
+        self.inner.reveal(staged)
+    }
+
+    fn reveal_then_list(
+        &self,
+        staged: &Staged,
+        kinds: &[FileKind],
+    ) -> io::Result<Vec<io::Result<Listing>>> {
+        self.inner.reveal_then_list(staged, kinds)
+    }
+
+    fn discard(&self, staged: &Staged) {
+        self.inner.discard(staged);
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Vault;
-use crate::backend::FileKind;
+use super::lock::Lock;
+use crate::backend::{FileKind, Listing};
 use crate::error::Result;
 use crate::id::Id;
 
@@ -95,7 +96,7 @@ pub(crate) struct MarkedPack {
 }
 
 /// An index file.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct StoredIndex {
     #[serde(default)]
     pub(crate) packs: Vec<StoredPack>,
@@ -124,12 +125,27 @@ impl Index {
         Ok(Self::load_with_marks(vault)?.0)
     }
 
+    /// As [`Index::load`], for whoever has just taken a lock: what was listed with the locks is not listed again, and new
+    /// snapshots are read meanwhile.
+    ///
+    /// # Errors
+    /// As [`Index::load`].
+    pub fn load_locked(vault: &Vault, lock: &Lock) -> Result<Self> {
+        let files = lock.list_index()?;
+        let ahead = || vault.read_snapshots_ahead(&lock.early_snapshots());
+        let (index, ()) = vault.both(|| Self::load_files(vault, files), ahead);
+        Ok(index?.0)
+    }
+
     /// As [`Index::load`], with the packs that are marked for removal and listed nowhere else.
     pub(crate) fn load_with_marks(vault: &Vault) -> Result<(Self, Vec<MarkedPack>)> {
+        Self::load_files(vault, vault.list(FileKind::Index)?)
+    }
+
+    fn load_files(vault: &Vault, files: Listing) -> Result<(Self, Vec<MarkedPack>)> {
         let mut index = Self::default();
         let mut marked: HashMap<Id, MarkedPack> = HashMap::new();
-        let mut files: Vec<Id> =
-            vault.list(FileKind::Index)?.into_iter().map(|(id, _)| id).collect();
+        let mut files: Vec<Id> = files.into_iter().map(|(id, _)| id).collect();
         files.sort_unstable();
         // Some files at a time, so that their JSON is not in memory all at once.
         for some in files.chunks(16) {
@@ -163,8 +179,9 @@ impl Index {
             return Ok(());
         }
         let added = files.iter().filter(|file| kept.files.binary_search(file).is_err());
+        let added: Vec<Id> = added.copied().collect();
         let read = |id: &Id| vault.read_json::<StoredIndex>(FileKind::Index, id);
-        let added = added.map(read).collect::<Result<Vec<_>>>()?;
+        let added = vault.read_many(&added, read).into_iter().collect::<Result<Vec<_>>>()?;
         let Some(index) = Arc::get_mut(kept) else {
             *kept = Arc::new(Self::load(vault)?);
             return Ok(());

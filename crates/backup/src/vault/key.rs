@@ -105,17 +105,28 @@ pub(super) fn add(
     Ok(id)
 }
 
-/// Finds the key that a password opens, and the vault's key in it.
-pub(super) fn find(backend: &dyn Backend, password: &[u8]) -> Result<(Id, Key)> {
+/// Lists the ids of the keys.
+pub(super) fn ids(backend: &dyn Backend) -> Result<Vec<Id>> {
     let keys = backend.list(FileKind::Key).map_err(|source| Error::Backend {
         action: "list",
         what: "the keys".to_owned(),
         source,
     })?;
+    Ok(keys.into_iter().map(|(id, _)| id).collect())
+}
+
+/// Finds the key that a password opens, and the vault's key in it, with the bytes of its file.
+pub(super) fn find(
+    backend: &dyn Backend,
+    ids: &[Id],
+    password: &[u8],
+) -> Result<(Id, Key, Vec<u8>)> {
     let mut damaged = None;
-    for (id, _) in keys {
-        match find_one(backend, &id, password) {
-            Ok(key) => return Ok((id, key)),
+    for id in ids {
+        let opened = read_bytes(backend, id)
+            .and_then(|bytes| Ok((*id, open_file(id, &bytes, password)?, bytes)));
+        match opened {
+            Ok(found) => return Ok(found),
             Err(Error::WrongPassword) => {}
             Err(error) => damaged = Some(error),
         }
@@ -126,8 +137,13 @@ pub(super) fn find(backend: &dyn Backend, password: &[u8]) -> Result<(Id, Key)> 
 
 /// Opens one key.
 pub(super) fn find_one(backend: &dyn Backend, id: &Id, password: &[u8]) -> Result<Key> {
-    let file = read(backend, id)?;
+    open_file(id, &read_bytes(backend, id)?, password)
+}
+
+/// Opens a key whose file has these bytes.
+pub(super) fn open_file(id: &Id, bytes: &[u8], password: &[u8]) -> Result<Key> {
     let damaged = |fault: &str| Error::damaged(FileKind::Key, id, &fault);
+    let file = parse(id, bytes)?;
     let (parameters, salt, data) = file.parts().map_err(|fault| damaged(&fault))?;
     let key = derive(password, &salt, parameters)
         .ok_or_else(|| damaged("its parameters are out of bounds"))?;
@@ -137,29 +153,26 @@ pub(super) fn find_one(backend: &dyn Backend, id: &Id, password: &[u8]) -> Resul
 
 /// Lists the keys.
 pub(super) fn list(backend: &dyn Backend, used: &Id) -> Result<Vec<KeyFacts>> {
-    let keys = backend.list(FileKind::Key).map_err(|source| Error::Backend {
-        action: "list",
-        what: "the keys".to_owned(),
-        source,
-    })?;
-    let facts = |(id, _): (Id, u64)| {
-        let file = read(backend, &id)?;
+    let facts = |id: Id| {
+        let file = parse(&id, &read_bytes(backend, &id)?)?;
         let KeyFile { username: user, hostname: host, created, .. } = file;
         Ok(KeyFacts { id, is_used: id == *used, user, host, created })
     };
-    let mut keys = keys.into_iter().map(facts).collect::<Result<Vec<KeyFacts>>>()?;
+    let mut keys = ids(backend)?.into_iter().map(facts).collect::<Result<Vec<KeyFacts>>>()?;
     keys.sort_by(|left, right| left.created.cmp(&right.created));
     Ok(keys)
 }
 
-fn read(backend: &dyn Backend, id: &Id) -> Result<KeyFile> {
-    let bytes =
-        backend.read(FileKind::Key, id).map_err(Error::backend("read", FileKind::Key, id))?;
-    if Id::of(&bytes) != *id {
+fn read_bytes(backend: &dyn Backend, id: &Id) -> Result<Vec<u8>> {
+    backend.read(FileKind::Key, id).map_err(Error::backend("read", FileKind::Key, id))
+}
+
+fn parse(id: &Id, bytes: &[u8]) -> Result<KeyFile> {
+    if Id::of(bytes) != *id {
         let fault = "its bytes do not have the hash that it is named by";
         return Err(Error::damaged(FileKind::Key, id, &fault));
     }
-    serde_json::from_slice(&bytes).map_err(|error| Error::damaged(FileKind::Key, id, &error))
+    serde_json::from_slice(bytes).map_err(|error| Error::damaged(FileKind::Key, id, &error))
 }
 
 /// Derives a key; nothing if the parameters are out of bounds.

@@ -19,9 +19,10 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::{Vault, Who};
-use crate::backend::FileKind;
+use crate::backend::{FileKind, Listing, Staged};
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::seal::Key;
 
 /// A lock that was not renewed for so long belongs to nobody, for who cannot do beside it what he wants.
 const STALE: Duration = Duration::from_mins(30);
@@ -90,8 +91,16 @@ fn is_dead(pid: u32) -> bool {
 pub struct Lock {
     vault: Arc<Vault>,
     state: Arc<Mutex<State>>,
+    listed: Mutex<Listed>,
     stop: Option<Sender<()>>,
     renewer: Option<JoinHandle<()>>,
+}
+
+/// What was there when the lock had been written: nobody has removed anything of it since.
+#[derive(Debug, Default)]
+struct Listed {
+    index: Option<Listing>,
+    snapshots: Option<Listing>,
 }
 
 #[derive(Debug)]
@@ -129,14 +138,32 @@ impl Lock {
         }
     }
 
-    fn hold(vault: &Arc<Vault>, who: &Who, mode: LockMode, id: Id) -> Self {
+    /// Lists the index files; those that were listed with the locks, the first time.
+    pub(crate) fn list_index(&self) -> Result<Listing> {
+        let listed = self.listed.lock().index.take();
+        listed.map_or_else(|| self.vault.list(FileKind::Index), Ok)
+    }
+
+    /// As [`Lock::list_index`], of snapshots.
+    pub(crate) fn list_snapshots(&self) -> Result<Listing> {
+        let listed = self.listed.lock().snapshots.take();
+        listed.map_or_else(|| self.vault.list(FileKind::Snapshot), Ok)
+    }
+
+    /// Returns the snapshots that were there with the locks, if nobody has asked for them yet.
+    pub(crate) fn early_snapshots(&self) -> Listing {
+        self.listed.lock().snapshots.clone().unwrap_or_default()
+    }
+
+    fn hold(vault: &Arc<Vault>, who: &Who, mode: LockMode, (id, listed): (Id, Listed)) -> Self {
         let state = State { id, written: Timestamp::now(), steady: Instant::now() };
         let state = Arc::new(Mutex::new(state));
         let (stop, stopped) = channel();
         let (vault, who) = (vault.clone(), who.clone());
         let renewing = (vault.clone(), state.clone());
         let renewer = std::thread::spawn(move || renew_until(&renewing, &who, mode, &stopped));
-        Self { vault, state, stop: Some(stop), renewer: Some(renewer) }
+        let listed = Mutex::new(listed);
+        Self { vault, state, listed, stop: Some(stop), renewer: Some(renewer) }
     }
 
     /// Makes sure that others still see the lock.
@@ -179,26 +206,34 @@ impl Drop for Lock {
             warn!("the thread that renews a vault's lock has panicked");
         }
         let id = self.state.lock().id;
-        if let Err(error) = self.vault.remove(FileKind::Lock, &id) {
+        let vault = &self.vault;
+        let prepared = || vault.backend().expect_no_writes();
+        let (removed, ()) = vault.both(|| vault.remove(FileKind::Lock, &id), prepared);
+        if let Err(error) = removed {
             warn!(%error, "a lock of a vault could not be removed");
         }
     }
 }
 
-fn try_take(vault: &Vault, who: &Who, mode: LockMode) -> Result<Id> {
-    find_conflict(vault, who, mode, None)?;
-    let id = vault.write_json(FileKind::Lock, &StoredLock::new(who, mode))?;
-    let settled = || {
-        find_conflict(vault, who, mode, Some(&id))?;
-        // An exclusive lock must not overlook one that is being written.
-        if mode == LockMode::Exclusive {
-            std::thread::sleep(SETTLE);
-            find_conflict(vault, who, mode, Some(&id))?;
+fn try_take(vault: &Vault, who: &Who, mode: LockMode) -> Result<(Id, Listed)> {
+    let early = vault.early.lock().take();
+    let (locks, early) = early.map_or((None, None), |early| (early.locks, early.staged));
+    // This look spares the others a lock that has to give way; the one after the lock has appeared decides.
+    let locks = locks.map_or_else(|| vault.list(FileKind::Lock), Ok);
+    let free = locks.and_then(|locks| find_conflict(vault, who, mode, (locks, None)));
+    let early = match (early, mode, free) {
+        (Some(staged), LockMode::Shared, Ok(())) => Some(staged),
+        (early, _, free) => {
+            early.iter().for_each(|staged| vault.discard(staged));
+            free?;
+            None
         }
-        Ok(())
     };
-    match settled() {
-        Ok(()) => Ok(id),
+    let lock = || vault.stage_json(FileKind::Lock, &StoredLock::new(who, mode));
+    let staged = early.map_or_else(lock, Ok)?;
+    let id = staged.id();
+    match settle(vault, who, mode, &staged) {
+        Ok(listed) => Ok((id, listed)),
         Err(error) => {
             vault.remove(FileKind::Lock, &id)?;
             Err(error)
@@ -206,9 +241,40 @@ fn try_take(vault: &Vault, who: &Who, mode: LockMode) -> Result<Id> {
     }
 }
 
+/// Lets a lock appear, and makes sure that it excludes nobody and nobody excludes it.
+fn settle(vault: &Vault, who: &Who, mode: LockMode, staged: &Staged) -> Result<Listed> {
+    let id = staged.id();
+    let is_free = |locks| find_conflict(vault, who, mode, (locks, Some(&id)));
+    if mode == LockMode::Shared && vault.backend().is_remote() {
+        // What whoever shares a vault begins with comes along; what is lacking is listed again when it is needed.
+        let kinds = [FileKind::Lock, FileKind::Index, FileKind::Snapshot];
+        let [locks, index, snapshots] = vault.reveal_then_list(staged, kinds)?;
+        is_free(locks?)?;
+        return Ok(Listed { index: index.ok(), snapshots: snapshots.ok() });
+    }
+    vault.reveal(staged)?;
+    is_free(vault.list(FileKind::Lock)?)?;
+    // An exclusive lock must not overlook one that is being written.
+    if mode == LockMode::Exclusive {
+        std::thread::sleep(SETTLE);
+        is_free(vault.list(FileKind::Lock)?)?;
+    }
+    Ok(Listed::default())
+}
+
+/// Seals a shared lock for a vault of which no more is known than its key: not compressed, which every vault allows.
+pub(super) fn seal_shared(key: &Key, who: &Who) -> Result<Vec<u8>> {
+    key.seal(&serde_json::to_vec(&StoredLock::new(who, LockMode::Shared)).unwrap_or_default())
+}
+
 /// Fails if a lock other than `own` excludes this one. Locks of processes that are gone are removed.
-fn find_conflict(vault: &Vault, who: &Who, mode: LockMode, own: Option<&Id>) -> Result<()> {
-    for (id, _) in vault.list(FileKind::Lock)? {
+fn find_conflict(
+    vault: &Vault,
+    who: &Who,
+    mode: LockMode,
+    (locks, own): (Listing, Option<&Id>),
+) -> Result<()> {
+    for (id, _) in locks {
         if Some(&id) == own {
             continue;
         }

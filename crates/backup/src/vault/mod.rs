@@ -12,6 +12,7 @@ pub(crate) mod index;
 pub(crate) mod key;
 pub(crate) mod lock;
 pub(crate) mod node;
+mod open;
 pub(crate) mod snapshot;
 pub(crate) mod write;
 
@@ -29,11 +30,13 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 pub use key::{KeyCost, KeyFacts};
+pub use open::Opening;
 
 use self::cache::Cache;
 use self::index::{BlobKind, Index, Place};
+use self::open::{Early, Found};
 use self::snapshot::Snapshot;
-use crate::backend::{Backend, DryBackend, FileKind};
+use crate::backend::{Backend, DryBackend, FileKind, Listing, Staged};
 use crate::compress::{Compression, compress, decompress, decompress_unknown};
 use crate::cut::{self, Cutter};
 use crate::error::{Error, Result, is_lost, is_passing};
@@ -152,6 +155,8 @@ pub struct Vault {
     cache: Option<Cache>,
     /// Snapshots that were read: their files never change.
     known_snapshots: Mutex<HashMap<Id, Snapshot>>,
+    /// What whoever locks it first need not ask for.
+    early: Mutex<Option<Early>>,
     is_dry: bool,
 }
 
@@ -195,15 +200,22 @@ impl Vault {
     /// # Errors
     /// [`Error::NoVault`], [`Error::WrongPassword`], or what else stands in the way.
     pub fn open(backend: Arc<dyn Backend>, password: &[u8]) -> Result<Self> {
-        let none = Id::default();
-        let sealed = backend.read(FileKind::Config, &none).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::NoVault { place: backend.place() },
-            _ => Error::backend("read", FileKind::Config, &none)(error),
-        })?;
-        let (opened_with, key) = key::find(&*backend, password)?;
-        let damaged = |fault: &str| Error::damaged(FileKind::Config, &none, &fault);
-        let plain = key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
-        Self::with(backend, key, opened_with, Config::parse(&plain)?)
+        Self::open_for(backend, password, Opening::default())
+    }
+
+    /// As [`Vault::open`], by somebody who says what comes next.
+    ///
+    /// # Errors
+    /// As [`Vault::open`].
+    pub fn open_for(
+        backend: Arc<dyn Backend>,
+        password: &[u8],
+        opening: Opening<'_>,
+    ) -> Result<Self> {
+        let Found { opened_with, key, config, early } = open::open(&*backend, password, opening)?;
+        let vault = Self::with(backend, key, opened_with, config)?;
+        *vault.early.lock() = early;
+        Ok(vault)
     }
 
     fn with(backend: Arc<dyn Backend>, key: Key, opened_with: Id, config: Config) -> Result<Self> {
@@ -220,6 +232,7 @@ impl Vault {
             tuning,
             cache: None,
             known_snapshots,
+            early: Mutex::default(),
             is_dry: false,
         })
     }
@@ -237,6 +250,7 @@ impl Vault {
             tuning: self.tuning,
             cache: None,
             known_snapshots: Mutex::default(),
+            early: Mutex::default(),
             is_dry: true,
         }
     }
@@ -336,7 +350,27 @@ impl Vault {
     }
 
     pub(crate) fn list(&self, kind: FileKind) -> Result<Vec<(Id, u64)>> {
-        let listed = self.backend.list(kind).map_err(|source| Error::Backend {
+        self.note_list(kind, self.backend.list(kind))
+    }
+
+    /// Lets a staged file appear, and then lists files of some kinds.
+    pub(crate) fn reveal_then_list<const N: usize>(
+        &self,
+        staged: &Staged,
+        kinds: [FileKind; N],
+    ) -> Result<[Result<Listing>; N]> {
+        let (kind, id) = (staged.kind(), staged.id());
+        let listed = self.backend.reveal_then_list(staged, &kinds);
+        let mut listed = listed.map_err(Error::backend("write", kind, &id))?.into_iter();
+        Ok(kinds.map(|kind| {
+            let listed = listed.next().unwrap_or_else(|| self.backend.list(kind));
+            self.note_list(kind, listed)
+        }))
+    }
+
+    /// Forgets what is kept here of files that are not there.
+    fn note_list(&self, kind: FileKind, listed: io::Result<Listing>) -> Result<Listing> {
+        let listed = listed.map_err(|source| Error::Backend {
             action: "list",
             what: format!("the files of kind {kind}"),
             source,
@@ -390,6 +424,19 @@ impl Vault {
 
     /// Seals and writes JSON; returns the name it got.
     pub(crate) fn write_json<T: Serialize>(&self, kind: FileKind, value: &T) -> Result<Id> {
+        let sealed = self.seal_json(kind, value)?;
+        let id = Id::of(&sealed);
+        self.write(kind, &id, &sealed)?;
+        Ok(id)
+    }
+
+    /// Seals JSON, and stages it.
+    pub(crate) fn stage_json<T: Serialize>(&self, kind: FileKind, value: &T) -> Result<Staged> {
+        self.stage(kind, self.seal_json(kind, value)?)
+    }
+
+    /// Seals JSON as it is written.
+    pub(crate) fn seal_json<T: Serialize>(&self, kind: FileKind, value: &T) -> Result<Vec<u8>> {
         let plain = serde_json::to_vec(value)
             .map_err(|error| Error::Refused(format!("cannot encode a {kind}: {error}")))?;
         let packed = match self.config.version {
@@ -400,10 +447,44 @@ impl Vault {
             Some(packed) => [&[COMPRESSED], packed.as_slice()].concat(),
             None => plain,
         };
-        let sealed = self.key.seal(&bytes)?;
-        let id = Id::of(&sealed);
-        self.write(kind, &id, &sealed)?;
-        Ok(id)
+        self.key.seal(&bytes)
+    }
+
+    /// Brings a file to the vault without its name, which is that of its bytes.
+    pub(crate) fn stage(&self, kind: FileKind, bytes: Vec<u8>) -> Result<Staged> {
+        let id = Id::of(&bytes);
+        self.backend.stage(kind, &id, bytes).map_err(Error::backend("write", kind, &id))
+    }
+
+    /// Lets a staged file appear, and keeps it here if such files are.
+    pub(crate) fn reveal(&self, staged: &Staged) -> Result<()> {
+        let (kind, id) = (staged.kind(), staged.id());
+        self.backend.reveal(staged).map_err(Error::backend("write", kind, &id))?;
+        if let Some(cache) = self.cache.as_ref().filter(|_| kind != FileKind::Pack) {
+            cache.keep(kind, &id, staged.bytes());
+        }
+        Ok(())
+    }
+
+    /// Removes a staged file that is not to appear.
+    pub(crate) fn discard(&self, staged: &Staged) {
+        self.backend.discard(staged);
+    }
+
+    /// Does two things at once where each call costs a round trip, else one after the other.
+    pub(crate) fn both<A: Send, B>(
+        &self,
+        one: impl FnOnce() -> A + Send,
+        other: impl FnOnce() -> B,
+    ) -> (A, B) {
+        if !self.backend.is_remote() {
+            return (one(), other());
+        }
+        std::thread::scope(|scope| {
+            let one = scope.spawn(one);
+            let other = other();
+            (one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), other)
+        })
     }
 
     /// Writes a file, and keeps it here if such files are.

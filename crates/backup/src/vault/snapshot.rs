@@ -133,13 +133,18 @@ impl Vault {
     /// If the place cannot be read.
     pub fn readable_snapshots(&self) -> Result<(Vec<Snapshot>, Vec<Error>)> {
         self.known_snapshots.lock().clear();
-        self.read_new_snapshots()
+        self.read_new_snapshots(&self.list(FileKind::Snapshot)?)
     }
 
-    /// As [`Vault::readable_snapshots`], without reading again what was read before.
-    fn read_new_snapshots(&self) -> Result<(Vec<Snapshot>, Vec<Error>)> {
+    /// Reads snapshots before somebody asks for them; what cannot be read will be told then.
+    pub(crate) fn read_snapshots_ahead(&self, listed: &[(Id, u64)]) {
+        self.read_new_snapshots(listed).ok();
+    }
+
+    /// As [`Vault::readable_snapshots`], of those that were listed, without reading again what was read before.
+    fn read_new_snapshots(&self, listed: &[(Id, u64)]) -> Result<(Vec<Snapshot>, Vec<Error>)> {
         let (mut snapshots, mut faults) = (Vec::new(), Vec::new());
-        let all: Vec<Id> = self.list(FileKind::Snapshot)?.into_iter().map(|(id, _)| id).collect();
+        let all: Vec<Id> = listed.iter().map(|(id, _)| *id).collect();
         let is_new = |id: &&Id| !self.known_snapshots.lock().contains_key(*id);
         let new: Vec<Id> = all.iter().filter(is_new).copied().collect();
         let read = |id: &Id| self.read_json::<Snapshot>(FileKind::Snapshot, id);
@@ -164,7 +169,12 @@ impl Vault {
 
     /// Returns the snapshots that can be read, oldest first; the others are told in the log.
     pub(crate) fn usable_snapshots(&self) -> Result<Vec<Snapshot>> {
-        let (snapshots, faults) = self.read_new_snapshots()?;
+        self.usable_of(&self.list(FileKind::Snapshot)?)
+    }
+
+    /// As [`Vault::usable_snapshots`], of those that were listed.
+    pub(crate) fn usable_of(&self, listed: &[(Id, u64)]) -> Result<Vec<Snapshot>> {
+        let (snapshots, faults) = self.read_new_snapshots(listed)?;
         for error in &faults {
             warn!(%error, "a snapshot is passed over");
         }

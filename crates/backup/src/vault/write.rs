@@ -4,7 +4,7 @@
 //!
 //! Invariants
 //! * A blob that is listed, or was brought before, is not written again.
-//! * An index file is written only after all its packs are durable, and [`Writer::finish`] returns after all indexes.
+//! * An index file appears only after all its packs are durable, and [`Writer::finish`] returns after all indexes.
 //! * Memory is bounded: some packs wait to be written, then whoever brings more waits.
 //!
 //! On failure: the first failure is kept, all later calls return it or stop. A writer that is dropped before its end, as by
@@ -22,7 +22,7 @@ use tracing::debug;
 use super::Vault;
 use super::index::{BlobKind, Index, StoredBlob, StoredIndex, StoredPack};
 use super::lock::{Lock, Witness};
-use crate::backend::FileKind;
+use crate::backend::{FileKind, Staged};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
@@ -33,6 +33,8 @@ const MIN_PACK_BYTES: usize = 1 << 20;
 const MAX_QUEUE: usize = 4096;
 /// A pack is closed when it holds so many blobs, so that its header stays small.
 const PACK_BLOBS: usize = 10_000;
+/// The files with which a short run ends: a pack of pieces and one of folders, the index, and what needs it.
+pub(super) const LAST_FILES: usize = 4;
 /// An index file is written when so many blobs wait for one.
 const INDEX_BLOBS: usize = 50_000;
 
@@ -102,6 +104,7 @@ impl Writer {
     pub(crate) fn new(vault: &Arc<Vault>, index: &Arc<Index>, lock: &Lock) -> Self {
         let queue_bytes = usize::try_from(vault.tuning.queue_bytes).unwrap_or(usize::MAX);
         let pack_bytes = queue_bytes.clamp(MIN_PACK_BYTES, PACK_BYTES);
+        vault.backend.expect_writes(LAST_FILES);
         let (queue, packs) = sync_channel((queue_bytes / pack_bytes).clamp(1, MAX_QUEUE));
         let connections = vault.tuning.connections.unwrap_or_else(|| vault.backend.connections());
         let packs = Arc::new(Mutex::new(packs));
@@ -188,19 +191,50 @@ impl Writer {
         Err(self.shared.failure.lock().take().unwrap_or(Error::Interrupted))
     }
 
-    /// Writes what is left, and the index. `lock` is confirmed before anything is listed.
-    pub(crate) fn finish(mut self, lock: &Lock) -> Result<(Written, Listed)> {
-        for pack in std::mem::take(&mut self.packs) {
-            let pack = pack.into_inner();
-            if !pack.blobs.is_empty() {
-                self.send(pack)?;
-            }
-        }
-        self.join();
+    /// Writes what is left, and the index. `lock` is confirmed before anything is listed, and after.
+    pub(crate) fn finish(self, lock: &Lock) -> Result<(Written, Listed)> {
+        let (written, listed, _) = self.finish_with(lock, None)?;
+        Ok((written, listed))
+    }
+
+    /// As [`Writer::finish`], with a file that is staged meanwhile: it may appear when this is over.
+    ///
+    /// Where each call costs a round trip, files are brought to the vault at once, and only their names wait for each
+    /// other: of the index for those of its packs, and of what comes after it for that of the index.
+    pub(crate) fn finish_with(
+        mut self,
+        lock: &Lock,
+        also: Option<(FileKind, Vec<u8>)>,
+    ) -> Result<(Written, Listed, Option<Staged>)> {
         self.fail_if_failed()?;
-        lock.confirm()?;
-        let unlisted = std::mem::take(&mut *self.shared.unlisted.lock());
-        list(&self.vault, unlisted, &self.shared.listed)?;
+        let vault = self.vault.clone();
+        let packs = std::mem::take(&mut self.packs).into_iter().map(Mutex::into_inner);
+        let packs = packs.filter(|pack| !pack.blobs.is_empty());
+        let packs = packs.map(|pack| seal_pack(&vault, pack)).collect::<Result<Vec<_>>>()?;
+        let (also, last) = vault.both(
+            || also.map(|(kind, bytes)| vault.stage(kind, bytes)).transpose(),
+            || self.stage_last(packs),
+        );
+        let shown = match (also, last) {
+            (Ok(also), Ok(last)) => match self.reveal_last(lock, last) {
+                Ok(()) => Ok(also),
+                Err(error) => Err((also, error)),
+            },
+            (Err(error), last) => {
+                if let Ok(last) = last {
+                    last.give_up(&vault, &self.shared);
+                }
+                Err((None, error))
+            }
+            (Ok(also), Err(error)) => Err((also, error)),
+        };
+        let also = match shown {
+            Ok(also) => also,
+            Err((also, error)) => {
+                also.iter().for_each(|staged| vault.discard(staged));
+                return Err(error);
+            }
+        };
         let written = Written {
             pieces: self.pieces.load(Ordering::Relaxed),
             folders: self.folders.load(Ordering::Relaxed),
@@ -208,7 +242,70 @@ impl Writer {
             stored_bytes: self.shared.stored_bytes.load(Ordering::Relaxed),
         };
         let listed = std::mem::take(&mut *self.shared.listed.lock());
-        Ok((written, listed))
+        Ok((written, listed, also))
+    }
+
+    /// Stages the last packs, and beside them the index, for which all other packs are waited for.
+    fn stage_last(&mut self, packs: Vec<SealedPack>) -> Result<Last> {
+        let vault = self.vault.clone();
+        let (packs, bytes): (Vec<StoredPack>, Vec<Vec<u8>>) =
+            packs.into_iter().map(|pack| (pack.listed, pack.bytes)).unzip();
+        let (staged, index) =
+            vault.both(|| stage_packs(&vault, bytes), || self.stage_index(packs.clone()));
+        match (staged, index) {
+            (Ok(staged), Ok((durable, index))) => Ok(Last { durable, packs, staged, index }),
+            (Ok(staged), Err(error)) => {
+                staged.iter().for_each(|staged| vault.discard(staged));
+                Err(error)
+            }
+            (Err(error), Ok((durable, index))) => {
+                let (packs, staged) = (Vec::new(), Vec::new());
+                Last { durable, packs, staged, index }.give_up(&vault, &self.shared);
+                Err(error)
+            }
+            (Err(error), Err(_)) => Err(error),
+        }
+    }
+
+    /// Stages the index of what is durable and in none yet, and of the last packs.
+    fn stage_index(&mut self, last: Vec<StoredPack>) -> Result<(StoredIndex, Option<Staged>)> {
+        self.join();
+        self.fail_if_failed()?;
+        let mut all = self.shared.unlisted.lock().clone();
+        all.packs.extend(last);
+        if all.packs.is_empty() {
+            return Ok((all, None));
+        }
+        let staged = self.vault.stage_json(FileKind::Index, &all)?;
+        let durable = std::mem::take(&mut *self.shared.unlisted.lock());
+        Ok((durable, Some(staged)))
+    }
+
+    /// Lets the last packs appear, and then the index.
+    fn reveal_last(&self, lock: &Lock, mut last: Last) -> Result<()> {
+        let vault = &self.vault;
+        let (revealed, confirmed) =
+            vault.both(|| reveal_packs(vault, &last.staged), || lock.confirm());
+        for ((pack, staged), shown) in
+            std::mem::take(&mut last.packs).into_iter().zip(&last.staged).zip(&revealed)
+        {
+            if shown.is_ok() {
+                note_pack(vault, &pack, staged.bytes(), &self.shared);
+                last.durable.packs.push(pack);
+            }
+        }
+        let done = revealed.into_iter().collect::<Result<Vec<()>>>().and(confirmed);
+        if let Err(error) = done {
+            last.give_up(vault, &self.shared);
+            return Err(error);
+        }
+        let Some(index) = &last.index else { return Ok(()) };
+        let (revealed, confirmed) = vault.both(|| vault.reveal(index), || lock.confirm());
+        revealed?;
+        let mut listed = self.shared.listed.lock();
+        listed.files.push(index.id());
+        listed.packs.extend(last.durable.packs);
+        confirmed
     }
 
     fn join(&mut self) {
@@ -271,21 +368,90 @@ fn write_packs(vault: (&Vault, &Witness), packs: &Mutex<Receiver<Pack>>, shared:
     }
 }
 
-fn write_pack((vault, witness): (&Vault, &Witness), mut pack: Pack, shared: &Shared) -> Result<()> {
+/// A pack as it is in the vault, and in the index.
+struct SealedPack {
+    listed: StoredPack,
+    bytes: Vec<u8>,
+}
+
+fn seal_pack(vault: &Vault, mut pack: Pack) -> Result<SealedPack> {
     let header = vault.key.seal(&header_of(&pack.blobs))?;
     pack.bytes.extend_from_slice(&header);
     pack.bytes.extend_from_slice(&length_of(header.len()).to_le_bytes());
     let id = Id::of(&pack.bytes);
-    vault.write(FileKind::Pack, &id, &pack.bytes)?;
+    Ok(SealedPack { listed: StoredPack { id, blobs: pack.blobs }, bytes: pack.bytes })
+}
+
+/// Keeps a pack that is durable here if it holds folders, and counts it.
+fn note_pack(vault: &Vault, pack: &StoredPack, bytes: &[u8], shared: &Shared) {
     if let Some(cache) = &vault.cache
         && pack.blobs.first().is_some_and(|blob| blob.kind == BlobKind::Tree)
     {
-        cache.keep(FileKind::Pack, &id, &pack.bytes);
+        cache.keep(FileKind::Pack, &pack.id, bytes);
     }
-    shared.stored_bytes.fetch_add(pack.bytes.len() as u64, Ordering::Relaxed);
+    shared.stored_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+}
+
+/// What is left when there is nothing more to bring.
+struct Last {
+    /// Packs that are durable, and will be when the last ones have appeared.
+    durable: StoredIndex,
+    /// The last packs as the index lists them, and as they are staged.
+    packs: Vec<StoredPack>,
+    staged: Vec<Staged>,
+    /// The index of all of them; nothing if there are none.
+    index: Option<Staged>,
+}
+
+impl Last {
+    /// Removes what has no name. What is durable is left for the writer's end to list.
+    fn give_up(self, vault: &Vault, shared: &Shared) {
+        self.staged.iter().chain(&self.index).for_each(|staged| vault.discard(staged));
+        shared.unlisted.lock().packs.extend(self.durable.packs);
+    }
+}
+
+/// Stages packs, all at once; none is left if one fails.
+fn stage_packs(vault: &Vault, packs: Vec<Vec<u8>>) -> Result<Vec<Staged>> {
+    let staged = at_once(packs, |bytes| vault.stage(FileKind::Pack, bytes));
+    let is_whole = staged.iter().all(Result::is_ok);
+    if !is_whole {
+        staged.iter().flatten().for_each(|staged| vault.discard(staged));
+    }
+    staged.into_iter().collect()
+}
+
+/// Lets packs appear, all at once.
+fn reveal_packs(vault: &Vault, packs: &[Staged]) -> Vec<Result<()>> {
+    at_once(packs.iter().collect(), |staged| vault.reveal(staged))
+}
+
+/// Does the same with each of a few things, all at once.
+fn at_once<A: Send, T: Send>(
+    mut things: Vec<A>,
+    work: impl Fn(A) -> Result<T> + Sync,
+) -> Vec<Result<T>> {
+    let Some(last) = things.pop() else { return Vec::new() };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let others: Vec<_> =
+            things.into_iter().map(|thing| scope.spawn(move || work(thing))).collect();
+        let last = work(last);
+        let others =
+            others.into_iter().map(|other| other.join().unwrap_or(Err(Error::Interrupted)));
+        let mut done: Vec<Result<T>> = others.collect();
+        done.push(last);
+        done
+    })
+}
+
+fn write_pack((vault, witness): (&Vault, &Witness), pack: Pack, shared: &Shared) -> Result<()> {
+    let SealedPack { listed: pack, bytes } = seal_pack(vault, pack)?;
+    vault.write(FileKind::Pack, &pack.id, &bytes)?;
+    note_pack(vault, &pack, &bytes, shared);
     let full = {
         let mut unlisted = shared.unlisted.lock();
-        unlisted.packs.push(StoredPack { id, blobs: pack.blobs });
+        unlisted.packs.push(pack);
         let waiting: usize = unlisted.packs.iter().map(|pack| pack.blobs.len()).sum();
         (waiting >= INDEX_BLOBS).then(|| std::mem::take(&mut *unlisted))
     };

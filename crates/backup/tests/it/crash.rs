@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use tympan_backup::{Around, Backend, FileKind, Id, LocalBackend};
+use tympan_backup::{Around, Backend, FileKind, Id, LocalBackend, Staged};
 
 use crate::support::{Bench, describe, noise, now, plant, prune_with, save};
 
@@ -13,13 +13,24 @@ use crate::support::{Bench, describe, noise, now, plant, prune_with, save};
 #[derive(Debug)]
 struct Dying {
     inner: LocalBackend,
+    /// Whether each call counts as a round trip: then files are brought at once, and named one after another.
+    is_far: bool,
     left: AtomicI64,
 }
 
 impl Dying {
     fn after(bench: &Bench, calls: i64) -> Arc<Self> {
+        Arc::new(Self::new(bench, calls, false))
+    }
+
+    /// The same, far away.
+    fn far_after(bench: &Bench, calls: i64) -> Arc<Self> {
+        Arc::new(Self::new(bench, calls, true))
+    }
+
+    fn new(bench: &Bench, calls: i64, is_far: bool) -> Self {
         let inner = LocalBackend::new(bench.path("vault"));
-        Arc::new(Self { inner, left: AtomicI64::new(calls) })
+        Self { inner, is_far, left: AtomicI64::new(calls) }
     }
 
     fn live(&self) -> io::Result<()> {
@@ -37,6 +48,17 @@ impl Dying {
 impl Around for Dying {
     fn inner(&self) -> &dyn Backend {
         &self.inner
+    }
+
+    fn is_remote(&self) -> bool {
+        self.is_far
+    }
+
+    fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
+        if self.is_far {
+            self.live()?;
+        }
+        self.inner.stage(kind, id, bytes)
     }
 
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
@@ -58,13 +80,22 @@ fn unlock(bench: &Bench) {
 
 #[test]
 fn a_save_that_dies_at_any_call_harms_nothing() {
+    saves_that_die(Dying::after);
+}
+
+#[test]
+fn a_far_save_that_dies_at_any_call_harms_nothing() {
+    saves_that_die(Dying::far_after);
+}
+
+fn saves_that_die(after: impl Fn(&Bench, i64) -> Arc<Dying>) {
     let bench = Bench::new();
     plant(&bench.source());
     let first = bench.save();
     std::fs::write(bench.source().join("more"), noise(1 << 20, 2)).unwrap();
     let mut survived = 0;
     for calls in 0..100 {
-        let dying = Dying::after(&bench, calls);
+        let dying = after(&bench, calls);
         let saved = save(&bench.open_through(dying.clone()), &[bench.source()]);
         unlock(&bench);
         let report = bench.check();

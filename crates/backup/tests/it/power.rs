@@ -59,6 +59,8 @@ enum Event {
 #[derive(Debug)]
 struct Recorder {
     inner: LocalBackend,
+    /// Whether each call counts as a round trip: then files are brought at once, and named one after another.
+    is_far: bool,
     events: Mutex<(usize, Vec<Event>)>,
 }
 
@@ -80,6 +82,10 @@ impl Recorder {
 impl Around for Recorder {
     fn inner(&self) -> &dyn Backend {
         &self.inner
+    }
+
+    fn is_remote(&self) -> bool {
+        self.is_far
     }
 
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
@@ -167,6 +173,15 @@ fn states(before: &Files, events: &[Event]) -> Vec<Files> {
 
 #[test]
 fn whatever_a_disk_is_left_with_is_a_whole_vault() {
+    whatever_is_left_is_whole(false);
+}
+
+#[test]
+fn whatever_a_far_disk_is_left_with_is_a_whole_vault() {
+    whatever_is_left_is_whole(true);
+}
+
+fn whatever_is_left_is_whole(is_far: bool) {
     let bench = Bench::new();
     plant(&bench.source());
     let read_all = || {
@@ -181,7 +196,7 @@ fn whatever_a_disk_is_left_with_is_a_whole_vault() {
     };
     let before = read_all();
     let inner = LocalBackend::new(bench.path("vault"));
-    let recorder = Arc::new(Recorder { inner, events: Mutex::default() });
+    let recorder = Arc::new(Recorder { inner, is_far, events: Mutex::default() });
     let vault = bench.open_through(recorder.clone());
     let first = save(&vault, &[bench.source()]).unwrap();
     std::fs::remove_file(bench.source().join("deep/er/est/b.bin")).unwrap();
@@ -230,7 +245,7 @@ fn an_order_that_loses_something_is_told() {
     let bench = Bench::new();
     plant(&bench.source());
     let inner = LocalBackend::new(bench.path("vault"));
-    let recorder = Arc::new(Recorder { inner, events: Mutex::default() });
+    let recorder = Arc::new(Recorder { inner, is_far: false, events: Mutex::default() });
     save(&bench.open_through(recorder.clone()), &[bench.source()]).unwrap();
     let mut files = Files::new();
     for event in recorder.events.lock().1.iter() {

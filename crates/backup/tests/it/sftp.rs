@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tympan_backup::{
-    Backend, Clients, Depth, Error, FileKind, Id, Progress, SftpBackend, SftpOptions, UnknownHost,
-    Vault, Who, check, find_path, restore,
+    Backend, Clients, Depth, Error, FileKind, Id, Index, Lock, LockMode, Opening, Progress,
+    SaveOptions, Session, SftpBackend, SftpOptions, UnknownHost, Vault, Who, check, find_path,
+    restore, save_directories,
 };
 use tympan_testkit::cut_link::CutLink;
 use tympan_testkit::far::FarLink;
@@ -297,6 +298,120 @@ fn a_slow_link_is_filled() {
     backend.write(FileKind::Pack, &id, &bytes).unwrap();
     assert!(backend.read(FileKind::Pack, &id).unwrap() == bytes);
     assert_eq!(link.connections(), 1);
+}
+
+/// Opens a vault as a save does, with what is kept of it.
+fn open_to_save(host: &Host, at: SocketAddr, password: &[u8]) -> Result<Arc<Vault>, Error> {
+    let backend = Arc::new(host.backend_at(at, "vault", host.options(at)));
+    let keys = host.path("kept/keys");
+    let who = Who::this_process();
+    let opening = Opening { keys: Some(&keys), saves: Some(&who) };
+    let mut vault = Vault::open_for(backend, password, opening)?;
+    vault.keep_in(&host.path("kept"), 64 << 20).unwrap();
+    Ok(Arc::new(vault))
+}
+
+/// A whole save: lock, index, one snapshot, unlock.
+fn save_far(host: &Host, at: SocketAddr) {
+    let vault = open_to_save(host, at, PASSWORD.as_bytes()).unwrap();
+    let who = Who::this_process();
+    let lock = Lock::take(&vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+    let index = Arc::new(Index::load_locked(&vault, &lock).unwrap());
+    let progress = Progress::default();
+    let session = Session::new((&vault, &index), &lock, &progress);
+    let saved =
+        save_directories(&session, &[host.path("source")], &SaveOptions::new(who, now())).unwrap();
+    assert!(saved.written.pieces > 0 && saved.faults.is_empty(), "{saved:?}");
+}
+
+fn names_in(folder: &std::path::Path) -> Vec<std::ffi::OsString> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+}
+
+/// Seven or eight round trips let the user in and open a channel, two list keys and locks, read the vault's facts and write
+/// a lock, two name it and look at locks, index and snapshots, one writes packs, index and snapshot, one each names packs,
+/// index and snapshot, and one unlocks.
+#[test]
+fn a_save_of_one_file_waits_for_few_round_trips() {
+    let Some(host) = Host::start("") else { return };
+    plant(&host.path("source"));
+    drop(init(host.backend("vault")).unwrap());
+    let link = FarLink::start(host.sshd.addr(), Duration::from_millis(100));
+    // The first one keeps key, index and snapshot here.
+    save_far(&host, link.addr());
+    let before = link.round_trips();
+    fs::write(host.path("source/one"), noise(1000, 8)).unwrap();
+    save_far(&host, link.addr());
+    let trips = link.round_trips() - before;
+    println!("{trips} round trips, and {before} before");
+    assert!((10..=18).contains(&trips), "{trips} round trips");
+    assert_eq!(link.connections(), 2);
+    assert!(names_in(&host.path("vault/tmp")).is_empty(), "what was prepared is gone");
+    assert!(names_in(&host.path("vault/locks")).is_empty());
+    comes_back_whole(&open(Arc::new(host.backend("vault"))).unwrap(), &host, "out");
+}
+
+/// A key that is kept here opens a vault only while the vault has it, and nothing is written for who knows no password.
+#[test]
+fn a_kept_key_opens_only_what_still_has_it() {
+    let Some(host) = Host::start("") else { return };
+    let at = host.sshd.addr();
+    drop(init(host.backend("vault")).unwrap());
+    let by = Who::this_process();
+    drop(open_to_save(&host, at, PASSWORD.as_bytes()).unwrap());
+    assert_eq!(names_in(&host.path("kept/keys")).len(), 1);
+    let mut vault = Vault::open(Arc::new(host.backend("vault")), PASSWORD.as_bytes()).unwrap();
+    vault.change_password(b"another", COST, (&by, now())).unwrap();
+    let prepared = names_in(&host.path("vault/tmp")).len();
+    for password in [PASSWORD.as_bytes(), b"never"] {
+        let refused = open_to_save(&host, at, password);
+        assert!(matches!(refused, Err(Error::WrongPassword)), "{refused:?}");
+        assert_eq!(names_in(&host.path("vault/tmp")).len(), prepared, "nothing is left behind");
+    }
+    drop(open_to_save(&host, at, b"another").unwrap());
+    drop(open_to_save(&host, at, b"another").unwrap());
+    // What is kept may be damaged; the vault's own is whole.
+    for name in names_in(&host.path("kept/keys")) {
+        fs::write(host.path("kept/keys").join(name), "{}").unwrap();
+    }
+    drop(open_to_save(&host, at, b"another").unwrap());
+}
+
+/// A staged file is there under its name only once it is revealed, over whichever connection, and whatever the host lost.
+#[test]
+fn a_staged_file_appears_when_it_is_revealed() {
+    let Some(host) = Host::start("") else { return };
+    drop(init(host.backend("vault")).unwrap());
+    let there = host.backend("vault");
+    for length in [10, 300 << 10, 3 << 20] {
+        let link = CutLink::start(host.sshd.addr(), &[]);
+        let backend = host.backend_at(link.addr(), "vault", host.options(link.addr()));
+        backend.expect_writes(3);
+        let staged: Vec<_> = (0..3)
+            .map(|number| {
+                let bytes = noise(length, 60 + number);
+                backend.stage(FileKind::Pack, &Id::of(&bytes), bytes).unwrap()
+            })
+            .collect();
+        let is_there =
+            |staged: &tympan_backup::Staged| there.contains(FileKind::Pack, &staged.id()).unwrap();
+        assert!(!staged.iter().any(is_there));
+        let [first, second, third] = staged.as_slice() else { panic!("{staged:?}") };
+        backend.reveal(first).unwrap();
+        backend.discard(second);
+        backend.expect_no_writes();
+        assert_eq!(names_in(&host.path("vault/tmp")).len(), 1, "only the third is left");
+        fs::remove_file(host.path("vault/tmp").join(&names_in(&host.path("vault/tmp"))[0]))
+            .unwrap();
+        backend.reveal(third).unwrap();
+        backend.reveal(third).unwrap();
+        assert_eq!(staged.iter().map(is_there).collect::<Vec<_>>(), [true, false, true]);
+        for staged in [first, third] {
+            assert!(there.read(FileKind::Pack, &staged.id()).unwrap() == staged.bytes());
+            there.remove(FileKind::Pack, &staged.id()).unwrap();
+        }
+        assert!(names_in(&host.path("vault/tmp")).is_empty());
+    }
 }
 
 /// What was fetched or written once is not asked for again, and damage here costs no more than a round trip.

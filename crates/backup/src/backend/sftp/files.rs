@@ -4,11 +4,12 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::future;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use russh_sftp::client::RawSftpSession;
 use russh_sftp::protocol::{File, FileAttributes, OpenFlags, Packet, StatusCode};
 
-use super::link::{Channel, Failure};
+use super::link::{Abilities, Channel, Failure};
 use crate::id::Id;
 
 /// What one request carries: every server takes so much.
@@ -47,7 +48,7 @@ fn is_of(attributes: &FileAttributes, kind: u32) -> bool {
 }
 
 /// Lists a folder.
-pub(super) async fn list(channel: &Channel, path: &str) -> Outcome<Vec<File>> {
+pub(super) async fn list(channel: &Arc<Channel>, path: &str) -> Outcome<Vec<File>> {
     let sftp = &channel.sftp;
     let handle = sftp.opendir(path).await?.handle;
     let mut files = Vec::new();
@@ -71,14 +72,14 @@ pub(super) async fn list(channel: &Channel, path: &str) -> Outcome<Vec<File>> {
             None => ahead = 8,
         }
     };
-    sftp.close(handle).await?;
+    close_later(channel.clone(), handle);
     listed?;
     files.retain(|file| file.filename != "." && file.filename != "..");
     Ok(files)
 }
 
 /// Lists the files in a folder that are named by ids.
-pub(super) async fn list_ids(channel: &Channel, path: &str) -> Outcome<Vec<(Id, u64)>> {
+pub(super) async fn list_ids(channel: &Arc<Channel>, path: &str) -> Outcome<Vec<(Id, u64)>> {
     let files = list(channel, path).await?;
     let mut named = Vec::new();
     for file in files.into_iter().filter(|file| is_of(&file.attrs, PLAIN)) {
@@ -104,7 +105,7 @@ async fn length_of(channel: &Channel, path: &str) -> Outcome<u64> {
 }
 
 /// Lists the packs, which lie in many folders.
-pub(super) async fn list_packs(channel: &Channel, path: &str) -> Outcome<Vec<(Id, u64)>> {
+pub(super) async fn list_packs(channel: &Arc<Channel>, path: &str) -> Outcome<Vec<(Id, u64)>> {
     let folders = list(channel, path).await?;
     let folders = folders.into_iter().filter(|folder| is_of(&folder.attrs, FOLDER));
     let packs = stream::iter(folders).map(|folder| async move {
@@ -223,35 +224,78 @@ async fn read_piece(
     Ok(bytes)
 }
 
-/// Writes a file under a name of its own in a folder for such files, and renames it.
-pub(super) async fn write(
-    channel: &Channel,
-    (temporary, path): (&str, &str),
-    bytes: &[u8],
-) -> Outcome<()> {
+/// A file in a folder for such files that is open for what will be written.
+pub(super) struct Spare {
+    pub(super) channel: Arc<Channel>,
+    name: String,
+    handle: String,
+}
+
+/// Opens a file under a name of its own.
+pub(super) async fn open_spare(channel: Arc<Channel>, temporary: &str) -> Outcome<Spare> {
     let mut random = [0; 12];
     let failed = |error: getrandom::Error| Failure::Said(io::Error::other(error.to_string()));
     getrandom::fill(&mut random).map_err(failed)?;
     let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let name = format!("{temporary}/{name}");
-    let handle = match open_new(channel, &name).await {
+    let handle = open_new(&channel, &name).await?;
+    Ok(Spare { channel, name, handle })
+}
+
+/// Removes a file that was opened for nothing.
+pub(super) async fn remove_spare(Spare { channel, name, handle }: Spare) {
+    let sftp = &channel.sftp;
+    let (closed, removed) = tokio::join!(sftp.close(handle), sftp.remove(name));
+    // A prune sweeps away what stays.
+    closed.and(removed).ok();
+}
+
+/// Writes a file under a name of its own in a folder for such files, and syncs it; returns the name.
+pub(super) async fn stage(
+    channel: &Arc<Channel>,
+    (temporary, spare): (&str, Option<Spare>),
+    bytes: &[u8],
+) -> Outcome<String> {
+    let opened = match spare {
+        Some(spare) => Ok(spare),
+        None => open_spare(channel.clone(), temporary).await,
+    };
+    let Spare { name, handle, .. } = match opened {
         // Vaults that restic made have no such folder.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             make_folder(channel, temporary).await?;
-            open_new(channel, &name).await
+            open_spare(channel.clone(), temporary).await
         }
         opened => opened,
     }?;
-    let written = fill(channel, &handle, bytes).await;
-    let named = match written {
-        Ok(()) => give_name(channel, (&name, path), bytes.len() as u64).await,
-        failed => failed,
-    };
-    if let Err(Failure::Said(_)) = named {
+    match fill(channel, &handle, bytes).await {
+        Ok(()) => Ok(name),
+        Err(failed) => {
+            give_up(channel, name, &failed).await;
+            Err(failed)
+        }
+    }
+}
+
+/// Gives a staged file its name. The first request is sent before anything else is waited for.
+pub(super) async fn reveal(
+    (channel, abilities): (&Channel, Abilities),
+    (name, path): (&str, &str),
+    length: u64,
+) -> Outcome<()> {
+    let named = give_name((channel, abilities), (name, path), length).await;
+    if let Err(failed) = &named {
+        give_up(channel, name.to_owned(), failed).await;
+    }
+    named
+}
+
+/// Removes a staged file for which something went wrong.
+async fn give_up(channel: &Channel, name: String, failed: &Failure) {
+    if let Failure::Said(_) = failed {
         // What is said is why the write failed; a prune sweeps the file away, if it cannot be removed now.
         channel.sftp.remove(name).await.ok();
     }
-    named
 }
 
 async fn open_new(channel: &Channel, name: &str) -> Outcome<String> {
@@ -262,25 +306,29 @@ async fn open_new(channel: &Channel, name: &str) -> Outcome<String> {
 /// Writes all bytes, syncs and closes.
 async fn fill(channel: &Channel, handle: &str, bytes: &[u8]) -> Outcome<()> {
     let sftp = &channel.sftp;
+    let can_sync = channel.abilities().await?.can_sync;
     let pieces = bytes.chunks(PIECE).enumerate();
-    let written = stream::iter(pieces)
+    let writing = stream::iter(pieces)
         .map(|(number, piece)| sftp.write(handle, (number * PIECE) as u64, piece.to_vec()))
         .buffer_unordered(AHEAD)
-        .try_for_each(|_| async { Ok(()) })
-        .await
-        .map_err(Failure::from);
-    if let Err(broken @ Failure::Broken(_)) = written {
-        return Err(broken);
-    }
-    // A server answers a channel's requests in their order.
-    let synced = async {
-        if channel.can_sync && written.is_ok() {
-            sftp.fsync(handle).await.map(drop)
-        } else {
-            Ok(())
+        .try_for_each(|_| async { Ok(()) });
+    let syncing = async { if can_sync { sftp.fsync(handle).await.map(drop) } else { Ok(()) } };
+    let closing = sftp.close(handle);
+    let (written, synced, closed) = if bytes.len() <= AHEAD * PIECE {
+        // All requests are sent at once, in this order, in which a host has to work on those for one file. After a write
+        // that failed, what the others did does not matter.
+        future::join3(writing, syncing, closing).await
+    } else {
+        let written = writing.await;
+        if let Err(error) = &written
+            && let broken @ Failure::Broken(_) = Failure::from(error.clone())
+        {
+            return Err(broken);
         }
+        let syncing = async { if written.is_ok() { syncing.await } else { Ok(()) } };
+        let (synced, closed) = future::join(syncing, closing).await;
+        (written, synced, closed)
     };
-    let (synced, closed) = tokio::join!(synced, sftp.close(handle));
     written?;
     synced?;
     closed?;
@@ -288,31 +336,38 @@ async fn fill(channel: &Channel, handle: &str, bytes: &[u8]) -> Outcome<()> {
 }
 
 /// Renames a file to what it is called in the vault.
-async fn give_name(channel: &Channel, (name, path): (&str, &str), length: u64) -> Outcome<()> {
-    match rename(channel, name, path).await {
+async fn give_name(
+    (channel, abilities): (&Channel, Abilities),
+    (name, path): (&str, &str),
+    length: u64,
+) -> Outcome<()> {
+    let rename = || rename((channel, abilities), name, path);
+    match rename().await {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let Some((folder, _)) = path.rsplit_once('/') else { return Err(error) };
             make_folder(channel, folder).await?;
-            rename(channel, name, path).await
+            rename().await
         }
         // A rename that replaces nothing fails where the file is already: the same, as its name is that of its bytes.
-        Err(Failure::Said(_)) if !channel.can_replace => match self::length(channel, path).await? {
-            Some(there) if there == length => {
-                channel.sftp.remove(name).await?;
-                Ok(())
+        Err(Failure::Said(_)) if !abilities.can_replace => {
+            match self::length(channel, path).await? {
+                Some(there) if there == length => {
+                    channel.sftp.remove(name).await?;
+                    Ok(())
+                }
+                Some(_) => {
+                    remove(channel, path).await?;
+                    rename().await
+                }
+                None => rename().await,
             }
-            Some(_) => {
-                remove(channel, path).await?;
-                rename(channel, name, path).await
-            }
-            None => rename(channel, name, path).await,
-        },
+        }
         renamed => renamed,
     }
 }
 
-async fn rename(channel: &Channel, from: &str, to: &str) -> Outcome<()> {
-    if !channel.can_replace {
+async fn rename((channel, abilities): (&Channel, Abilities), from: &str, to: &str) -> Outcome<()> {
+    if !abilities.can_replace {
         channel.sftp.rename(from, to).await?;
         return Ok(());
     }
@@ -369,7 +424,7 @@ pub(super) async fn create_vault(channel: &Channel, root: &str) -> Outcome<()> {
 }
 
 /// Removes what crashed writers left.
-pub(super) async fn sweep(channel: &Channel, folder: &str, now: SystemTime) -> Outcome<()> {
+pub(super) async fn sweep(channel: &Arc<Channel>, folder: &str, now: SystemTime) -> Outcome<()> {
     let files = match list(channel, folder).await {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         listed => listed?,

@@ -1,17 +1,21 @@
-//! Channels to one host: as many as may be in use at once, over as few connections as the host allows, opened when they
-//! are needed, and again when they break.
+//! Channels to one host: as few as do, over as few connections as the host allows, opened when they are needed, and again
+//! when they break.
+//!
+//! A channel carries any number of short calls at once, or one long one, as each further channel costs two round trips.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::{Config, RawSftpSession};
 use russh_sftp::protocol::StatusCode;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
 use super::connect::{Connection, connect, of_ssh};
@@ -36,6 +40,15 @@ pub(super) enum Failure {
 impl Failure {
     pub(super) fn broken(kind: ErrorKind, text: String) -> Self {
         Self::Broken(io::Error::new(kind, text))
+    }
+
+    /// Returns the same for somebody else who was waiting for it.
+    fn again(&self) -> Self {
+        let same = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
+        match self {
+            Self::Broken(error) => Self::Broken(same(error)),
+            Self::Said(error) => Self::Said(same(error)),
+        }
     }
 
     pub(super) fn kind(&self) -> ErrorKind {
@@ -67,20 +80,86 @@ impl From<SftpError> for Failure {
     }
 }
 
-/// A channel that speaks SFTP.
-pub(super) struct Channel {
-    pub(super) sftp: RawSftpSession,
+/// What a host can do beyond what all can.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Abilities {
     /// Whether files can be synced.
     pub(super) can_sync: bool,
     /// Whether a rename can replace what is there.
     pub(super) can_replace: bool,
+}
+
+/// A channel that speaks SFTP.
+pub(super) struct Channel {
+    pub(super) sftp: Arc<RawSftpSession>,
+    /// What the host has said that it can do; requests are sent before it has.
+    abilities: watch::Receiver<Option<Abilities>>,
     connection: Arc<Connection>,
+}
+
+impl Channel {
+    /// Returns what the host can do, once it has said so.
+    pub(super) async fn abilities(&self) -> Result<Abilities, Failure> {
+        let mut told = self.abilities.clone();
+        let told = told.wait_for(Option::is_some).await.ok().and_then(|told| *told);
+        let silent = || "the host does not speak SFTP".to_owned();
+        told.ok_or_else(|| Failure::broken(ErrorKind::ConnectionReset, silent()))
+    }
+}
+
+/// How long a call keeps a channel busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// A few requests and a few bytes.
+    Short,
+    /// Many bytes.
+    Long,
+}
+
+/// A channel, and the calls that use it.
+struct Slot {
+    channel: Arc<Channel>,
+    short: usize,
+    long: usize,
+}
+
+impl Slot {
+    const fn count(&mut self, load: Load) -> &mut usize {
+        match load {
+            Load::Short => &mut self.short,
+            Load::Long => &mut self.long,
+        }
+    }
 }
 
 #[derive(Default)]
 struct State {
     connection: Option<Arc<Connection>>,
-    idle: Vec<Arc<Channel>>,
+    slots: Vec<Slot>,
+    /// Why the last channel could not be opened.
+    failure: Option<Failure>,
+}
+
+impl State {
+    /// Finds an open channel for a call; nothing if one more is to be opened.
+    fn fitting(&mut self, load: Load, most: usize) -> Option<&mut Slot> {
+        self.slots.retain(|slot| !slot.channel.connection.is_closed());
+        let is_full = self.slots.len() >= most;
+        let fits = |slot: &Slot| match load {
+            Load::Short => slot.long == 0,
+            Load::Long => slot.long + slot.short == 0,
+        };
+        let fitting = self.slots.iter_mut().filter(|slot| is_full || fits(slot));
+        fitting.min_by_key(|slot| (slot.long, slot.short))
+    }
+
+    /// Forgets a connection that broke.
+    fn forget(&mut self, connection: &Arc<Connection>) {
+        self.slots.retain(|slot| !Arc::ptr_eq(&slot.channel.connection, connection));
+        if self.connection.as_ref().is_some_and(|one| Arc::ptr_eq(one, connection)) {
+            self.connection = None;
+        }
+    }
 }
 
 /// The way to a host.
@@ -89,10 +168,13 @@ pub(super) struct Link {
     options: Arc<SftpOptions>,
     /// Taken when the link goes.
     runtime: Option<Runtime>,
+    /// For long calls.
     permits: Semaphore,
     state: Mutex<State>,
-    was_connected: AtomicBool,
+    was_connected: Arc<AtomicBool>,
     reconnects: AtomicU64,
+    /// How often no channel could be opened.
+    failures: AtomicU64,
 }
 
 impl std::fmt::Debug for Link {
@@ -110,8 +192,8 @@ impl Link {
             .build()?;
         let permits = Semaphore::new(options.connections.max(1));
         let (state, options) = (Mutex::default(), Arc::new(options));
-        let was_connected = AtomicBool::new(false);
-        let reconnects = AtomicU64::new(0);
+        let was_connected = Arc::new(AtomicBool::new(false));
+        let (reconnects, failures) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(Self {
             address,
             options,
@@ -120,6 +202,7 @@ impl Link {
             state,
             was_connected,
             reconnects,
+            failures,
         })
     }
 
@@ -133,7 +216,7 @@ impl Link {
 
     /// Does some work over a channel; from the start over another one, if the channel breaks. So the work must bear being
     /// done twice.
-    pub(super) fn run<T, W, F>(&self, work: W) -> io::Result<T>
+    pub(super) fn run<T, W, F>(&self, load: Load, work: W) -> io::Result<T>
     where
         W: Fn(Arc<Channel>) -> F,
         F: Future<Output = Result<T, Failure>>,
@@ -141,12 +224,15 @@ impl Link {
         let gone = || io::Error::other("the link is closed");
         let runtime = self.runtime.as_ref().ok_or_else(gone)?;
         runtime.block_on(async {
-            let _permit = self.permits.acquire().await.map_err(|_| gone())?;
+            let _permit = match load {
+                Load::Short => None,
+                Load::Long => Some(self.permits.acquire().await.map_err(|_| gone())?),
+            };
             let mut since = Instant::now();
             let mut wait = FIRST_WAIT;
             loop {
                 let tried = Instant::now();
-                let error = match self.try_once(&work).await {
+                let error = match self.try_once(load, &work).await {
                     Ok(value) => return Ok(value),
                     Err(Failure::Said(error)) => return Err(error),
                     Err(Failure::Broken(error)) => error,
@@ -167,11 +253,29 @@ impl Link {
         })
     }
 
-    async fn try_once<T, F>(&self, work: impl Fn(Arc<Channel>) -> F) -> Result<T, Failure>
+    /// Does some work that nobody waits for yet.
+    pub(super) fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<JoinHandle<T>> {
+        Some(self.runtime.as_ref()?.spawn(work))
+    }
+
+    /// Waits for some work that does without a channel, or has its own.
+    pub(super) fn wait<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        Some(self.runtime.as_ref()?.block_on(work))
+    }
+
+    /// As [`Link::run`], once.
+    pub(super) async fn try_once<T, F>(
+        &self,
+        load: Load,
+        work: impl FnOnce(Arc<Channel>) -> F,
+    ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let channel = self.channel().await?;
+        let channel = self.channel(load).await?;
         // A request that is sent while its connection ends may be forgotten: nobody would answer it.
         let done = tokio::select! {
             done = work(channel.clone()) => done,
@@ -181,30 +285,51 @@ impl Link {
         };
         let mut state = self.state.lock().await;
         if matches!(done, Err(Failure::Broken(_))) {
-            let is_that = |one: &Arc<Connection>| Arc::ptr_eq(one, &channel.connection);
-            if state.connection.as_ref().is_some_and(is_that) {
-                state.connection = None;
-            }
-        } else {
-            state.idle.push(channel);
+            state.forget(&channel.connection);
+        } else if let Some(slot) =
+            state.slots.iter_mut().find(|slot| Arc::ptr_eq(&slot.channel, &channel))
+        {
+            let count = slot.count(load);
+            *count = count.saturating_sub(1);
         }
         done
     }
 
-    /// Returns a channel that nobody uses, or opens one.
-    async fn channel(&self) -> Result<Arc<Channel>, Failure> {
+    /// Returns a channel that has room for a call, or opens one.
+    async fn channel(&self, load: Load) -> Result<Arc<Channel>, Failure> {
+        let failures = self.failures.load(Ordering::Relaxed);
         let mut state = self.state.lock().await;
-        while let Some(channel) = state.idle.pop() {
-            if !channel.connection.is_closed() {
-                return Ok(channel);
-            }
+        // Who waited while somebody else could not reach the host does not try it once more.
+        if self.failures.load(Ordering::Relaxed) != failures
+            && let Some(failure) = &state.failure
+        {
+            return Err(failure.again());
         }
+        if let Some(slot) = state.fitting(load, self.options.connections.max(1)) {
+            *slot.count(load) += 1;
+            return Ok(slot.channel.clone());
+        }
+        let channel = match self.open_channel(&mut state).await {
+            Ok(channel) => Arc::new(channel),
+            Err(failure) => {
+                state.failure = Some(failure.again());
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                return Err(failure);
+            }
+        };
+        let mut slot = Slot { channel: channel.clone(), short: 0, long: 0 };
+        *slot.count(load) += 1;
+        state.slots.push(slot);
+        Ok(channel)
+    }
+
+    async fn open_channel(&self, state: &mut State) -> Result<Channel, Failure> {
         let known = state.connection.take().filter(|known| !known.is_closed());
         if let Some(connection) = known {
-            match open(&self.address.host, &connection).await {
+            match self.open(&connection).await {
                 Ok(channel) => {
                     state.connection = Some(connection);
-                    return Ok(Arc::new(channel));
+                    return Ok(channel);
                 }
                 // A host may bound the channels of a connection; then a further connection carries more.
                 Err(error) => {
@@ -214,12 +339,52 @@ impl Link {
             }
         }
         let connection = Arc::new(connect(&self.address, &self.options).await?);
-        let channel = open(&self.address.host, &connection).await?;
-        if self.was_connected.swap(true, Ordering::Relaxed) {
+        let channel = self.open(&connection).await?;
+        if self.was_connected.load(Ordering::Relaxed) {
             self.reconnects.fetch_add(1, Ordering::Relaxed);
         }
         state.connection = Some(connection);
-        Ok(Arc::new(channel))
+        Ok(channel)
+    }
+
+    /// Opens a channel, unless the connection ends meanwhile.
+    async fn open(&self, connection: &Arc<Connection>) -> Result<Channel, Failure> {
+        tokio::select! {
+            opened = self.open_over(connection) => opened,
+            () = gone(connection) => {
+                Err(Failure::broken(ErrorKind::ConnectionReset, "the connection is gone".to_owned()))
+            }
+        }
+    }
+
+    async fn open_over(&self, connection: &Arc<Connection>) -> Result<Channel, Failure> {
+        let broken = |error| of_ssh(&self.address.host, &error);
+        let channel = connection.channel_open_session().await.map_err(broken)?;
+        channel.request_subsystem(true, "sftp").await.map_err(broken)?;
+        let config =
+            Config { request_timeout_secs: REQUEST_TIMEOUT.as_secs(), ..Config::default() };
+        let sftp = Arc::new(RawSftpSession::new_with_config(channel.into_stream(), config));
+        let greeter = sftp.clone();
+        let mut greeting = Box::pin(async move { greeter.init().await });
+        // The greeting is sent before anything else; the host answers in that order, too.
+        let first = std::future::poll_fn(|context| Poll::Ready(greeting.as_mut().poll(context)));
+        let first = first.await;
+        let (tell, abilities) = watch::channel(None);
+        let was_connected = self.was_connected.clone();
+        tokio::spawn(async move {
+            let version = match first {
+                Poll::Ready(version) => version,
+                Poll::Pending => greeting.await,
+            };
+            let Ok(version) = version else { return };
+            was_connected.store(true, Ordering::Relaxed);
+            let has = |name: &str| version.extensions.contains_key(name);
+            tell.send_replace(Some(Abilities {
+                can_sync: has("fsync@openssh.com"),
+                can_replace: has("posix-rename@openssh.com"),
+            }));
+        });
+        Ok(Channel { sftp, abilities, connection: connection.clone() })
     }
 }
 
@@ -237,30 +402,4 @@ async fn gone(connection: &Connection) {
     while !connection.is_closed() {
         tokio::time::sleep(LOOK).await;
     }
-}
-
-/// Opens a channel, unless the connection ends meanwhile.
-async fn open(host: &str, connection: &Arc<Connection>) -> Result<Channel, Failure> {
-    tokio::select! {
-        opened = open_over(host, connection) => opened,
-        () = gone(connection) => {
-            Err(Failure::broken(ErrorKind::ConnectionReset, "the connection is gone".to_owned()))
-        }
-    }
-}
-
-async fn open_over(host: &str, connection: &Arc<Connection>) -> Result<Channel, Failure> {
-    let broken = |error| of_ssh(host, &error);
-    let channel = connection.channel_open_session().await.map_err(broken)?;
-    channel.request_subsystem(true, "sftp").await.map_err(broken)?;
-    let config = Config { request_timeout_secs: REQUEST_TIMEOUT.as_secs(), ..Config::default() };
-    let sftp = RawSftpSession::new_with_config(channel.into_stream(), config);
-    let version = sftp.init().await?;
-    let has = |name: &str| version.extensions.contains_key(name);
-    Ok(Channel {
-        can_sync: has("fsync@openssh.com"),
-        can_replace: has("posix-rename@openssh.com"),
-        sftp,
-        connection: connection.clone(),
-    })
 }

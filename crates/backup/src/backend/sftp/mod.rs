@@ -3,7 +3,8 @@
 //! In: an address, and keys. Out: a [`Backend`](super::Backend) whose calls come from any number of threads.
 //!
 //! A file is written and read in pieces that are on their way at once, so that a round trip is paid for the file and not
-//! for the piece. A call whose connection breaks is done again over a new one, for as long as the patience lasts.
+//! for the piece. A call whose connection breaks is done again over a new one, for as long as the patience lasts. Short files
+//! are written into files that were opened while nobody waited (`spare`).
 //!
 //! Invariants
 //! * A file is written under a name of its own in `tmp`, synced where the host offers that, and renamed: after a loss of
@@ -18,15 +19,23 @@ mod connect;
 mod files;
 pub(crate) mod known_hosts;
 mod link;
+mod spare;
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future;
+
 pub use self::address::SftpAddress;
-use self::link::{Failure, Link};
-use super::{Backend, FileKind, file_name, folder_name};
+use self::link::{Channel, Failure, Link, Load};
+use self::spare::Spares;
+use super::{Backend, FileKind, Listing, Staged, file_name, folder_name};
 use crate::id::Id;
+
+/// What is longer keeps a channel busy.
+const SHORT: usize = 256 << 10;
 
 /// What to do about a host of which nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +88,8 @@ impl Default for SftpOptions {
 pub struct SftpBackend {
     place: String,
     root: String,
-    link: Link,
+    link: Arc<Link>,
+    spares: Spares,
 }
 
 impl SftpBackend {
@@ -89,7 +99,8 @@ impl SftpBackend {
     /// If the system gives no threads.
     pub fn new(place: &str, address: SftpAddress, options: SftpOptions) -> io::Result<Self> {
         let root = address.path.clone();
-        Ok(Self { place: place.to_owned(), root, link: Link::new(address, options)? })
+        let link = Arc::new(Link::new(address, options)?);
+        Ok(Self { place: place.to_owned(), root, link, spares: Spares::default() })
     }
 
     /// Returns how often a connection was made anew.
@@ -101,6 +112,44 @@ impl SftpBackend {
     fn file(&self, kind: FileKind, id: &Id) -> String {
         format!("{}/{}", self.root, file_name(kind, id))
     }
+
+    /// Where files are that have no name yet.
+    fn temporary(&self) -> String {
+        format!("{}/tmp", self.root)
+    }
+
+    async fn list_over(
+        &self,
+        channel: &Arc<Channel>,
+        kind: FileKind,
+    ) -> Result<Vec<(Id, u64)>, Failure> {
+        match kind {
+            FileKind::Config => {
+                let path = self.file(kind, &Id::default());
+                let length = files::length(channel, &path).await?;
+                let length = length.ok_or_else(|| Failure::Said(ErrorKind::NotFound.into()))?;
+                Ok(vec![(Id::default(), length)])
+            }
+            FileKind::Pack => files::list_packs(channel, &format!("{}/data", self.root)).await,
+            _ => {
+                let folder = format!("{}/{}", self.root, folder_name(kind));
+                files::list_ids(channel, &folder).await
+            }
+        }
+    }
+
+    /// Brings bytes into a file without a name; returns what it is called meanwhile.
+    async fn stage_over(&self, channel: &Arc<Channel>, bytes: &[u8]) -> Result<String, Failure> {
+        let spare = match load_of(bytes.len()) {
+            Load::Short => self.spares.take(channel).await,
+            Load::Long => None,
+        };
+        files::stage(channel, (&self.temporary(), spare), bytes).await
+    }
+}
+
+const fn load_of(length: usize) -> Load {
+    if length > SHORT { Load::Long } else { Load::Short }
 }
 
 impl Backend for SftpBackend {
@@ -117,7 +166,7 @@ impl Backend for SftpBackend {
     }
 
     fn create(&self) -> io::Result<()> {
-        let is_taken = self.link.run(|channel| async move {
+        let is_taken = self.link.run(Load::Short, |channel| async move {
             match files::list(&channel, &self.root).await {
                 Ok(entries) => Ok(!entries.is_empty()),
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -127,30 +176,18 @@ impl Backend for SftpBackend {
         if is_taken {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        self.link.run(|channel| async move { files::create_vault(&channel, &self.root).await })
+        self.link.run(Load::Short, |channel| async move {
+            files::create_vault(&channel, &self.root).await
+        })
     }
 
     fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
-        self.link.run(|channel| async move {
-            match kind {
-                FileKind::Config => {
-                    let path = self.file(kind, &Id::default());
-                    let length = files::length(&channel, &path).await?;
-                    let length = length.ok_or_else(|| Failure::Said(ErrorKind::NotFound.into()))?;
-                    Ok(vec![(Id::default(), length)])
-                }
-                FileKind::Pack => files::list_packs(&channel, &format!("{}/data", self.root)).await,
-                _ => {
-                    let folder = format!("{}/{}", self.root, folder_name(kind));
-                    files::list_ids(&channel, &folder).await
-                }
-            }
-        })
+        self.link.run(Load::Short, |channel| async move { self.list_over(&channel, kind).await })
     }
 
     fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
         let path = self.file(kind, id);
-        self.link.run(|channel| {
+        self.link.run(Load::Short, |channel| {
             let path = &path;
             async move { Ok(files::length(&channel, path).await?.is_some()) }
         })
@@ -158,7 +195,8 @@ impl Backend for SftpBackend {
 
     fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
         let path = self.file(kind, id);
-        self.link.run(|channel| {
+        let load = if kind == FileKind::Pack { Load::Long } else { Load::Short };
+        self.link.run(load, |channel| {
             let path = &path;
             async move { files::read(channel, path).await }
         })
@@ -172,7 +210,7 @@ impl Backend for SftpBackend {
         length: usize,
     ) -> io::Result<Vec<u8>> {
         let path = self.file(kind, id);
-        self.link.run(|channel| {
+        self.link.run(load_of(length), |channel| {
             let path = &path;
             async move { files::read_range(channel, path, (start, length)).await }
         })
@@ -180,24 +218,107 @@ impl Backend for SftpBackend {
 
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
         let path = self.file(kind, id);
-        let temporary = format!("{}/tmp", self.root);
-        self.link.run(|channel| {
-            let (path, temporary) = (&path, &temporary);
-            async move { files::write(&channel, (temporary, path), bytes).await }
+        self.link.run(load_of(bytes.len()), |channel| {
+            let path = &path;
+            async move {
+                let name = self.stage_over(&channel, bytes).await?;
+                let over = (&*channel, channel.abilities().await?);
+                files::reveal(over, (&name, path), bytes.len() as u64).await
+            }
         })
+    }
+
+    fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
+        let staged = self.link.run(load_of(bytes.len()), |channel| {
+            let bytes = &bytes;
+            async move { self.stage_over(&channel, bytes).await }
+        });
+        Ok(Staged { temporary: Some(staged?), ..Staged::held(kind, *id, bytes) })
+    }
+
+    fn reveal(&self, staged: &Staged) -> io::Result<()> {
+        let Staged { kind, id, bytes, temporary } = staged;
+        let Some(name) = temporary else { return self.write(*kind, id, bytes) };
+        let path = self.file(*kind, id);
+        let revealed = self.link.run(Load::Short, |channel| {
+            let path = &path;
+            async move {
+                let over = (&*channel, channel.abilities().await?);
+                files::reveal(over, (name, path), bytes.len() as u64).await
+            }
+        });
+        match revealed {
+            // It was revealed, and a connection broke before the host could say so; or the host has lost it.
+            Err(error) if error.kind() == ErrorKind::NotFound => self.write(*kind, id, bytes),
+            revealed => revealed,
+        }
+    }
+
+    fn reveal_then_list(
+        &self,
+        staged: &Staged,
+        kinds: &[FileKind],
+    ) -> io::Result<Vec<io::Result<Listing>>> {
+        let path = self.file(staged.kind, &staged.id);
+        let done = self.link.wait(self.link.try_once(Load::Short, |channel| {
+            let (path, temporary) = (&path, &staged.temporary);
+            async move {
+                let Some(name) = temporary else { return Ok(None) };
+                // Only OpenSSH's, and what behaves like it, is known to do what it is asked for in that order.
+                let abilities = channel.abilities().await?;
+                if !abilities.can_replace {
+                    return Ok(None);
+                }
+                let over = (&*channel, abilities);
+                let revealing = files::reveal(over, (name, path), staged.bytes.len() as u64);
+                let lists = kinds.iter().map(|kind| self.list_over(&channel, *kind));
+                // The first requests of each are sent in this order.
+                let (revealed, lists) = future::join(revealing, future::join_all(lists)).await;
+                revealed?;
+                lists.into_iter().collect::<Result<Vec<_>, _>>().map(Some)
+            }
+        }));
+        match done {
+            Some(Ok(Some(lists))) => Ok(lists.into_iter().map(Ok).collect()),
+            // Step by step, which tells what is wrong, or goes on over another connection.
+            _ => {
+                self.reveal(staged)?;
+                Ok(kinds.iter().map(|kind| self.list(*kind)).collect())
+            }
+        }
+    }
+
+    fn discard(&self, staged: &Staged) {
+        let Some(name) = &staged.temporary else { return };
+        let removed =
+            self.link.wait(self.link.try_once(Load::Short, |channel| async move {
+                files::remove(&channel, name).await
+            }));
+        if let Some(Err(error)) = removed {
+            // A prune sweeps it away.
+            tracing::debug!(reason = ?error, "a file without a name stays on the host");
+        }
+    }
+
+    fn expect_writes(&self, files: usize) {
+        self.spares.prepare((&self.link, &self.temporary()), files);
+    }
+
+    fn expect_no_writes(&self) {
+        self.spares.remove_all(&self.link);
     }
 
     fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
         let path = self.file(kind, id);
-        self.link.run(|channel| {
+        self.link.run(Load::Short, |channel| {
             let path = &path;
             async move { files::remove(&channel, path).await }
         })
     }
 
     fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
-        let folder = format!("{}/tmp", self.root);
-        self.link.run(|channel| {
+        let folder = self.temporary();
+        self.link.run(Load::Short, |channel| {
             let folder = &folder;
             async move { files::sweep(&channel, folder, now).await }
         })
