@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
@@ -39,7 +39,14 @@ impl Id {
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        // All digits at once: an index and a folder hold many ids.
+        let mut digits = [0; 64];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
+            for (digit, value) in pair.iter_mut().zip([byte >> 4, byte & 15]) {
+                *digit = if value < 10 { b'0' + value } else { b'a' - 10 + value };
+            }
+        }
+        f.write_str(std::str::from_utf8(&digits).unwrap_or_default())
     }
 }
 
@@ -84,7 +91,21 @@ impl Serialize for Id {
 
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<str>::deserialize(input)?;
-        text.parse().map_err(|NoId| D::Error::custom("an id is 64 hexadecimal digits"))
+        // Borrowed, as an index is a list of ids.
+        input.deserialize_str(Digits)
+    }
+}
+
+struct Digits;
+
+impl Visitor<'_> for Digits {
+    type Value = Id;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("64 hexadecimal digits")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Id, E> {
+        text.parse().map_err(|NoId| E::custom("an id is 64 hexadecimal digits"))
     }
 }

@@ -16,6 +16,7 @@ use tympan_backup::{
 use super::give_way::GivingWay;
 use super::settings::Settings;
 use super::source::{LeftBelow, OfBase};
+use super::view::ContentView;
 use super::{INCOMPLETE, Watch, copy, failed, open, source};
 use crate::args::backup::{CompressionLevel, Save, VaultArguments};
 use crate::base::{MAIN, is_url};
@@ -33,7 +34,16 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     let found = Settings::read(&arguments.vault.vault);
     // The lock tells others which process to look for, whatever host the snapshot is to name.
     let who = tympan_backup::Who::this_process();
-    let mut vault = open::open_to_save(&vault_arguments(arguments, &found), &who)?;
+    // The password's key takes long to derive; a repository is opened meanwhile.
+    let (vault, mut ahead) = std::thread::scope(|scope| {
+        let first =
+            repositories.first().map(|source| scope.spawn(move || Ready::open(source, arguments)));
+        let vault = open::open_to_save(&vault_arguments(arguments, &found), &who);
+        let opened = first
+            .map(|first| first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        (vault, opened)
+    });
+    let mut vault = vault?;
     vault.set_compression(compression(arguments.compression));
     vault.set_tuning(tuning(arguments, &found));
     let vault = Arc::new(vault);
@@ -53,7 +63,8 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     }
     for source in repositories {
         let done = runner.run(vec![without_secrets(source)], &mut |session| {
-            save_source(session, source, (arguments, &options))
+            let ready = ahead.take().unwrap_or_else(|| Ready::open(source, arguments))?;
+            ready.save(session, &options)
         })?;
         is_whole &= tell(&done, arguments);
     }
@@ -215,18 +226,35 @@ pub(super) fn save_source(
     source: &str,
     (arguments, options): (&Save, &SaveOptions),
 ) -> Result<Option<Saved>, Fault> {
-    let of_base = if arguments.with_base { OfBase::Saved } else { OfBase::Left };
-    let opened = source::open(source, arguments, of_base)?;
-    let view = if arguments.no_view { None } else { opened.view() };
-    let source = RepositorySource {
-        base: &*opened.base,
-        blobs: &*opened.blobs,
-        reference: MAIN,
-        path: &opened.path,
-        view: view.as_ref().map(|view| view as &dyn View),
-        below: opened.below.as_ref().map(LeftBelow::as_below),
-    };
-    save_repository(session, source, options).map_err(failed)
+    Ready::open(source, arguments)?.save(session, options)
+}
+
+/// A repository that can be saved.
+struct Ready {
+    opened: source::Opened,
+    view: Option<ContentView>,
+}
+
+impl Ready {
+    fn open(source: &str, arguments: &Save) -> Result<Self, Fault> {
+        let of_base = if arguments.with_base { OfBase::Saved } else { OfBase::Left };
+        let opened = source::open(source, arguments, of_base)?;
+        let view = if arguments.no_view { None } else { opened.view() };
+        Ok(Self { opened, view })
+    }
+
+    fn save(&self, session: &Session<'_>, options: &SaveOptions) -> Result<Option<Saved>, Fault> {
+        let Self { opened, view } = self;
+        let source = RepositorySource {
+            base: &*opened.base,
+            blobs: &*opened.blobs,
+            reference: MAIN,
+            path: &opened.path,
+            view: view.as_ref().map(|view| view as &dyn View),
+            below: opened.below.as_ref().map(LeftBelow::as_below),
+        };
+        save_repository(session, source, options).map_err(failed)
+    }
 }
 
 /// Returns how much memory this process has used at most; nothing where the system does not say.
