@@ -351,7 +351,7 @@ impl Save {
         let start = now();
         let progress = Arc::new(Progress::default());
         let stopping = Stopping::begin(context, &progress);
-        let done = Index::catch_up(index, vault).and_then(|()| {
+        let done = Index::catch_up_locked(index, vault, lock).and_then(|()| {
             let session = Session::new((vault, index), lock, &progress);
             let options = SaveOptions::new(self.client(), start);
             match folders {

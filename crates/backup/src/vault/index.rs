@@ -168,8 +168,21 @@ impl Index {
     /// # Errors
     /// As [`Index::load`].
     pub fn catch_up(kept: &mut Arc<Self>, vault: &Vault) -> Result<()> {
-        let mut files: Vec<Id> =
-            vault.list(FileKind::Index)?.into_iter().map(|(id, _)| id).collect();
+        Self::catch_up_to(kept, vault, vault.list(FileKind::Index)?)
+    }
+
+    /// As [`Index::catch_up`], for whoever has just taken a lock, as [`Index::load_locked`].
+    ///
+    /// # Errors
+    /// As [`Index::load`].
+    pub fn catch_up_locked(kept: &mut Arc<Self>, vault: &Vault, lock: &Lock) -> Result<()> {
+        let files = lock.list_index()?;
+        let ahead = || vault.read_snapshots_ahead(&lock.early_snapshots());
+        vault.both(ahead, || Self::catch_up_to(kept, vault, files)).1
+    }
+
+    fn catch_up_to(kept: &mut Arc<Self>, vault: &Vault, files: Listing) -> Result<()> {
+        let mut files: Vec<Id> = files.into_iter().map(|(id, _)| id).collect();
         files.sort_unstable();
         if kept.files == files {
             return Ok(());

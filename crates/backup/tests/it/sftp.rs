@@ -344,7 +344,8 @@ fn a_save_of_one_file_waits_for_few_round_trips() {
     save_far(&host, link.addr());
     let trips = link.round_trips() - before;
     println!("{trips} round trips, and {before} before");
-    assert!((10..=18).contains(&trips), "{trips} round trips");
+    // 16, and one each where the host takes longer to sync a file or to begin than the line does to come back.
+    assert!((10..=20).contains(&trips), "{trips} round trips");
     assert_eq!(link.connections(), 2);
     assert!(names_in(&host.path("vault/tmp")).is_empty(), "what was prepared is gone");
     assert!(names_in(&host.path("vault/locks")).is_empty());
