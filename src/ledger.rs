@@ -1,14 +1,15 @@
 //! The dependency ledger of a publisher: where it lies, under which name, and how flushes ask it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use std::{fmt, fs};
 
 use http::HeaderName;
+use tokio::sync::watch;
 use tympan_content::{BlobId, ChunkId, NodePath, Snapshot, Viewer};
-use tympan_render::RenderRequest;
 use tympan_render::ledger::{Error, Ledger, LedgerOptions, MAX_URLS};
+use tympan_render::{DirSource, RenderRequest};
 use tympan_replicate::{Affected, Reach};
 use tympan_server::Instance;
 use tympan_store::State;
@@ -20,16 +21,20 @@ use crate::home::{Home, chain, random_text, write_secret};
 /// Changes with each start of the machine.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Names what decides about answers beside content: the version of the program, the settings that show in answers, and the
-/// key that addresses of pictures are signed with.
-fn drawn_by(config: &Config, key: &str) -> String {
+/// How often a site's folder is looked at; a look at some hundred files costs about a millisecond.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Names what decides about answers beside content: the version of the program, the settings that show in answers, the
+/// key that addresses of pictures are signed with, and the files of a site that are read live.
+fn drawn_by(config: &Config, key: &str, site: Option<u64>) -> String {
     let max_ages: Vec<_> =
         config.back_ends.iter().map(|(name, one)| (name, &one.max_age)).collect();
     let settings = format!(
-        "{:?} {:?} {max_ages:?} {}",
+        "{:?} {:?} {max_ages:?} {}{}",
         config.timing,
         config.ledger.surrogate_key,
-        env!("CARGO_PKG_VERSION")
+        env!("CARGO_PKG_VERSION"),
+        site.map(|state| format!(" {state:x}")).unwrap_or_default()
     );
     BlobId::of(format!("answers\n{settings}\n{key}").as_bytes()).to_string()
 }
@@ -38,7 +43,11 @@ fn drawn_by(config: &Config, key: &str) -> String {
 ///
 /// # Errors
 /// If its files or tables cannot be used.
-pub(crate) async fn open(home: &Home, state: &State, key: &str) -> Result<Ledger, Fault> {
+pub(crate) async fn open(
+    home: &Home,
+    state: &State,
+    (key, site): (&str, Option<u64>),
+) -> Result<Ledger, Fault> {
     let folder = home.dir.join("ledger");
     let failed = |error: &dyn std::error::Error| {
         Fault::cannot_run(format!(
@@ -54,10 +63,51 @@ pub(crate) async fn open(home: &Home, state: &State, key: &str) -> Result<Ledger
         // Without it, every start counts as one of the machine.
         boot: fs::read_to_string(BOOT).ok().map_or_else(random_text, Ok)?,
         max_urls: home.config.ledger.max_urls.unwrap_or(MAX_URLS),
-        drawn_by: drawn_by(&home.config, key),
+        drawn_by: drawn_by(&home.config, key, site),
         folder: folder.clone(),
     };
     Ledger::open(options, SystemTime::now()).await.map_err(|error| failed(&error))
+}
+
+/// Returns the state of a site's files that are read live.
+///
+/// # Errors
+/// If a folder cannot be read.
+pub(crate) fn state_of(site: Option<&Path>) -> Result<Option<u64>, Fault> {
+    let state = site.map(DirSource::state_of).transpose();
+    state.map_err(|error| Fault::cannot_run(chain(&error)))
+}
+
+/// Has the ledger name what was drawn by the files of a site whenever these change, until `stop` turns true. `known` is
+/// their state when the ledger was opened.
+pub(crate) async fn follow_site(
+    ledger: Ledger,
+    (config, key): (Config, String),
+    (site, mut known): (PathBuf, Option<u64>),
+    mut stop: watch::Receiver<bool>,
+) {
+    while !*stop.borrow() {
+        let looked = site.clone();
+        let state = tokio::task::spawn_blocking(move || DirSource::state_of(&looked)).await;
+        match state {
+            Ok(Ok(state)) if known != Some(state) => {
+                let told = ledger.draw_otherwise(&drawn_by(&config, &key, Some(state))).await;
+                match told {
+                    Ok(()) => known = Some(state),
+                    // Tried again at the next look.
+                    Err(error) => tracing::warn!(reason = %chain(&error), "the ledger is behind"),
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(file = %site.display(), reason = %chain(&error), "cannot look at the site's files");
+            }
+            Ok(Ok(_)) | Err(_) => {}
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            _ = stop.changed() => {}
+        }
+    }
 }
 
 /// Returns the name under which a publisher's flushes are counted: the begin of the one that its ledger has.

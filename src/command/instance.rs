@@ -154,10 +154,12 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let search =
         Index::open(repository.clone(), &plan.home.dir.join("search"), config.search.options());
     let search = Arc::new(search.map_err(|error| failed(&error))?);
+    let site_state = crate::ledger::state_of(plan.site.as_deref())?;
     let ledger = match role {
-        Role::Publish => Some(crate::ledger::open(plan.home, &state, &key).await?),
+        Role::Publish => Some(crate::ledger::open(plan.home, &state, (&key, site_state)).await?),
         Role::Author => None,
     };
+    let site_key = key.clone();
     let options = InstanceOptions {
         role,
         ledger: ledger.clone(),
@@ -250,6 +252,13 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
             Ok(())
         }
     });
+    if let (Some(ledger), Some(site)) = (ledger.clone(), plan.site.clone()) {
+        let (by, stopped) = ((config.clone(), site_key), stopped.clone());
+        tasks.spawn(async move {
+            crate::ledger::follow_site(ledger, by, (site, site_state), stopped).await;
+            Ok(())
+        });
+    }
     if let Some(ledger) = ledger {
         tasks.spawn(async move {
             ledger.run(stopped).await;

@@ -120,6 +120,10 @@ pub(super) struct Index {
     owed: BTreeSet<Arc<str>>,
     /// Whether URLs are in doubt that no answer was about since.
     is_doubtful: bool,
+    /// Whether the same content may be drawn otherwise since the last step.
+    is_altered: bool,
+    /// Drawings that began before this step may be of templates of before.
+    altered: u64,
 }
 
 impl Index {
@@ -147,6 +151,8 @@ impl Index {
             scopes: Scopes::default(),
             owed: BTreeSet::new(),
             is_doubtful: false,
+            is_altered: false,
+            altered: 0,
         }
     }
 
@@ -210,6 +216,18 @@ impl Index {
             self.mark(at);
         }
         self.is_doubtful = !self.by_url.is_empty();
+    }
+
+    /// Takes every copy for one that would be drawn otherwise now, also those that are drawn until the next step: nobody knows
+    /// of which templates they are.
+    pub(super) fn alter(&mut self) {
+        self.doubt_all();
+        self.is_altered = true;
+    }
+
+    /// Tells whether the next step is about everything that was drawn.
+    pub(super) fn is_altered(&self) -> bool {
+        self.is_altered
     }
 
     /// Takes up a row of a publisher that is gone.
@@ -369,6 +387,9 @@ impl Index {
         let missed = usize::try_from(self.number.saturating_sub(began)).unwrap_or(usize::MAX);
         if missed == 0 {
             return false;
+        }
+        if began < self.altered {
+            return true;
         }
         let Some(first) = self.steps.len().checked_sub(missed) else { return true };
         let steps = || self.steps.range(first..);
@@ -558,6 +579,11 @@ impl Index {
         self.number += 1;
         self.clock += 1;
         self.is_doubtful = false;
+        if std::mem::take(&mut self.is_altered) {
+            self.altered = self.number;
+            self.doubt_all();
+            self.is_doubtful = false;
+        }
         let mut found = self.touched_by(&step.touched, same);
         let by_step = found.len();
         for (at, mut roots) in self.strays.iter() {
@@ -642,7 +668,7 @@ impl Index {
 
     /// Tells whether anything is owed without a change.
     pub(super) fn is_owing(&self) -> bool {
-        !self.owed.is_empty() || self.is_doubtful || self.scopes.is_owing()
+        !self.owed.is_empty() || self.is_doubtful || self.is_altered || self.scopes.is_owing()
     }
 
     /// Returns the URLs that have to be flushed and the folders to be flushed as a whole, those not settled included.

@@ -33,7 +33,8 @@
 //! The states that are compared are given as those see them for whom drawings are recorded: visitors without a login.
 //!
 //! A program with other settings, or another program, may draw the same content otherwise. What was drawn before is in doubt
-//! then, and named by the next answer unless it looks the same.
+//! then, and named by the next answer unless it looks the same. So it is where templates change while the program runs
+//! ([`Ledger::draw_otherwise`]); a drawing that began before that was answered is outdated when it is recorded afterwards.
 //!
 //! Not here: sending flushes (`replicate`), and what of a change matters ([`crate::Touched`]).
 
@@ -455,7 +456,8 @@ impl Ledger {
         let counters = &self.0.counters;
         counters.changes.fetch_add(u64::from(!touched.is_empty()), Ordering::Relaxed);
         counters.everything.fetch_add(u64::from(touched.is_everything()), Ordering::Relaxed);
-        let (documents, is_idle) = (touched.documents(), touched.is_empty() && !is_lost);
+        let documents = touched.documents();
+        let is_idle = touched.is_empty() && !is_lost;
         // What visitors see of the state before is told of that state alone that was given.
         let same = match touched.is_empty() || begin.is_some() {
             true => HashSet::new(),
@@ -464,16 +466,17 @@ impl Ledger {
         let ends = [from.root_id(), to];
         let since = self.since_strays(ends, after);
         let step = Step { ends, touched: Arc::new(touched) };
-        let Concerned { candidates, seen, strays } = {
+        let (is_altered, Concerned { candidates, seen, strays }) = {
             let mut index = self.0.index.lock();
+            let is_altered = index.is_altered();
             let concerned = index.concerned(step, &same, &since);
             self.0.steps.store(index.steps(), Ordering::Release);
-            concerned
+            (is_altered, concerned)
         };
         counters.strays.fetch_add(strays as u64, Ordering::Relaxed);
         let (named, same) = self.compare(candidates, after, draw);
         let (number, urls, mut scopes) = self.0.index.lock().answer(&named);
-        if is_idle {
+        if is_idle && !is_altered {
             // Nothing changed for the others.
             scopes = self.0.index.lock().due(scopes);
         }
@@ -594,6 +597,20 @@ impl Ledger {
         let affected = self.affected_shown(before, after, draw)?;
         *answered = Some(affected.clone());
         Ok(affected)
+    }
+
+    /// Takes note that the same content may be drawn otherwise from now on, as templates or settings changed: the next answer
+    /// names all that was drawn before, but for what looks the same. `drawn_by` is what decides about answers now, as in
+    /// [`LedgerOptions::drawn_by`].
+    ///
+    /// # Errors
+    /// If the database cannot be written. The next answer names all the same; call it again, as a process that is killed
+    /// would not know of it.
+    pub async fn draw_otherwise(&self, drawn_by: &str) -> Result<()> {
+        self.0.index.lock().alter();
+        // That all are in doubt must be known before nobody can tell any more that something changed.
+        self.store().await?;
+        self.0.table.note_drawn_by(drawn_by).await
     }
 
     /// Notes that the flushes for the last step are stored, and that the follower stands at a state. If no step was asked

@@ -246,11 +246,33 @@ impl DirSource {
 
     /// Lists the files with their node paths.
     fn files(&self) -> Result<Vec<LiveFile>> {
-        let mut files = Vec::new();
-        for folder in LIVE_FOLDERS {
-            list_files(&self.root.join(folder), &format!("/{folder}"), 0, &mut files)?;
-        }
-        Ok(files)
+        files_in(&self.root)
+    }
+
+    /// Returns a number that changes when a file of a site's folder `root` does that is read live.
+    ///
+    /// # Errors
+    /// If a folder cannot be read.
+    pub fn state_of(root: &Path) -> Result<u64> {
+        let mut hasher = DefaultHasher::new();
+        hash_files(files_in(root)?, &mut hasher);
+        Ok(hasher.finish())
+    }
+}
+
+/// Lists the files of a site's folder that are read live.
+fn files_in(root: &Path) -> Result<Vec<LiveFile>> {
+    let mut files = Vec::new();
+    for folder in LIVE_FOLDERS {
+        list_files(&root.join(folder), &format!("/{folder}"), 0, &mut files)?;
+    }
+    Ok(files)
+}
+
+fn hash_files(mut files: Vec<LiveFile>, hasher: &mut DefaultHasher) {
+    files.sort_by(|left, right| left.node_path.cmp(&right.node_path));
+    for file in files {
+        (file.node_path, file.modified, file.length).hash(hasher);
     }
 }
 
@@ -299,11 +321,7 @@ impl ScriptSource for DirSource {
     fn state(&self, snapshot: &Snapshot) -> Result<u64> {
         let mut hasher = DefaultHasher::new();
         self.below.state(snapshot)?.hash(&mut hasher);
-        let mut files = self.files()?;
-        files.sort_by(|left, right| left.node_path.cmp(&right.node_path));
-        for file in files {
-            (file.node_path, file.modified, file.length).hash(&mut hasher);
-        }
+        hash_files(self.files()?, &mut hasher);
         Ok(hasher.finish())
     }
 

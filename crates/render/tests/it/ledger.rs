@@ -421,6 +421,53 @@ async fn another_program_or_setting_makes_what_was_drawn_uncertain() {
 }
 
 #[tokio::test]
+async fn what_was_drawn_by_older_templates_is_named_while_it_runs() {
+    let publisher = Publisher::new().await;
+    let (home, apple) = ("/content/site/en.html", "/content/site/en/apple.html");
+    let folder = publisher.folder.path();
+    let draw = |state: &Snapshot, request: &RenderRequest<'_>| {
+        Some(publisher.site.renderer().render(state, request))
+    };
+    let record = |ledger: &Ledger, when, url| {
+        let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
+        let drawn = publisher.site.render(&request);
+        ledger.record_answer(when, url, &drawn, Look::of(&drawn, &request))
+    };
+    let step = |ledger: &Ledger| {
+        let now = publisher.snapshot();
+        let affected = ledger.affected_shown(&now, &now, &draw).unwrap();
+        (affected.urls.clone(), affected)
+    };
+    let ledger = &publisher.ledger;
+    assert_eq!(record(ledger, publisher.begin(), apple), Recorded::Kept);
+    publisher.draw(home);
+    let slow = publisher.begin();
+    ledger.draw_otherwise("others").await.unwrap();
+    assert!(ledger.is_owing());
+    // Drawn by nobody knows which templates, as the answer is still out.
+    let late = "/content/site/en/zebra.html";
+    publisher.draw(late);
+    // Of the page that looks the same nobody has to hear.
+    let (urls, affected) = step(ledger);
+    assert_eq!(urls, [home, late]);
+    // A drawing that began before may be of the older ones: no copy of it may be kept.
+    assert_eq!(record(ledger, slow, apple), Recorded::Outdated);
+    assert_eq!(ledger.record(slow, home, &publisher.read(home)), Recorded::Outdated);
+    ledger.settle(&affected);
+    assert!(!ledger.is_owing());
+    assert_eq!(record(ledger, slow, apple), Recorded::Outdated);
+    assert_eq!(record(ledger, publisher.begin(), apple), Recorded::Kept);
+    assert!(step(ledger).0.is_empty());
+    // Killed before anybody asked, the next start still knows.
+    publisher.draw(home);
+    ledger.draw_otherwise("more").await.unwrap();
+    let options = options(&state(folder).await, folder, "one");
+    let options = LedgerOptions { drawn_by: "more".to_owned(), ..options };
+    let ledger = Ledger::open(options, NOW).await.unwrap();
+    assert_eq!(step(&ledger).0, [home, late]);
+}
+
+#[tokio::test]
 async fn urls_beyond_the_bound_are_flushed_with_their_folder() {
     let folder = tempfile::tempdir().unwrap();
     let state = state(folder.path()).await;
