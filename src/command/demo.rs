@@ -169,21 +169,23 @@ async fn serve(
     let mut signals = Signals::listen()?.with_hangup()?;
     let mut publish_running = start(&plan(Role::Publish, publish, arguments.publish)).await?;
     let mut author_running = start(&plan(Role::Author, author, arguments.author)).await?;
-    let (dispatcher, listener) = dispatching::open(
+    let dispatcher = dispatching::open(
         config,
         arguments.dispatcher,
         Some(&arguments.home.join("dispatcher/logs")),
     )?;
-    let dispatcher_address = listener.local_addr().unwrap_or(arguments.dispatcher);
+    let visitors = format!("{}://{}", dispatcher.scheme(), dispatcher.address);
+    if let Some(address) = dispatcher.admin_address {
+        say!("dispatcher is watched on http://{address}");
+    }
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let portal = booking.is_some().then(|| arguments.home.join(USERS_FILE));
     if let Some(booking) = booking {
         tasks.spawn(booking.serve(stopped.clone()));
     }
-    tokio::spawn(dispatching::follow(config.to_owned(), dispatcher.clone()));
-    tasks.spawn(dispatching::serve(dispatcher, listener, stopped));
-    greet(&author_running, &publish_running, dispatcher_address, (password, portal)).await?;
+    tasks.spawn(dispatcher.serve(stopped));
+    greet(&author_running, &publish_running, &visitors, (password, portal)).await?;
     let reopeners = (author_running.reopener(), publish_running.reopener());
     let reopen = || {
         reopeners.0();
@@ -206,18 +208,15 @@ async fn serve(
 async fn greet(
     author: &Running,
     publish: &Running,
-    dispatcher: SocketAddr,
+    visitors: &str,
     (password, portal): (Option<String>, Option<PathBuf>),
 ) -> Result<(), Fault> {
     let link = author.logins.create_link(ADMIN, SystemTime::now()).await;
     let link =
         link.map_err(|error| Fault::cannot_run(format!("cannot make a login link: {error}")))?;
-    say!("visitors    http://{dispatcher}/");
+    say!("visitors    {visitors}/");
     if let Some(users) = portal {
-        say!(
-            "portal      http://{dispatcher}/portal.html, names and passwords in {}",
-            users.display()
-        );
+        say!("portal      {visitors}/portal.html, names and passwords in {}", users.display());
     }
     say!("publish     http://{}/", publish.address);
     say!("author      http://{}/", author.address);

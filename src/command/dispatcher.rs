@@ -130,20 +130,75 @@ fn load(file: &Path, sources: &Sources) -> Result<Loaded, Fault> {
     Ok(loaded)
 }
 
-/// Opens a dispatcher and its socket. With a folder for logs it writes `dispatcher.log` and `access.log` there.
+/// A dispatcher beside other roles in one process, with its sockets.
+pub(crate) struct Opened {
+    /// Where visitors come.
+    pub(crate) address: SocketAddr,
+    /// Where it is watched, if it is.
+    pub(crate) admin_address: Option<SocketAddr>,
+    dispatcher: Dispatcher,
+    listener: std::net::TcpListener,
+    admin: Option<std::net::TcpListener>,
+    front: Front,
+    files: Files,
+    all: Vec<PathBuf>,
+}
+
+/// Opens a dispatcher and its sockets, with the `tympan.toml` that stands beside its configuration. With a folder for logs it
+/// writes `dispatcher.log` and `access.log` there.
 ///
 /// # Errors
-/// With the role and address if the socket is taken, or with the configuration's findings.
+/// With the role and address if a socket is taken, or with the configuration's findings.
 pub(crate) fn open(
-    file: &Path,
+    config: &Path,
     listen: SocketAddr,
     logs: Option<&Path>,
-) -> Result<(Dispatcher, std::net::TcpListener), Fault> {
-    let loaded = load(file, &sources(None))?;
-    let listener = bind(listen, Reuse::Exclusive)
-        .map_err(|error| Fault::cannot_run(format!("dispatcher: {}", chain(&error))))?;
-    let dispatcher = open_with(loaded.config, &Settings::default(), logs)?;
-    Ok((dispatcher, listener))
+) -> Result<Opened, Fault> {
+    let settings = config.with_file_name("tympan.toml");
+    let files =
+        Files { config: config.to_owned(), settings: settings.exists().then_some(settings) };
+    let (loaded, rest, all) = files.read()?;
+    let front = front_of(&rest)?;
+    let bound = |address| {
+        bind(address, Reuse::Exclusive)
+            .map_err(|error| Fault::cannot_run(format!("dispatcher: {}", chain(&error))))
+    };
+    let listener = bound(listen)?;
+    let admin = rest.dispatcher.admin.address.map(bound).transpose()?;
+    let dispatcher = open_with(loaded.config, &rest.dispatcher, logs)?;
+    Ok(Opened {
+        address: listener.local_addr().unwrap_or(listen),
+        admin_address: admin.as_ref().and_then(|admin| admin.local_addr().ok()),
+        dispatcher,
+        listener,
+        admin,
+        front,
+        files,
+        all,
+    })
+}
+
+impl Opened {
+    /// Returns `http` or `https`.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.front.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Serves until `stopped` turns true, and reads changed files again meanwhile.
+    ///
+    /// # Errors
+    /// If the socket fails.
+    pub(crate) async fn serve(self, stopped: Receiver<bool>) -> Result<(), Fault> {
+        let Self { dispatcher, listener, admin, front, files, all, .. } = self;
+        if let Some(admin) = admin {
+            tokio::spawn(serve_admin(dispatcher.clone(), admin, stopped.clone()));
+        }
+        let served = (dispatcher.clone(), front.clone());
+        let following = tokio::spawn(watch::Watcher::of_files().run(files, all, served));
+        let outcome = serve_by(dispatcher, listener, front, stopped).await;
+        following.abort();
+        outcome
+    }
 }
 
 fn open_with(
@@ -180,13 +235,6 @@ fn trust(settings: &Settings, is_secure: bool) -> Result<Option<Trust>, Fault> {
     trust.map(Some).map_err(failed)
 }
 
-/// Reads a changed configuration again while `dispatcher` serves, for as long as it does.
-pub(crate) async fn follow(config: PathBuf, dispatcher: Dispatcher) {
-    let files = Files { config, settings: None };
-    let Ok((_, _, all)) = files.read() else { return };
-    watch::Watcher::of_files().run(files, all, (dispatcher, Front::default())).await;
-}
-
 /// Opens the logs of a dispatcher.
 fn runtime_with(logs: Option<&Path>) -> Result<Runtime, Fault> {
     let Some(logs) = logs else { return Ok(Runtime::default()) };
@@ -199,18 +247,6 @@ fn runtime_with(logs: Option<&Path>) -> Result<Runtime, Fault> {
         access_log: Some(access_log),
         ..Runtime::default()
     })
-}
-
-/// Serves until `stopped` turns true.
-///
-/// # Errors
-/// If the socket fails.
-pub(crate) async fn serve(
-    dispatcher: Dispatcher,
-    listener: std::net::TcpListener,
-    stopped: Receiver<bool>,
-) -> Result<(), Fault> {
-    serve_by(dispatcher, listener, Front::from(Limits::default()), stopped).await
 }
 
 async fn serve_by(

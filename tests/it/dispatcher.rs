@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_testkit::origin::{Answer, Origin};
 
-use crate::program::{Demo, free_address, tympan};
+use crate::program::{Demo, Running, free_address, get, run_ok, tympan};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -276,4 +276,75 @@ fn the_demo_reads_its_dispatcher_again() {
     assert_ne!(closed, text);
     std::fs::write(&file, closed).unwrap();
     wait(|| status(demo.dispatcher, page) == 404, || "the demo's new file".to_owned());
+}
+
+/// Asks until the page at `path` holds `text`.
+fn see(address: SocketAddr, path: &str, text: &str) {
+    let seen = || get(address, path).text();
+    wait(|| seen().contains(text), || format!("`{text}` at {path}, which says {}", seen()));
+}
+
+#[test]
+fn the_demo_obeys_settings_and_flushes_what_an_edited_template_drew() {
+    let dir = tempfile::tempdir().unwrap();
+    let site = dir.path().join("shop");
+    run_ok(&["site", "new", site.to_str().unwrap()]);
+    let home = dir.path().join("home");
+    std::fs::create_dir_all(home.join("dispatcher")).unwrap();
+    let (admin, addresses) = (free_address(), [(); 3].map(|()| free_address()));
+    let settings = home.join("dispatcher/tympan.toml");
+    let set = |target: &str| {
+        let text = format!(
+            "[dispatcher.admin]\naddress = \"{admin}\"\n\n[[dispatcher.host]]\n\
+             headers = {{ X-Edited = \"1\" }}\n\n[[dispatcher.host.rule]]\n\
+             match = '^/old$'\nredirect = \"{target}\"\n"
+        );
+        std::fs::write(&settings, text).unwrap();
+    };
+    set("/first");
+    let [author, publish, dispatcher] = addresses.map(|address| address.to_string());
+    let arguments = [
+        "demo",
+        "--site",
+        site.to_str().unwrap(),
+        "--home",
+        home.to_str().unwrap(),
+        "--author",
+        &author,
+        "--publish",
+        &publish,
+        "--dispatcher",
+        &dispatcher,
+    ];
+    let visitors = addresses[2];
+    let demo = Running::start(&arguments);
+    // The settings beside its configuration count, also when they change.
+    let moved = get(visitors, "/old");
+    assert_eq!((moved.status, moved.header("x-edited")), (302, Some("1")));
+    assert!(moved.header("location").unwrap().ends_with("/first"));
+    assert!(get(admin, "/metrics").text().contains("tympan_dispatcher_hits_total"));
+    set("/second");
+    let location = || get(visitors, "/old").header("location").unwrap_or_default().to_owned();
+    wait(|| location().ends_with("/second"), location);
+
+    // What a template drew is fetched anew once it is edited, as by an activation.
+    let page = "/content/shop.html";
+    let template = site.join("apps/shop/components/page/page.html.j2");
+    let text = std::fs::read_to_string(&template).unwrap();
+    let edit = |mark: &str| {
+        let edited = text.replacen("<body", &format!("<!-- {mark} -->\n<body"), 1);
+        assert_ne!(edited, text);
+        std::fs::write(&template, edited).unwrap();
+    };
+    see(visitors, page, "</html>");
+    edit("drawn by the first");
+    see(visitors, page, "drawn by the first");
+    edit("drawn by the second");
+    see(visitors, page, "drawn by the second");
+    assert!(demo.stop());
+    // Edited while nothing runs, too: the dispatcher's copies are older than the start.
+    edit("drawn by the third");
+    let demo = Running::start(&arguments);
+    see(visitors, page, "drawn by the third");
+    assert!(demo.stop());
 }
