@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! * What is read takes at most the bytes that its reader allows, however often the block refers to a long field: fields
-//!   beyond that are left out, and the list is marked as too long.
+//!   beyond that are left out, and the list is marked as too long. A block that goes on far beyond is not read to its end:
+//!   two bytes of it can mean 4 KiB to be copied, each time.
 //! * The dynamic table never counts more than [`TABLE_BYTES`], as the specification counts.
 
 use std::collections::VecDeque;
@@ -26,6 +27,24 @@ pub(super) const NO_TABLE: u8 = 0x20;
 /// A block cannot be read; the tables of both sides differ from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
+
+/// Why a block was not read to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It cannot be.
+    Malformed,
+    /// Its fields count [`MOST_TIMES`] what they may.
+    Endless,
+}
+
+impl From<Malformed> for Fault {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+/// Fields that count more often than this what they may are no mistake of an honest client.
+const MOST_TIMES: usize = 4;
 
 /// A list of fields, in one buffer.
 #[derive(Debug, Default)]
@@ -56,6 +75,11 @@ impl Fields {
     /// Tells whether fields were left out.
     pub(super) fn is_too_long(&self) -> bool {
         self.size > self.limit
+    }
+
+    /// Tells whether the rest of the block is not worth its reading.
+    fn is_endless(&self) -> bool {
+        self.size > self.limit.saturating_mul(MOST_TIMES)
     }
 
     fn clear(&mut self, limit: usize) {
@@ -110,7 +134,7 @@ impl Decoder {
         block: &[u8],
         fields: &mut Fields,
         limit: usize,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), Fault> {
         fields.clear(limit);
         let mut rest = block;
         let mut is_first = true;
@@ -122,7 +146,7 @@ impl Decoder {
             } else if first & 0xe0 == 0x20 {
                 let size = read_integer(&mut rest, 5)?;
                 if !is_first || size > TABLE_BYTES {
-                    return Err(Malformed);
+                    return Err(Fault::Malformed);
                 }
                 self.max_size = size;
                 self.shrink(size);
@@ -133,6 +157,9 @@ impl Decoder {
                 self.read_literal(&mut rest, index, (is_indexed, &mut *fields))?;
             }
             is_first = false;
+            if fields.is_endless() {
+                return Err(Fault::Endless);
+            }
         }
         Ok(())
     }

@@ -5,7 +5,8 @@
 //!   [`behind::WINDOW`](super::behind::WINDOW) bytes of the service behind.
 //! * What waits to be sent and is no answer is bounded by what was read, and nothing is read while the client takes
 //!   nothing.
-//! * A block of fields is held up to `header_bytes` and some; one that goes on is cut with `ENHANCE_YOUR_CALM`.
+//! * A block of fields is held up to `header_bytes` and some; one that goes on, or whose fields count many times that, is
+//!   cut with `ENHANCE_YOUR_CALM`.
 //! * An answer for which its client opens no window, or too small ones, is given up in time, whatever else the client does
 //!   ([`Patience`](tympan_web::patience::Patience)). While the window of all is short, answers that wait get at least as much of it as new ones.
 //! * After an error of the connection nothing is read any more, and a GOAWAY tells why.
@@ -20,7 +21,7 @@ use super::frame::{
     self, HEAD_BYTES, Head, Kind, MAX_31, MAX_PAYLOAD, PREFACE, Reason, flag, read_number, setting,
     without_padding,
 };
-use super::hpack::{Decoder, Fields, NO_TABLE};
+use super::hpack::{Decoder, Fault, Fields, NO_TABLE};
 use super::out::Out;
 use super::stream::{Cut, Part, Stream, Turn};
 
@@ -398,7 +399,10 @@ impl Session {
         fields: &mut Fields,
     ) -> Result<Option<Step<'a>>, Reason> {
         let outcome = self.decoder.decode(block, fields, self.bounds.header_bytes);
-        outcome.map_err(|_malformed| Reason::COMPRESSION_ERROR)?;
+        outcome.map_err(|fault| match fault {
+            Fault::Malformed => Reason::COMPRESSION_ERROR,
+            Fault::Endless => Reason::ENHANCE_YOUR_CALM,
+        })?;
         if number <= self.last_stream {
             return self.read_trailers((number, ends_stream), fields.is_too_long());
         }

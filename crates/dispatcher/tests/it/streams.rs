@@ -316,6 +316,7 @@ fn floods_are_cut_off_and_others_are_served() {
         site.keep("/small.html").await;
         let post = |stream| frame(1, 4, stream, &fields("POST", "/echo"));
         let repeated = |bytes: Vec<u8>| bytes.repeat(50_000);
+        let long_name = [&[0x40, 0x7f, 0xb9, 0x16][..], &[b'x'; 3000], &[0]].concat();
         let resets = |path: &str| {
             let numbers = (0..20_000).map(|number| number * 2 + 1);
             let block = fields("GET", path);
@@ -336,6 +337,15 @@ fn floods_are_cut_off_and_others_are_served() {
                     .concat(),
             ),
             ("requests that are taken back", resets("/slow.html?1")),
+            (
+                // A name of 3000 bytes goes into the table, and each byte of the next block stands for it.
+                "a small block that means a huge one",
+                [
+                    frame(1, 5, 1, &[&fields("GET", "/a")[..], &long_name].concat()),
+                    frame(1, 5, 3, &[0xbe; 16_000]),
+                ]
+                .concat(),
+            ),
         ] {
             let answers = site.answers_until_the_end(&frames).await;
             assert!(farewells(&answers).contains(&ENHANCE_YOUR_CALM), "{what}");

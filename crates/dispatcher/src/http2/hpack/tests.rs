@@ -1,4 +1,7 @@
-use super::{Decoder, Fields, Malformed, push_bytes, push_field, push_integer, push_literal};
+use super::{
+    Decoder, Fault, Fields, MOST_TIMES, Malformed, push_bytes, push_field, push_integer,
+    push_literal,
+};
 use super::{push_status, read_integer, write_block};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
@@ -10,7 +13,7 @@ fn hex(text: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
 }
 
-fn read(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<(String, String)>, Malformed> {
+fn read(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<(String, String)>, Fault> {
     let mut fields = Fields::default();
     decoder.decode(block, &mut fields, 64 * 1024)?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -152,7 +155,7 @@ fn malformed_blocks_are_refused() {
         "8220",
         "3f",
     ] {
-        assert_eq!(read(&mut Decoder::default(), &hex(block)), Err(Malformed), "{block}");
+        assert_eq!(read(&mut Decoder::default(), &hex(block)), Err(Fault::Malformed), "{block}");
     }
 }
 
@@ -163,7 +166,7 @@ fn the_table_can_be_emptied() {
     assert_eq!(read(&mut decoder, &hex("be")).unwrap(), [("a".to_owned(), "b".to_owned())]);
     read(&mut decoder, &hex("20 3f e1 1f")).unwrap();
     assert_eq!((decoder.size, decoder.table.len(), decoder.max_size), (0, 0, 4096));
-    assert_eq!(read(&mut decoder, &hex("be")), Err(Malformed));
+    assert_eq!(read(&mut decoder, &hex("be")), Err(Fault::Malformed));
     // A field larger than the table empties it.
     read(&mut decoder, &hex("4001 6101 62")).unwrap();
     let mut large = hex("4001 61");
@@ -176,11 +179,11 @@ fn the_table_can_be_emptied() {
 #[test]
 fn a_block_that_grows_when_read_is_cut() {
     let mut decoder = Decoder::default();
-    // A field of 4,000 bytes, and ten thousand references to it.
+    // A field of 4,000 bytes, and ten references to it.
     let mut block = hex("4001 61");
     push_integer(&mut block, 0, 7, 4000);
     block.resize(block.len() + 4000, b'x');
-    block.resize(block.len() + 10_000, 0xbe);
+    block.resize(block.len() + 10, 0xbe);
     let mut fields = Fields::default();
     decoder.decode(&block, &mut fields, 16 * 1024).unwrap();
     assert!(fields.is_too_long());
@@ -263,5 +266,28 @@ proptest! {
             prop_assert_eq!(counted, decoder.size);
             prop_assert!(decoder.size <= decoder.max_size && decoder.max_size <= 4096);
         }
+    }
+}
+
+/// Each of two bytes can stand for the longest field of the table, and for a copy of it if its name is taken over.
+#[test]
+fn a_block_that_means_far_more_than_it_may_is_not_read_to_its_end() {
+    for again in [&[0xbe][..], &[0x0f, 0x2f, 0x00], &[0x7e, 0x00]] {
+        let mut decoder = Decoder::default();
+        let mut first = hex("40");
+        push_integer(&mut first, 0, 7, 3000);
+        first.resize(first.len() + 3000, b'x');
+        first.push(0);
+        let mut fields = Fields::default();
+        let limit = 16 * 1024;
+        decoder.decode(&first, &mut fields, limit).unwrap();
+        // One that is somewhat too long is read, as the table has to be.
+        let some = again.repeat(limit * 2 / 3032);
+        decoder.decode(&some, &mut fields, limit).unwrap();
+        assert!(fields.is_too_long(), "{again:x?}");
+        let many = again.repeat(10_000);
+        assert_eq!(decoder.decode(&many, &mut fields, limit), Err(Fault::Endless), "{again:x?}");
+        assert!(fields.size <= limit * MOST_TIMES + 3032, "{} by {again:x?}", fields.size);
+        assert!(fields.bytes.len() <= limit, "{again:x?}");
     }
 }

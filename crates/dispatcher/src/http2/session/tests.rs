@@ -291,6 +291,20 @@ fn a_large_block_is_refused_and_a_larger_one_cut() {
 }
 
 #[test]
+fn a_small_block_that_means_a_huge_one_is_cut() {
+    let mut session = greeted();
+    // Into the table: a name of 3000 bytes.
+    let mut first = block("/a");
+    first.extend([0x40, 0x7f, 0xb9, 0x16]);
+    first.extend([b'x'; 3000]);
+    first.push(0);
+    assert_eq!(feed(&mut session, &frame(Kind::Headers, END, 1, &first)), "get1:5");
+    let many = [0xbe; 16_000];
+    assert_eq!(feed(&mut session, &frame(Kind::Headers, END, 3, &many)), "over");
+    assert_eq!(farewell(&session), Some(Reason::ENHANCE_YOUR_CALM.0));
+}
+
+#[test]
 fn requests_that_are_taken_back_at_once_end_the_connection() {
     let check = |what: &str, way: &dyn Fn(u32) -> Vec<u8>| {
         let mut session = greeted();
