@@ -58,6 +58,8 @@ pub(crate) enum Outcome {
     Apart,
     /// Served from a fresh file.
     Hit,
+    /// Served with an error that is remembered.
+    Negative,
     /// Served from a file that is out of date.
     Stale,
     /// Fetched, or waited for another one's fetch.
@@ -493,6 +495,7 @@ impl Outcome {
         Some(match self {
             Self::Apart => return None,
             Self::Hit => "tympan; hit".to_owned(),
+            Self::Negative => "tympan; hit; detail=negative".to_owned(),
             Self::Stale => "tympan; hit; fwd=stale; detail=stale".to_owned(),
             Self::Miss { is_collapsed: false } => "tympan; fwd=uri-miss; stored".to_owned(),
             Self::Miss { is_collapsed: true } => "tympan; fwd=uri-miss; collapsed".to_owned(),

@@ -7,8 +7,8 @@ use http::{HeaderMap, Method};
 
 use crate::any::{Diagnostic, Position, Severity};
 use crate::config::{
-    AccessList, Cache, ClientHeaders, Element, Farm, FilterRule, Loaded, Matcher, StatFiles,
-    Verdict,
+    AccessList, Cache, ClientHeaders, Element, Farm, FilterRule, Loaded, Matcher, Revalidate,
+    StatFiles, Verdict,
 };
 use crate::filter;
 use crate::pattern::{IfBroken, Pattern};
@@ -142,6 +142,12 @@ fn check_cache(farm: &Farm, cache: &Cache, warn: &mut impl FnMut(&Position, Stri
     if cache.allow_authorized && farm.auth_checker.is_none() {
         note(
             "`/allowAuthorized` without `/auth_checker` shows to everyone what one logged-in visitor saw",
+        );
+    }
+    let obeys_lives = cache.obeys_stale_directives || cache.revalidate == Revalidate::Expired;
+    if obeys_lives && !cache.enable_ttl {
+        note(
+            "`/x-staleDirectives` and `/x-revalidate \"expired\"` do nothing without `/enableTTL \"1\"`, as no copy expires",
         );
     }
     if !cache.serve_stale_on_error {

@@ -176,6 +176,8 @@ impl Dispatcher {
         *self.0.current.write() = Arc::clone(&inner);
         inner.shares.reset();
         inner.memory.clear();
+        // What another render answered says nothing about those of now.
+        inner.farms.iter().for_each(|farm| farm.forget_negatives());
         let mut background = self.0.background.lock();
         if let Some(runtime) = background.runtime.clone() {
             for task in background.tasks.drain(..) {

@@ -4,10 +4,12 @@
 //! * What is stored carries the moment before the request was sent, so that every flush since then counts.
 //! * Visitors who wait get what is stored and nothing of what was meant for the one who caused the fetch (cookies).
 //! * An answer that is not complete is never stored.
+//! * A copy is renewed by a 304 only if it is still the file that was asked about; otherwise the page is asked for as a
+//!   whole.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
@@ -16,18 +18,21 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{oneshot, watch};
 
-use crate::cache::{NewFile, Temporary};
+use crate::cache::{CacheFile, Lookup, NewFile, Stamp, Temporary};
 use crate::cacheable::{Reason, check_response};
+use crate::config::Revalidate;
 use crate::dispatcher::{FarmState, Inner};
 use crate::flight::{Outcome, Ticket};
 use crate::forward::clean_response;
-use crate::hit::{is_same_media_type, media_type};
+use crate::hit::{is_same_media_type, media_type, remove_private};
 use crate::include;
 use crate::log::Level;
 use crate::metrics::Counter;
-use crate::page::{Body, Growing, Page, PageBody, Progress, SMALL_BYTES, boxed};
+use crate::negative::{self, Negative};
+use crate::page::{Body, Growing, Page, PageBody, Progress, SMALL_BYTES, boxed, full, read_at};
+use crate::revalidate::{Asked, keep_validators};
 use crate::tags::{KEPT_KEYS, SURROGATE_KEY, keys_of};
-use crate::ttl::expiry;
+use crate::ttl::{KEPT_LENIENCE, Lenience, expiry};
 use crate::upstream::{Answer, Call, Failure, ReceivedBody};
 
 /// What is fetched and where it goes.
@@ -36,6 +41,8 @@ pub(crate) struct Fetch {
     pub(crate) call: Call,
     /// Below the document root.
     pub(crate) file: PathBuf,
+    /// The page's path, as rules know it.
+    pub(crate) path: String,
     /// The number that the render's content must have reached.
     pub(crate) sequence: Option<u64>,
     /// For the header `X-Cache-Info` if it is stored.
@@ -87,9 +94,42 @@ struct Head {
 
 impl Lead {
     async fn run(mut self, ticket: Ticket) {
+        let Some(asked) = self.asked() else { return self.ask(ticket).await };
+        let plain = self.fetch.call.headers.clone();
+        self.fetch.call.headers.extend(asked.conditions.clone());
+        let epoch = self.epoch();
         let fetched = self.inner.runtime.clock.tick();
-        match self.farm.upstream.send(&self.fetch.call).await {
-            Ok(answer) => self.receive(ticket, answer, fetched).await,
+        let answer = self.farm.upstream.send(&self.fetch.call).await;
+        self.fetch.call.headers = plain;
+        let ticket = match answer {
+            Ok(answer) if answer.response.status() == StatusCode::NOT_MODIFIED => {
+                match self.renew(ticket, &asked, answer, fetched).await {
+                    Some(ticket) => ticket,
+                    None => return,
+                }
+            }
+            answer => return self.take(ticket, answer, (fetched, epoch)).await,
+        };
+        // Nothing is known but that the copy is out of date.
+        self.ask(ticket).await;
+    }
+
+    /// Asks for the whole page.
+    async fn ask(self, ticket: Ticket) {
+        let epoch = self.epoch();
+        let fetched = self.inner.runtime.clock.tick();
+        let answer = self.farm.upstream.send(&self.fetch.call).await;
+        self.take(ticket, answer, (fetched, epoch)).await;
+    }
+
+    async fn take(
+        mut self,
+        ticket: Ticket,
+        answer: Result<Answer, Failure>,
+        sent: (SystemTime, u64),
+    ) {
+        match answer {
+            Ok(answer) => self.receive(ticket, answer, sent).await,
             Err(failure) => {
                 self.inner.metrics.count(Counter::RenderFailures);
                 ticket.finish(Outcome::Failed(failure));
@@ -98,7 +138,88 @@ impl Lead {
         }
     }
 
-    async fn receive(mut self, ticket: Ticket, mut answer: Answer, fetched: SystemTime) {
+    /// Returns which flushes had come when the request is about to be sent.
+    fn epoch(&self) -> u64 {
+        self.farm.docroot.as_ref().map_or(0, |root| root.negatives.epoch())
+    }
+
+    /// Returns what to ask about the copy that is to be replaced, if it can be confirmed.
+    fn asked(&self) -> Option<Asked> {
+        let farm = &self.farm.farm;
+        let cache = farm.cache.as_ref()?;
+        let is_private = farm.auth_checker.is_some() || farm.sessions.is_some();
+        if cache.revalidate == Revalidate::Never || is_private {
+            return None;
+        }
+        let docroot = self.farm.docroot.as_ref()?.opened();
+        let Ok(Lookup::File(copy)) = docroot.look_up(&self.fetch.file, cache.enable_ttl) else {
+            return None;
+        };
+        let now = self.inner.runtime.clock.now();
+        let facts = docroot.facts(cache, (&self.fetch.file, &self.fetch.path), &copy, now);
+        Asked::about(&copy, (facts, cache.patience()), cache.revalidate)
+    }
+
+    /// Renews the copy after a 304; returns the ticket if the page has to be asked for as a whole.
+    async fn renew(
+        &mut self,
+        ticket: Ticket,
+        asked: &Asked,
+        answer: Answer,
+        fetched: SystemTime,
+    ) -> Option<Ticket> {
+        if self.is_behind(answer.response.headers()) {
+            ticket.finish(Outcome::Failed(Failure::Broken));
+            self.tell(First::Behind);
+            return None;
+        }
+        let Some(mut headers) = asked.renewed(answer.response.headers()) else {
+            return Some(ticket);
+        };
+        clean_response(&mut headers);
+        let head = Head { headers, fetched, render: answer.render, length: None };
+        let placement = self.placement(&head);
+        if asked.lost_expiry(placement.expires) {
+            return Some(ticket);
+        }
+        let (farm, stamp) = (Arc::clone(&self.farm), asked.stamp);
+        let work = move || {
+            let renewed =
+                copy_again(&farm, &placement.file, stamp).and_then(|(temporary, body)| {
+                    ticket.store_unless_flushed(|| {
+                        // What removes files besides flushes counts as well.
+                        find(&farm, &placement.file, stamp)?;
+                        placement.commit(&farm, temporary)
+                    })?;
+                    Ok(body)
+                });
+            (ticket, renewed)
+        };
+        let (ticket, body) = match tokio::task::spawn_blocking(work).await {
+            Ok((ticket, Ok(body))) => (ticket, body),
+            Ok((ticket, Err(_))) => return Some(ticket),
+            Err(_panicked) => {
+                self.tell(First::Failed(Failure::Broken));
+                return None;
+            }
+        };
+        self.inner.memory.note_change();
+        self.inner.metrics.count(Counter::Renewed);
+        self.inner.log(Level::Debug, || {
+            format!("Cache file renewed: {}", self.farm.absolute(&self.fetch.file).display())
+        });
+        let page = self.page(&head, body, None);
+        ticket.finish(Outcome::Shared(Arc::clone(&page)));
+        self.tell(First::Page(page));
+        None
+    }
+
+    async fn receive(
+        mut self,
+        ticket: Ticket,
+        mut answer: Answer,
+        (fetched, epoch): (SystemTime, u64),
+    ) {
         if self.is_behind(answer.response.headers()) {
             ticket.finish(Outcome::Failed(Failure::Broken));
             return self.tell(First::Behind);
@@ -107,6 +228,9 @@ impl Lead {
         if let Err(reason) = check_response(status, answer.response.headers()) {
             if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
                 self.forget_file(&ticket);
+            }
+            if let Some(time) = self.negative_time(status, answer.response.headers()) {
+                return self.receive_negative(ticket, answer, (fetched, epoch, time)).await;
             }
             ticket.finish(Outcome::Alone(reason));
             clean_response(answer.response.headers_mut());
@@ -120,6 +244,87 @@ impl Lead {
         clean_response(&mut parts.headers);
         let head = Head { headers: parts.headers, fetched, render: answer.render, length };
         self.collect(ticket, head, body).await;
+    }
+
+    /// Returns how long an error is remembered: as the farm says, and no longer than the render says.
+    fn negative_time(&self, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+        let time = negative::time_of(&self.farm.farm, status)?;
+        let is_for_all = check_response(StatusCode::OK, headers)
+            .map_or_else(|reason| reason == Reason::EmptyBody, |()| true);
+        is_for_all.then_some(time)
+    }
+
+    /// Reads an error to its end and remembers it.
+    async fn receive_negative(
+        mut self,
+        ticket: Ticket,
+        answer: Answer,
+        (fetched, epoch, time): (SystemTime, u64, Duration),
+    ) {
+        let render = answer.render;
+        let (mut parts, mut body) = answer.response.into_parts();
+        body.keep_pace(self.inner.switches.render_pace);
+        clean_response(&mut parts.headers);
+        let mut bytes = BytesMut::new();
+        let is_whole = loop {
+            match body.frame().await {
+                None => break true,
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        bytes.extend_from_slice(data);
+                    }
+                }
+                Some(Err(_broken)) => {
+                    self.inner.metrics.count(Counter::RenderFailures);
+                    ticket.finish(Outcome::Failed(Failure::Broken));
+                    return self.tell(First::Failed(Failure::Broken));
+                }
+            }
+            if bytes.len() > negative::MAX_BODY_BYTES {
+                break false;
+            }
+        };
+        let bytes = bytes.freeze();
+        let mut response = if is_whole {
+            self.note_negative(&ticket, &parts, bytes.clone(), (fetched, epoch, time));
+            let mut response = Response::new(full(bytes));
+            *response.headers_mut() = parts.headers;
+            response
+        } else {
+            let headers = parts.headers;
+            let head = Head { headers, fetched, render: render.clone(), length: None };
+            stream_on(&head, bytes, body)
+        };
+        *response.status_mut() = parts.status;
+        ticket.finish(Outcome::Alone(Reason::Status));
+        self.tell(First::Answer(response, render, Reason::Status));
+    }
+
+    fn note_negative(
+        &self,
+        ticket: &Ticket,
+        parts: &http::response::Parts,
+        body: Bytes,
+        (fetched, epoch, time): (SystemTime, u64, Duration),
+    ) {
+        let Some(root) = &self.farm.docroot else { return };
+        let mut headers = self.stored_headers(&parts.headers);
+        remove_private(&mut headers);
+        // The name tells the type of the page, and not that of what is said in its place.
+        headers.remove(header::CONTENT_TYPE);
+        if let Some(kind) = parts.headers.get(header::CONTENT_TYPE) {
+            headers.insert(header::CONTENT_TYPE, kind.clone());
+        }
+        let limit = fetched + time;
+        let until = expiry(&parts.headers, fetched).map_or(limit, |expires| expires.min(limit));
+        let status = parts.status;
+        let negative = Negative { status, headers, body, fetched, until, epoch };
+        let note = || {
+            root.negatives.note(&self.fetch.file, negative);
+            Ok(())
+        };
+        // What was flushed meanwhile is not known any more.
+        ticket.store_unless_flushed(note).ok();
     }
 
     fn is_behind(&self, headers: &HeaderMap) -> bool {
@@ -313,6 +518,15 @@ impl Lead {
         for value in all.get_all(SURROGATE_KEY) {
             stored.append(KEPT_KEYS, value.clone());
         }
+        let cache = self.farm.farm.cache.as_ref();
+        if cache.is_some_and(|cache| cache.revalidate != Revalidate::Never) {
+            keep_validators(&mut stored, all);
+        }
+        if cache.is_some_and(|cache| cache.obeys_stale_directives && cache.enable_ttl)
+            && let Some(lenience) = Lenience::of(all).to_value()
+        {
+            stored.insert(KEPT_LENIENCE, lenience);
+        }
         if let Some(kind) = all.get(header::CONTENT_TYPE)
             && !is_same_media_type(kind, &media_type(&self.fetch.file))
         {
@@ -323,7 +537,7 @@ impl Lead {
 
     fn page(&self, head: &Head, body: PageBody, refused: Option<Reason>) -> Arc<Page> {
         let mut stored = self.stored_headers(&head.headers);
-        stored.remove(KEPT_KEYS);
+        remove_private(&mut stored);
         stored.entry(header::CONTENT_TYPE).or_insert_with(|| media_type(&self.fetch.file));
         Arc::new(Page {
             headers: head.headers.clone(),
@@ -385,6 +599,37 @@ impl Placement {
         }
         Ok(())
     }
+}
+
+/// Returns the copy at `file` if it is still the one that was asked about.
+fn find(farm: &FarmState, file: &Path, stamp: Stamp) -> Result<CacheFile, Reason> {
+    let docroot = farm.docroot.as_ref().ok_or(Reason::NoDocroot)?.opened();
+    match docroot.look_up(file, false) {
+        Ok(Lookup::File(copy)) if copy.stamp == stamp => Ok(copy),
+        _ => Err(Reason::Incomplete),
+    }
+}
+
+/// Writes the body of a copy anew, and returns it also for those who wait.
+fn copy_again(
+    farm: &FarmState,
+    file: &Path,
+    stamp: Stamp,
+) -> Result<(Temporary, PageBody), Reason> {
+    let copy = find(farm, file, stamp)?;
+    let mut temporary = begin(farm)?;
+    let length = copy.length;
+    if usize::try_from(length).is_ok_and(|length| length <= SMALL_BYTES) {
+        let bytes = read_at(&copy.body, 0, length).map_err(unwritable)?;
+        temporary.write(&bytes).map_err(unwritable)?;
+        return Ok((temporary, PageBody::Small(bytes)));
+    }
+    if temporary.append_file(&copy.body).map_err(unwritable)? != length {
+        return Err(Reason::Incomplete);
+    }
+    let (_, progress) = watch::channel(Progress::Complete(length));
+    let growing = Growing { file: Arc::new(copy.body), progress, length: Some(length) };
+    Ok((temporary, PageBody::Growing(growing)))
 }
 
 fn begin(farm: &FarmState) -> Result<Temporary, Reason> {

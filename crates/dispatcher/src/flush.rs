@@ -145,6 +145,7 @@ impl Inner {
         let variants = variants_of(cache, &BTreeSet::from([file.clone()]));
         let fate = fate(cache, Action::Activate);
         let work = move || -> std::io::Result<bool> {
+            root.negatives.note_flush();
             flights.flush(|fetched| {
                 let below = fetched.strip_prefix(root.path()).ok();
                 let is_variant = |handle: &PathBuf| {
@@ -195,6 +196,7 @@ impl Inner {
         let inner = Arc::clone(self);
         let work = move || -> std::io::Result<usize> {
             let docroot = root.current()?;
+            root.negatives.note_flush();
             root.tags.complete(&docroot);
             inner.flights.while_nothing_is_stored(|| {
                 let files = root.tags.flush(&keys, inner.runtime.clock.tick(), &docroot);
@@ -273,6 +275,7 @@ impl Inner {
     /// Keeps fetches that began before the flush from storing what it names.
     fn overtake(&self, farm: &FarmState, flush: &Flush) {
         let Some(docroot) = &farm.docroot else { return };
+        docroot.negatives.note_flush();
         self.flights.flush(|file| {
             let Ok(below) = file.strip_prefix(docroot.path()) else {
                 return false;

@@ -80,6 +80,14 @@ pub(crate) fn judge(facts: Facts, patience: Patience) -> Freshness {
     if is_stale { Freshness::Stale } else { Freshness::Valid }
 }
 
+/// Tells whether a flush concerns a file, also one whose grace or window still holds: only what no flush concerns may be
+/// kept in use by its render's word alone.
+#[must_use]
+pub(crate) fn is_flushed(facts: Facts) -> bool {
+    let newer = |flushed: Option<SystemTime>| flushed.is_some_and(|at| at > facts.fetched);
+    facts.is_marked || newer(facts.flushed) || newer(facts.flushed_before)
+}
+
 /// Returns the last moment at which a file that is valid now is still valid by itself; nothing if only a change ends it.
 #[must_use]
 pub(crate) fn valid_until(facts: Facts, patience: Patience) -> Option<SystemTime> {
@@ -215,6 +223,28 @@ mod tests {
                     facts(now)
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_flush_counts_whatever_grace_and_window_say() {
+        for (is_marked, flushed, before, expected) in [
+            (false, None, None, false),
+            (true, None, None, true),
+            (false, Some(6), None, true),
+            (false, Some(5), None, false),
+            (false, Some(4), Some(3), false),
+            (false, Some(20), None, true),
+            (false, Some(4), Some(6), true),
+        ] {
+            let facts = Facts {
+                is_marked,
+                flushed: flushed.map(at),
+                flushed_before: before.map(at),
+                expires: Some(at(7)),
+                ..facts(10, 5)
+            };
+            assert_eq!(super::is_flushed(facts), expected, "{facts:?}");
         }
     }
 

@@ -7,7 +7,9 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::cache::CacheFile;
 use crate::plan::{Entity, Plan, plan, whole_seconds};
+use crate::revalidate::{KEPT_DATE, KEPT_TAG};
 use crate::tags::KEPT_KEYS;
+use crate::ttl::KEPT_LENIENCE;
 
 /// A file as an answer knows it: its head, and what conditions compare.
 #[derive(Debug)]
@@ -91,8 +93,15 @@ fn head(name: &Path, cached: &CacheFile, now: SystemTime) -> HeaderMap {
     // A stored date would make the answer look older than it is.
     headers.remove(header::DATE);
     headers.remove(header::CONTENT_LENGTH);
-    headers.remove(KEPT_KEYS);
+    remove_private(&mut headers);
     headers
+}
+
+/// Removes what a header file keeps for the dispatcher alone.
+pub(crate) fn remove_private(headers: &mut HeaderMap) {
+    for name in [KEPT_KEYS, KEPT_TAG, KEPT_DATE, KEPT_LENIENCE] {
+        headers.remove(name);
+    }
 }
 
 fn etag(cached: &CacheFile) -> String {

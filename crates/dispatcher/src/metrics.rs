@@ -41,10 +41,13 @@ pub(crate) enum Counter {
     LaneHits,
     LaneRefusals,
     AnswersGivenUp,
+    Renewed,
+    NegativeHits,
+    StaleOnError,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 24] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 27] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -134,6 +137,22 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 24] = [
         "answers_given_up",
         "Answers of the lane that their clients took too slowly or not at all; many mean clients that mean no good, or a \
          network that loses them.",
+    ),
+    (
+        Counter::Renewed,
+        "renewed",
+        "Copies that their render confirmed with 304 (`/x-revalidate`); a rise spares the network and the render.",
+    ),
+    (
+        Counter::NegativeHits,
+        "negative_hits",
+        "Requests answered with a remembered error (`/x-negativeTTL`); a rise means links to pages that are missing, or \
+         that fail.",
+    ),
+    (
+        Counter::StaleOnError,
+        "stale_on_error",
+        "Old pages that stood in for a failing render; look at the renders.",
     ),
 ];
 
@@ -255,7 +274,7 @@ impl Tally {
         self.top.count(path);
         let served = self.served(prefix(path));
         served.all.fetch_add(1, Ordering::Relaxed);
-        if matches!(outcome, Outcome::Hit | Outcome::Stale) {
+        if matches!(outcome, Outcome::Hit | Outcome::Negative | Outcome::Stale) {
             served.from_cache.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -433,7 +452,7 @@ fn label(text: &str) -> String {
 fn index(outcome: Outcome) -> Option<usize> {
     match outcome {
         Outcome::Apart => None,
-        Outcome::Hit => Some(0),
+        Outcome::Hit | Outcome::Negative => Some(0),
         Outcome::Stale => Some(1),
         Outcome::Miss { .. } => Some(2),
         Outcome::Pass(_) => Some(3),

@@ -309,6 +309,7 @@ impl Inner {
                         sticky: None,
                     },
                     file: item.file.clone(),
+                    path: item.view.path.as_str().to_owned(),
                     sequence: item.sequence,
                     info: "caching",
                 };

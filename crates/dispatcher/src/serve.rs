@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::answer::{Exchange, Outcome as Told, refusal};
 use crate::auth::Permission;
-use crate::cache::{CacheFile, Docroot, Lookup};
+use crate::cache::{CacheFile, Docroot, Lookup, Stamp};
 use crate::cacheable::Reason;
 use crate::config::{Cache, FlushMode};
 use crate::decision::is_accepted;
@@ -18,7 +18,7 @@ use crate::dispatcher::{FarmState, Inner};
 use crate::fetch::{Fetch, First, start};
 use crate::flight::{Outcome, Role, Ticket};
 use crate::forward::{Purpose, clean_response, request_headers};
-use crate::freshness::{Freshness, judge};
+use crate::freshness::{Freshness, is_flushed, judge};
 use crate::hit::{self, Known};
 use crate::log::Level;
 use crate::memory::{
@@ -29,6 +29,7 @@ use crate::page::{Body, Page, boxed, empty};
 use crate::plan::Entity;
 use crate::request::RequestView;
 use crate::sticky;
+use crate::ttl::Lenience;
 use crate::upstream::{Call, CallBody, Failure};
 use crate::variant;
 
@@ -220,13 +221,19 @@ impl Inner {
             drop(ticket);
             return self.hit(exchange, found, newer).await;
         }
+        let allowed = self.allowed(found, exchange.view, &cached);
         let wait = self.begin(exchange, ticket, found, STALE_INFO);
         let is_soft = found.cache.flush_mode == FlushMode::Soft;
-        if freshness == Freshness::Marked && is_soft {
+        if freshness == Freshness::Marked && is_soft || allowed.while_fetched {
             return self.old(exchange, found, cached);
         }
         let first = wait.await.unwrap_or(First::Failed(Failure::Broken));
-        if found.cache.serve_stale_on_error && is_error(&first) {
+        let stands_in = found.cache.serve_stale_on_error && is_error(&first)
+            || allowed.while_failing
+                && is_failure(&first)
+                && self.is_still_allowed(found, exchange.view, cached.stamp);
+        if stands_in {
+            self.metrics.count(Counter::StaleOnError);
             let mut response = self.old(exchange, found, cached);
             response.extensions_mut().remove::<Keepable>();
             let warning = HeaderValue::from_static("111 - \"Revalidation Failed\"");
@@ -234,6 +241,37 @@ impl Inner {
             return response;
         }
         self.first(exchange, first)
+    }
+
+    /// Returns what the render allows for a copy that it let expire. What a flush concerns is allowed nothing.
+    fn allowed(&self, found: &Found<'_>, view: &RequestView, cached: &CacheFile) -> Allowed {
+        let cache = found.cache;
+        let (Some(expires), Some(stored)) = (cached.expires, &cached.headers) else {
+            return Allowed::default();
+        };
+        if !cache.obeys_stale_directives {
+            return Allowed::default();
+        }
+        let now = self.runtime.clock.now();
+        let facts = found.docroot.facts(cache, (found.file, view.path.as_str()), cached, now);
+        if is_flushed(facts) {
+            return Allowed::default();
+        }
+        let lenience = Lenience::kept(&stored.headers);
+        Allowed {
+            while_fetched: now <= expires + lenience.while_fetched,
+            while_failing: now <= expires + lenience.while_failing,
+        }
+    }
+
+    /// Tells whether a copy may still stand in for its render: a flush may have come since it was asked.
+    fn is_still_allowed(&self, found: &Found<'_>, view: &RequestView, stamp: Stamp) -> bool {
+        match found.docroot.look_up(found.file, found.cache.enable_ttl) {
+            Ok(Lookup::File(cached)) => {
+                cached.stamp == stamp && self.allowed(found, view, &cached).while_failing
+            }
+            _ => false,
+        }
     }
 
     fn old(
@@ -264,6 +302,9 @@ impl Inner {
         exchange: &mut Exchange<'_>,
         found: &Found<'_>,
     ) -> Response<Body> {
+        if let Some(response) = self.answer_negative(exchange, found.docroot, found.file) {
+            return response;
+        }
         if exchange.view.method == Method::HEAD {
             return self.pass(exchange, CallBody::empty(), Reason::Method).await;
         }
@@ -292,7 +333,10 @@ impl Inner {
                     }
                     Ok(Outcome::Failed(failure)) => refusal(failure.status()),
                     Ok(Outcome::Alone(reason)) => {
-                        self.pass(exchange, CallBody::empty(), reason).await
+                        match self.answer_negative(exchange, found.docroot, found.file) {
+                            Some(response) => response,
+                            None => self.pass(exchange, CallBody::empty(), reason).await,
+                        }
                     }
                     Err(_waited_long_enough) => {
                         self.pass(exchange, CallBody::empty(), Reason::Incomplete).await
@@ -328,6 +372,7 @@ impl Inner {
         let fetch = Fetch {
             call: Call { target, ..call(exchange, CallBody::empty(), Purpose::Cache) },
             file: found.file.to_owned(),
+            path: exchange.view.path.as_str().to_owned(),
             sequence: None,
             info,
         };
@@ -411,6 +456,21 @@ impl Inner {
 
     fn note_action(&self, exchange: &Exchange<'_>, action: &str) {
         self.log(Level::Debug, || format!("cache-action for [{}]: {action}", exchange.view.path));
+    }
+}
+
+/// What a render allows for a copy that expired.
+#[derive(Debug, Clone, Copy, Default)]
+struct Allowed {
+    while_fetched: bool,
+    while_failing: bool,
+}
+
+/// Answers in whose place `stale-if-error` puts the old file (RFC 5861, section 4).
+fn is_failure(first: &First) -> bool {
+    match first {
+        First::Answer(response, _, _) => matches!(response.status().as_u16(), 500 | 502..=504),
+        other => is_error(other),
     }
 }
 

@@ -2,19 +2,69 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// Returns when an answer that was fetched at `fetched` expires: by `s-maxage`, else `max-age`, else `Expires`.
 pub(crate) fn expiry(headers: &HeaderMap, fetched: SystemTime) -> Option<SystemTime> {
     let seconds = directive(headers, "s-maxage").or_else(|| directive(headers, "max-age"));
     if let Some(seconds) = seconds {
-        // A century is long enough, and adding more could leave the range of file times.
-        const CENTURY: u64 = 100 * 365 * 24 * 60 * 60;
         return Some(fetched + Duration::from_secs(seconds.min(CENTURY)));
     }
     let expires = headers.get(header::EXPIRES)?.to_str().ok()?;
     // Anything but a date, such as `0`, means "already expired".
     Some(httpdate::parse_http_date(expires).unwrap_or(fetched))
+}
+
+/// The name under which a header file keeps what a render allows for its copy when that expired.
+pub(crate) const KEPT_LENIENCE: HeaderName = HeaderName::from_static("x-tympan-stale");
+
+/// For how long after its expiry a render lets a copy be used (RFC 5861).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Lenience {
+    /// While it is fetched anew (`stale-while-revalidate`).
+    pub(crate) while_fetched: Duration,
+    /// While renders fail (`stale-if-error`).
+    pub(crate) while_failing: Duration,
+}
+
+impl Lenience {
+    /// Reads what an answer allows; nothing where it forbids all use after its expiry.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        if has_directive(headers, "proxy-revalidate") {
+            return Self::default();
+        }
+        let time = |name| Duration::from_secs(directive(headers, name).unwrap_or(0).min(CENTURY));
+        Self {
+            while_fetched: time("stale-while-revalidate"),
+            while_failing: time("stale-if-error"),
+        }
+    }
+
+    /// Reads what [`Lenience::to_value`] wrote.
+    pub(crate) fn kept(stored: &HeaderMap) -> Self {
+        let text = stored.get(KEPT_LENIENCE).and_then(|value| value.to_str().ok());
+        let Some((fetched, failing)) = text.and_then(|text| text.split_once(' ')) else {
+            return Self::default();
+        };
+        let time = |text: &str| Duration::from_secs(text.parse().unwrap_or(0).min(CENTURY));
+        Self { while_fetched: time(fetched), while_failing: time(failing) }
+    }
+
+    /// Writes it for the header file; nothing if nothing is allowed.
+    pub(crate) fn to_value(self) -> Option<HeaderValue> {
+        let Self { while_fetched, while_failing } = self;
+        let text = format!("{} {}", while_fetched.as_secs(), while_failing.as_secs());
+        if self == Self::default() { None } else { HeaderValue::from_str(&text).ok() }
+    }
+}
+
+/// A century of seconds is long enough, and adding more could leave the range of file times.
+const CENTURY: u64 = 100 * 365 * 24 * 60 * 60;
+
+fn has_directive(headers: &HeaderMap, name: &str) -> bool {
+    let values = headers.get_all(header::CACHE_CONTROL).into_iter();
+    let values = values.filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|own| own.trim().eq_ignore_ascii_case(name))
 }
 
 fn directive(headers: &HeaderMap, name: &str) -> Option<u64> {
@@ -30,9 +80,33 @@ fn directive(headers: &HeaderMap, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::expiry;
+    use super::{KEPT_LENIENCE, Lenience, expiry};
     use http::{HeaderMap, HeaderName, HeaderValue};
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+    #[test]
+    fn a_render_allows_use_after_expiry_by_two_directives() {
+        let check = |control: &'static str, (fetched, failing)| {
+            let value = HeaderValue::from_static(control);
+            let headers = HeaderMap::from_iter([(http::header::CACHE_CONTROL, value)]);
+            let allowed = Lenience {
+                while_fetched: Duration::from_secs(fetched),
+                while_failing: Duration::from_secs(failing),
+            };
+            assert_eq!(Lenience::of(&headers), allowed, "{control}");
+            let kept = allowed.to_value().map(|value| (KEPT_LENIENCE, value));
+            assert_eq!(kept.is_some(), fetched + failing > 0, "{control}");
+            assert_eq!(Lenience::kept(&HeaderMap::from_iter(kept)), allowed, "{control}");
+        };
+        check("max-age=60", (0, 0));
+        check("max-age=60, stale-while-revalidate=30", (30, 0));
+        check("s-maxage=60, Stale-If-Error=\"600\", stale-while-revalidate=30", (30, 600));
+        check("max-age=60, stale-if-error=600, proxy-revalidate", (0, 0));
+        check("max-age=60, stale-if-error=x, stale-while-revalidate", (0, 0));
+        check("stale-if-error=99999999999999", (0, 3_153_600_000));
+        let odd = HeaderMap::from_iter([(KEPT_LENIENCE, HeaderValue::from_static("30"))]);
+        assert_eq!(Lenience::kept(&odd), Lenience::default());
+    }
 
     #[test]
     fn fr94_the_shared_age_goes_before_the_age_and_the_date() {

@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 
 use super::docroot::Docroot;
 use super::usage::Usage;
+use crate::negative::Negatives;
 use crate::numbering::OrderTally;
 use crate::tags::Tags;
 
@@ -25,6 +26,8 @@ pub(crate) struct Root {
     opened: RwLock<Arc<Docroot>>,
     /// Which files carry which surrogate keys.
     pub(crate) tags: Tags,
+    /// Errors in place of its files.
+    pub(crate) negatives: Negatives,
     /// What it takes of the disk.
     pub(crate) usage: Arc<Usage>,
     /// In which order flushes came.
@@ -48,6 +51,7 @@ impl Root {
             mode,
             opened: RwLock::new(Arc::new(Docroot::open(path, mode, Arc::clone(&usage))?)),
             tags: Tags::default(),
+            negatives: Negatives::default(),
             usage,
             orders: OrderTally::default(),
             started: Instant::now(),

@@ -48,6 +48,11 @@ impl Docroot {
         }
     }
 
+    /// Returns when something above `file` was flushed last, whether or not its page obeys that.
+    pub(crate) fn flushed_at(&self, file: &Path, stat_files: &StatFiles) -> Option<SystemTime> {
+        self.touched(file, stat_files).map(|touched| touched.at)
+    }
+
     /// Returns the times of the stat file that `file` obeys, if there is one.
     fn touched(&self, file: &Path, stat_files: &StatFiles) -> Option<Touched> {
         let level = match stat_files {

@@ -153,6 +153,14 @@ impl Temporary {
         Ok(())
     }
 
+    /// Appends the whole of `file`, read from its begin; returns how many bytes that were.
+    pub(crate) fn append_file(&mut self, file: &File) -> io::Result<u64> {
+        let mut from = file;
+        let copied = io::copy(&mut from, &mut self.file);
+        self.docroot.note_outcome(&copied);
+        copied
+    }
+
     /// Returns a second handle for visitors who read while the file grows, up to `length` bytes if that is known.
     ///
     /// # Errors

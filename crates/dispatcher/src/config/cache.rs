@@ -1,5 +1,6 @@
 //! `/cache`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,6 +26,17 @@ pub enum FlushMode {
     Delete,
     /// They are marked stale and served while one render replaces them (`/x-flushMode "soft"`).
     Soft,
+}
+
+/// Which copies are offered to renders, that they need not send again what did not change (`/x-revalidate`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revalidate {
+    /// None: every page is asked for as a whole.
+    Never,
+    /// Those whose own time ran out, by tag or date.
+    Expired,
+    /// These, and by strong tags also those that a flush made out of date.
+    Flushed,
 }
 
 /// The cache of a farm.
@@ -82,6 +94,12 @@ pub struct Cache {
     pub collapse_wait: Duration,
     /// What the document root may take of the disk (`/x-maxSize`, `/x-maxFiles`, `/x-minFree`).
     pub bounds: DiskBounds,
+    /// Which copies renders may confirm with 304 (`/x-revalidate`).
+    pub revalidate: Revalidate,
+    /// Whether `stale-while-revalidate` and `stale-if-error` of renders count (`/x-staleDirectives`).
+    pub obeys_stale_directives: bool,
+    /// How long errors are remembered, by their status (`/x-negativeTTL`).
+    pub negative: BTreeMap<u16, Duration>,
 }
 
 /// A token of random characters that nobody guesses.
@@ -116,6 +134,9 @@ impl Default for Cache {
             refetch_budget: 600,
             collapse_wait: Duration::from_secs(30),
             bounds: DiskBounds::default(),
+            revalidate: Revalidate::Never,
+            obeys_stale_directives: false,
+            negative: BTreeMap::new(),
         }
     }
 }
@@ -127,7 +148,7 @@ impl Cache {
     }
 }
 
-pub(super) const CACHE_KEYS: [&str; 29] = [
+pub(super) const CACHE_KEYS: [&str; 32] = [
     "docroot",
     "statfile",
     "statfileslevel",
@@ -157,6 +178,9 @@ pub(super) const CACHE_KEYS: [&str; 29] = [
     "x-maxSize",
     "x-maxFiles",
     "x-minFree",
+    "x-revalidate",
+    "x-staleDirectives",
+    "x-negativeTTL",
 ];
 
 pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
@@ -215,6 +239,24 @@ fn read_extension(reader: &mut Reader, entry: &super::read::Entry<'_>, cache: &m
                 .warn(entry.at(), format!("`/x-flushMode` is `delete` or `soft`, not `{other}`")),
             None => {}
         },
+        "x-revalidate" => match reader.text(entry).as_deref() {
+            Some("0") => cache.revalidate = Revalidate::Never,
+            Some("expired") => cache.revalidate = Revalidate::Expired,
+            Some("flushed") => cache.revalidate = Revalidate::Flushed,
+            Some(other) => reader.warn(
+                entry.at(),
+                format!("`/x-revalidate` is `0`, `expired` or `flushed`, not `{other}`"),
+            ),
+            None => {}
+        },
+        "x-staleDirectives" => {
+            cache.obeys_stale_directives = reader.boolean(entry).unwrap_or(false);
+        }
+        "x-negativeTTL" => {
+            if let Some(block) = reader.block(entry) {
+                cache.negative = read_negative(reader, block);
+            }
+        }
         "x-refetchConcurrency" => {
             cache.refetch_concurrency = reader.number(entry).unwrap_or(1).max(1);
         }
@@ -249,6 +291,33 @@ fn read_extension(reader: &mut Reader, entry: &super::read::Entry<'_>, cache: &m
         },
         _ => reader.unknown(entry, &CACHE_KEYS),
     }
+}
+
+/// An error that is remembered for longer is a page that nobody misses.
+const MAX_NEGATIVE: Duration = Duration::from_secs(60 * 60);
+
+fn read_negative(reader: &mut Reader, block: &Block) -> BTreeMap<u16, Duration> {
+    let mut negative = BTreeMap::new();
+    for entry in reader.entries(block) {
+        let status = entry.name().parse::<u16>().ok();
+        let Some(status) = status.filter(|status| matches!(status, 404 | 410 | 500..=599)) else {
+            let message =
+                format!("`/{}` is none of `/404`, `/410` and `/500` to `/599`", entry.name());
+            reader.warn(entry.at(), message);
+            continue;
+        };
+        match reader.seconds(&entry) {
+            Some(time) if time > MAX_NEGATIVE => {
+                let seconds = MAX_NEGATIVE.as_secs();
+                let message = format!("`/{status}` is at most {seconds} seconds, which count");
+                reader.warn(entry.at(), message);
+                negative.insert(status, MAX_NEGATIVE);
+            }
+            Some(time) if !time.is_zero() => drop(negative.insert(status, time)),
+            _ => {}
+        }
+    }
+    negative
 }
 
 fn read_size(reader: &mut Reader, entry: &super::read::Entry<'_>) -> Option<u64> {

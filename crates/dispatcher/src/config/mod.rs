@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 pub use access::{AccessList, AccessRule, Verdict};
 pub use bounds::DiskBounds;
-pub use cache::{Cache, FlushMode, StatFiles};
+pub use cache::{Cache, FlushMode, Revalidate, StatFiles};
 pub use farm::{AuthChecker, Category, ClientHeaders, Farm, Sessions, Share, Sticky, VanityUrls};
 pub use filter::{ELEMENTS, Element, FilterRule, Matcher};
 pub use health::HealthRules;
