@@ -90,6 +90,8 @@ struct Background {
     /// The runtime that serves, while it does.
     runtime: Option<Handle>,
     tasks: Vec<JoinHandle<()>>,
+    /// What fills the cache at the start, over reloads.
+    warming: Option<JoinHandle<()>>,
     /// Lives as long as a listener uses it.
     lanes: Weak<Lanes>,
 }
@@ -216,7 +218,8 @@ impl Dispatcher {
         if is_first {
             let mut background = self.0.background.lock();
             background.runtime = None;
-            for task in background.tasks.drain(..) {
+            let warming = background.warming.take();
+            for task in background.tasks.drain(..).chain(warming) {
                 task.abort();
             }
         }
@@ -282,6 +285,7 @@ impl Dispatcher {
         }
         let runtime = Handle::current();
         background.tasks = self.current().start_background(&runtime);
+        background.warming = Some(runtime.spawn(self.clone().warm_up()));
         background.runtime = Some(runtime);
         true
     }

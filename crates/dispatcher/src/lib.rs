@@ -74,6 +74,7 @@ mod ttl;
 mod upstream;
 mod vanity;
 mod variant;
+mod warm_up;
 
 pub use authority::{Fault as HostFault, settle as settle_host};
 pub use cacheable::Reason;
@@ -93,5 +94,7 @@ pub use request::RequestView;
 pub use sessions::Session;
 pub use settings::{
     AdminSettings, ConditionSettings, HostSettings, RenderSettings, RuleSettings, Settings,
+    WarmUpSettings,
 };
 pub use status::Status;
+pub use warm_up::urls_of_line;

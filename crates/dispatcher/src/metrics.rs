@@ -44,10 +44,12 @@ pub(crate) enum Counter {
     Renewed,
     NegativeHits,
     StaleOnError,
+    WarmedUp,
+    WarmUpFailures,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 27] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 29] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -153,6 +155,16 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 27] = [
         Counter::StaleOnError,
         "stale_on_error",
         "Old pages that stood in for a failing render; look at the renders.",
+    ),
+    (
+        Counter::WarmedUp,
+        "warmed_up",
+        "Pages that were fetched at the start (`[dispatcher.warm_up]`).",
+    ),
+    (
+        Counter::WarmUpFailures,
+        "warm_up_failures",
+        "Pages that could not be fetched at the start; visitors fetch them instead.",
     ),
 ];
 

@@ -20,6 +20,7 @@ use crate::Error;
 use crate::front::{CertificateSettings, FrontSettings};
 use crate::log::Level;
 use crate::route::{Host, Routes};
+use crate::warm_up::WarmUp;
 
 /// `[dispatcher]`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -53,6 +54,8 @@ pub struct Settings {
     pub renders: RenderSettings,
     /// The second listener, for those who watch the dispatcher.
     pub admin: AdminSettings,
+    /// What is fetched into the cache at the start.
+    pub warm_up: WarmUpSettings,
     /// How much the dispatcher writes to its log: `error`, `warn`, `info` (default), `debug` or `trace`, as
     /// `DispatcherLogLevel` has it.
     pub log_level: Option<String>,
@@ -83,6 +86,23 @@ pub struct AdminSettings {
     /// What others than this machine show to read, and everyone to change something, as `Authorization: Bearer …`; at
     /// least 16 characters. Default: only this machine reads, and nobody changes anything.
     pub token: Option<String>,
+}
+
+/// `[dispatcher.warm_up]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WarmUpSettings {
+    /// A file that names pages: a URL or a path on each line, a sitemap, or an access log, whose pages that were asked for
+    /// most come first. Default: nothing is fetched. Set it where a cold cache would send all visitors to the renders, as on
+    /// machines that are made anew.
+    pub from: Option<PathBuf>,
+    /// So many pages at most; default 1000. More take longer and fill the disk with what may never be asked for.
+    pub max_pages: Option<usize>,
+    /// So many pages at once; default 2. Raise it where renders have nothing else to do at that time.
+    pub concurrency: Option<usize>,
+    /// The host at which paths are asked for where the file names none, as access logs do; default the first one that a farm
+    /// writes out.
+    pub host: Option<String>,
 }
 
 /// `[[dispatcher.host]]`.
@@ -166,6 +186,7 @@ pub(crate) struct Switches {
     pub(crate) admin_token: Option<String>,
     /// What answers that are to be stored must bring.
     pub(crate) render_pace: Option<Pace>,
+    pub(crate) warm_up: WarmUp,
 }
 
 impl Switches {
@@ -209,6 +230,7 @@ impl Settings {
                 token => token.clone(),
             },
             render_pace: read_pace("renders.min_rate", self.renders.min_rate.as_deref())?,
+            warm_up: WarmUp::read(&self.warm_up),
         })
     }
 }

@@ -47,5 +47,6 @@ mod storm;
 mod streams;
 mod tls;
 mod variants;
+mod warm_up;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,296 @@
+//! Filling a cold cache at the start, from a list of pages (`[dispatcher.warm_up]`).
+//!
+//! In: a file with URLs, a sitemap, or an access log, of which the pages that were asked for most come first. Each page goes
+//! the way of a visitor's request, through the rules of hosts, farms and filters, so nothing is fetched that nobody could
+//! ask for, and what is flushed meanwhile is not stored.
+//!
+//! Invariants
+//! * Visitors wait for nothing: at most [`WarmUp::concurrency`] pages are fetched at once, beside all other requests.
+//! * Pages that are fresh in the cache are not asked for.
+//!
+//! On failure: a page that cannot be had is left to its visitors; after [`MAX_FAILURES`] in a row all others are, too.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use futures_util::{StreamExt, stream};
+use http::{HeaderMap, HeaderValue, Method, header};
+use tympan_web::access_log;
+
+use crate::cache::Lookup;
+use crate::decision::{Action, decide_among};
+use crate::dispatcher::{Dispatcher, FarmState, Inner};
+use crate::fetch::{Fetch, First, start};
+use crate::flight::{Outcome, Role};
+use crate::forward::{Purpose, request_headers};
+use crate::freshness::{Freshness, judge};
+use crate::metrics::Counter;
+use crate::request::RequestView;
+use crate::route::Routed;
+use crate::settings::WarmUpSettings;
+use crate::upstream::{Call, CallBody};
+use crate::variant;
+
+/// Pages unless configured.
+const MAX_PAGES: usize = 1000;
+/// Pages at once unless configured: renders may just have started, too.
+const CONCURRENCY: usize = 2;
+/// Different URLs of a file that are counted.
+const MAX_URLS: usize = 200_000;
+/// Pages in a row that may fail.
+const MAX_FAILURES: u32 = 50;
+
+/// What is fetched at the start.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WarmUp {
+    from: Option<PathBuf>,
+    max_pages: usize,
+    concurrency: usize,
+    host: Option<String>,
+}
+
+impl WarmUp {
+    pub(crate) fn read(settings: &WarmUpSettings) -> Self {
+        Self {
+            from: settings.from.clone(),
+            max_pages: settings.max_pages.unwrap_or(MAX_PAGES),
+            concurrency: settings.concurrency.unwrap_or(CONCURRENCY).max(1),
+            host: settings.host.clone(),
+        }
+    }
+}
+
+/// Returns the URLs and paths that a line of a list, of a sitemap or of an access log names: of a log only what was found
+/// by GET.
+#[must_use]
+pub fn urls_of_line(line: &str) -> Vec<String> {
+    let line = line.trim();
+    if line.contains("<loc>") {
+        let parts = line.split("<loc>").skip(1);
+        let ended = parts.filter_map(|part| part.split_once("</loc>"));
+        return ended.map(|(url, _)| url.trim().replace("&amp;", "&")).collect();
+    }
+    let is_url = ["/", "http://", "https://"].iter().any(|begin| line.starts_with(begin));
+    if is_url {
+        return line.split_ascii_whitespace().take(1).map(str::to_owned).collect();
+    }
+    let Ok(logged) = access_log::parse_line(line) else { return Vec::new() };
+    let mut words = logged.request.split(' ');
+    let target = match (words.next(), words.next()) {
+        (Some("GET"), Some(target)) if matches!(logged.status, 200 | 206 | 304) => target,
+        _ => return Vec::new(),
+    };
+    if target.starts_with('/') { vec![target.to_owned()] } else { Vec::new() }
+}
+
+/// Reads the URLs of a file, those that it names most often first, and otherwise in its order.
+fn read_urls(file: &Path, max_pages: usize) -> io::Result<Vec<String>> {
+    let mut lines = BufReader::new(File::open(file)?);
+    let mut counts: HashMap<String, (u64, usize)> = HashMap::new();
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        for url in urls_of_line(&String::from_utf8_lossy(&line)) {
+            let next = counts.len();
+            match counts.get_mut(&url) {
+                Some((count, _)) => *count += 1,
+                None if next < MAX_URLS => drop(counts.insert(url, (1, next))),
+                None => {}
+            }
+        }
+        line.clear();
+    }
+    let mut urls: Vec<(String, (u64, usize))> = counts.into_iter().collect();
+    urls.sort_by_key(|(_, (count, first))| (std::cmp::Reverse(*count), *first));
+    Ok(urls.into_iter().take(max_pages).map(|(url, _)| url).collect())
+}
+
+/// What became of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Warmed {
+    Fetched,
+    Fresh,
+    /// It is not kept, or nobody may ask for it.
+    Skipped,
+    Failed,
+}
+
+impl Dispatcher {
+    /// Fetches what the settings name.
+    pub(crate) async fn warm_up(self) {
+        let wanted = self.current().switches.warm_up.clone();
+        let Some(file) = wanted.from.clone() else { return };
+        let (named, max_pages) = (file.clone(), wanted.max_pages);
+        let read = tokio::task::spawn_blocking(move || read_urls(&named, max_pages)).await;
+        let urls = match read {
+            Ok(Ok(urls)) => urls,
+            Ok(Err(error)) => {
+                tracing::warn!(file = %file.display(), reason = %error, "cannot read what to fetch at the start");
+                return;
+            }
+            Err(_panicked) => return,
+        };
+        let (counts, failures) = ([const { AtomicU64::new(0) }; 4], AtomicU32::new(0));
+        let one = |url: String| {
+            let (host, counts, failures) = (wanted.host.as_deref(), &counts, &failures);
+            // The configuration may have changed since the last page.
+            let inner = self.current();
+            async move {
+                if failures.load(Ordering::Relaxed) >= MAX_FAILURES || inner.flights.is_closed() {
+                    return;
+                }
+                let warmed = inner.warm(&url, host).await;
+                if let Some(count) = counts.get(warmed as usize) {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                match warmed {
+                    Warmed::Failed => {
+                        inner.metrics.count(Counter::WarmUpFailures);
+                        failures.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Warmed::Fetched => {
+                        inner.metrics.count(Counter::WarmedUp);
+                        failures.store(0, Ordering::Relaxed);
+                    }
+                    Warmed::Fresh | Warmed::Skipped => {}
+                }
+            }
+        };
+        stream::iter(urls).for_each_concurrent(wanted.concurrency, one).await;
+        let [fetched, fresh, skipped, failed] =
+            counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        if failures.load(Ordering::Relaxed) >= MAX_FAILURES {
+            tracing::warn!(file = %file.display(), failed, "renders do not answer; the other pages are left to visitors");
+        }
+        tracing::info!(file = %file.display(), fetched, fresh, skipped, failed, "the cache was filled");
+    }
+}
+
+impl Inner {
+    /// Fetches one page if it is not fresh.
+    async fn warm(self: &Arc<Self>, url: &str, host: Option<&str>) -> Warmed {
+        let Some((view, farm, file)) = self.place_of(url, host) else { return Warmed::Skipped };
+        let Some(cache) = &farm.farm.cache else { return Warmed::Skipped };
+        let Some(docroot) = farm.docroot.as_ref().map(|root| root.opened()) else {
+            return Warmed::Skipped;
+        };
+        match docroot.look_up(&file, cache.enable_ttl) {
+            Ok(Lookup::File(copy)) => {
+                let now = self.runtime.clock.now();
+                let facts = docroot.facts(cache, (&file, view.path.as_str()), &copy, now);
+                if judge(facts, cache.patience()) == Freshness::Valid {
+                    return Warmed::Fresh;
+                }
+            }
+            Ok(Lookup::Absent) => {}
+            Ok(Lookup::Directory) | Err(_) => return Warmed::Skipped,
+        }
+        let ticket = match self.flights.lead_or_join(&farm.absolute(&file)) {
+            Role::Lead(ticket) => ticket,
+            Role::Join(flight) => {
+                return match flight.outcome().await {
+                    Outcome::Shared(_) => Warmed::Fresh,
+                    Outcome::Alone(_) => Warmed::Skipped,
+                    Outcome::Failed(_) => Warmed::Failed,
+                };
+            }
+            Role::Pass(_) => return Warmed::Skipped,
+        };
+        let fetch = Fetch {
+            call: Call {
+                method: Method::GET,
+                target: variant::target_of(cache, &view),
+                headers: request_headers(&farm.farm, &view, Purpose::Cache),
+                body: CallBody::empty(),
+                sticky: None,
+            },
+            file,
+            path: view.path.as_str().to_owned(),
+            sequence: None,
+            info: "caching",
+        };
+        match start(self, farm, ticket, fetch).await {
+            Ok(First::Page(_)) => Warmed::Fetched,
+            Ok(First::Answer(response, ..)) if !response.status().is_server_error() => {
+                Warmed::Skipped
+            }
+            _ => Warmed::Failed,
+        }
+    }
+
+    /// Returns where a page is kept that every visitor may ask for.
+    fn place_of(
+        &self,
+        url: &str,
+        host: Option<&str>,
+    ) -> Option<(RequestView, &Arc<FarmState>, PathBuf)> {
+        let mut headers = HeaderMap::new();
+        let host = host.or_else(|| self.usual_host()).filter(|_| url.starts_with('/'));
+        if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
+            headers.insert(header::HOST, host);
+        }
+        let view = RequestView::from_url(Method::GET, url, headers).ok()?;
+        let view = match self.switches.routes.apply(&view) {
+            Routed::Serve(rewritten) => rewritten.map_or(view, |rewritten| *rewritten),
+            Routed::Redirect(..) | Routed::Answer(_) | Routed::Proxy(_) => return None,
+        };
+        // Farms with a share are for some of the visitors only.
+        let decision = decide_among(&self.config, &view, |farm| farm.share.is_none())?;
+        let Action::Cache(file) = decision.action else { return None };
+        let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.farm, decision.farm))?;
+        let is_private = state.farm.auth_checker.is_some() || state.farm.sessions.is_some();
+        (!is_private).then_some((view, state, file))
+    }
+
+    /// Returns the first host that a farm writes out, from the last farm on, as farms are asked in that order.
+    fn usual_host(&self) -> Option<&str> {
+        let entries = self.config.farms.iter().rev().flat_map(|farm| &farm.virtual_hosts);
+        let mut names = entries.map(|entry| entry.host.source());
+        names.find(|name| !name.is_empty() && !name.contains(['*', '?', '[']))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{read_urls, urls_of_line};
+
+    #[test]
+    fn lines_of_lists_sitemaps_and_logs_name_urls() {
+        let logged = |request: &str, status| {
+            format!(
+                "127.0.0.1 - - [21/Nov/2026:00:50:16 +0000] \"{request}\" {status} 12 \"-\" \"x\""
+            )
+        };
+        for (line, expected) in [
+            ("/a.html", &["/a.html"][..]),
+            ("  https://h/a.html  # more\n", &["https://h/a.html"]),
+            ("# a comment", &[]),
+            ("", &[]),
+            (
+                "<url><loc>http://h/a?x=1&amp;y=2</loc></url><url><loc> /b </loc></url>",
+                &["http://h/a?x=1&y=2", "/b"],
+            ),
+            ("<loc>http://h/cut", &[]),
+            (&logged("GET /a.html?x HTTP/1.1", 200), &["/a.html?x"]),
+            (&logged("GET /a.html HTTP/1.1", 304), &["/a.html"]),
+            (&logged("GET /a.html HTTP/1.1", 404), &[]),
+            (&logged("POST /a.html HTTP/1.1", 200), &[]),
+            (&logged("GET http://h/ HTTP/1.1", 200), &[]),
+            ("nonsense", &[]),
+        ] {
+            assert_eq!(urls_of_line(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_most_comes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("urls");
+        std::fs::write(&file, b"/a\n/b\n\xff\xfe\n/c\n/b\n/c\n/c").unwrap();
+        assert_eq!(read_urls(&file, 10).unwrap(), ["/c", "/b", "/a"]);
+        assert_eq!(read_urls(&file, 1).unwrap(), ["/c"]);
+    }
+}
