@@ -112,6 +112,34 @@ pub(crate) enum DispatcherCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Tells what a changed configuration would decide otherwise: keys and rules that differ, and requests that are answered
+    /// in another way.
+    #[command(
+        after_help = "Example: tympan dispatcher diff dispatcher.any new/dispatcher.any --urls access.log\n\n\
+        Beside the URLs of the file it tries what a public farm should refuse, and a request for each pattern of both \
+        configurations. The command fails (1) if a request is answered in another way."
+    )]
+    Diff {
+        /// The configuration that serves now.
+        old: PathBuf,
+        /// The one that is to take its place.
+        new: PathBuf,
+        /// A file with a URL or a path on each line, or an access log.
+        #[arg(long, value_name = "FILE")]
+        urls: Option<PathBuf>,
+        /// A file with the section `[dispatcher]` for the old one.
+        #[arg(long, value_name = "FILE.toml")]
+        old_settings: Option<PathBuf>,
+        /// A file with the section `[dispatcher]` for the new one; default the old one's.
+        #[arg(long, value_name = "FILE.toml")]
+        new_settings: Option<PathBuf>,
+        /// A folder that absolute include paths are looked up in.
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Tells what the dispatcher would do with a request, and by which rules.
     #[command(
         after_help = "Example: tympan dispatcher explain dispatcher.any http://www.example.org/content/a.html"

@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, Method};
 use tokio::sync::watch::{Receiver, channel};
-use tympan_dispatcher::any::{Diagnostic, Severity, Sources};
+use tympan_dispatcher::any::{Diagnostic, Severity, Sources, parse_file};
 use tympan_dispatcher::config::{Config, Loaded};
 use tympan_dispatcher::log::Log;
 use tympan_dispatcher::{
-    CertificateSettings, Dispatcher, FrontSettings, Question, Runtime, Settings,
+    CertificateSettings, Dispatcher, FrontSettings, Question, Runtime, Settings, Side,
 };
 use tympan_web::listen::{Front, Limits, Reuse, bind};
 use tympan_web::log_file::LogFile;
@@ -35,6 +35,19 @@ pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
     match arguments.command {
         Some(DispatcherCommand::Convert { files }) => convert(&files),
         Some(DispatcherCommand::Check { file, root, json }) => check(&file, root, json),
+        Some(DispatcherCommand::Diff {
+            old,
+            new,
+            urls,
+            old_settings,
+            new_settings,
+            root,
+            json,
+        }) => {
+            let new_settings = new_settings.or_else(|| old_settings.clone());
+            let urls = urls.map(|file| read_urls(&file)).transpose()?.unwrap_or_default();
+            diff([(&old, old_settings), (&new, new_settings)], (&urls, root), json)
+        }
         Some(DispatcherCommand::Explain { file, url, root, settings, method, header, json }) => {
             let config = load(&file, &sources(root))?.config;
             let settings = match settings {
@@ -372,6 +385,48 @@ fn check(file: &Path, root: Option<PathBuf>, json: bool) -> Outcome {
         findings.iter().for_each(|finding| say!("{finding}"));
     }
     Ok(outcome_of(&findings))
+}
+
+/// Reads the URLs of a list or an access log.
+fn read_urls(file: &Path) -> Result<Vec<String>, Fault> {
+    let bytes = std::fs::read(file)
+        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.lines().flat_map(tympan_dispatcher::urls_of_line).collect())
+}
+
+fn diff(
+    sides: [(&Path, Option<PathBuf>); 2],
+    (urls, root): (&[String], Option<PathBuf>),
+    json: bool,
+) -> Outcome {
+    let sources = sources(root);
+    let read = |(file, settings): (&Path, Option<PathBuf>)| {
+        let config = load(file, &sources)?.config;
+        let settings = match settings {
+            Some(file) => crate::config::read_file(&file)?.dispatcher,
+            None => Settings::default(),
+        };
+        Ok::<_, Fault>((parse_file(file, &sources).block, config, settings))
+    };
+    let [old, new] = sides;
+    let (old, new) = (read(old)?, read(new)?);
+    let [old, new] = [&old, &new].map(|(tree, config, settings)| Side { tree, config, settings });
+    let comparison =
+        tympan_dispatcher::compare(old, new, urls).map_err(|fault| Fault::usage(chain(&fault)))?;
+    if json {
+        say!("{}", serde_json::to_value(&comparison).unwrap_or_default());
+    } else {
+        comparison.keys.iter().for_each(|change| say!("{change}"));
+        comparison.requests.iter().for_each(|change| say!("{change}"));
+        let (keys, requests) = (comparison.keys.len(), comparison.requests.len());
+        say!(
+            "{keys} keys differ; {requests} of {} requests are answered in another way",
+            comparison.tried
+        );
+    }
+    let is_same = comparison.requests.is_empty();
+    Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
 fn explain(

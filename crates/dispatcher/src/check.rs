@@ -15,7 +15,7 @@ use crate::pattern::{IfBroken, Pattern};
 use crate::request::RequestView;
 
 /// Requests that a public farm should refuse.
-const DANGEROUS: [&str; 22] = [
+pub(crate) const DANGEROUS: [&str; 22] = [
     "/admin",
     "/system/console",
     "/dav/crx.default",

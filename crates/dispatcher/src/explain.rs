@@ -140,7 +140,7 @@ pub fn explain(
 }
 
 /// Tells what the rules of hosts do; if the request ends with them, also whether it is served.
-fn explain_rules(
+pub(crate) fn explain_rules(
     switches: &Switches,
     routed: Option<Routed>,
     view: &mut RequestView,
@@ -201,7 +201,7 @@ fn explain_filter(farm: &Farm, view: &RequestView) -> String {
     }
 }
 
-fn name_of(rule: &FilterRule) -> String {
+pub(crate) fn name_of(rule: &FilterRule) -> String {
     match &rule.label {
         Some(label) => format!("/{label} ({})", rule.at),
         None => format!("the rule at {}", rule.at),

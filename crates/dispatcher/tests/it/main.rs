@@ -13,6 +13,7 @@ mod admin;
 mod auth;
 mod balance;
 mod cacheable;
+mod compare;
 mod config;
 mod conformance;
 mod convert;
