@@ -219,7 +219,8 @@ fn open_with(
     settings: &Settings,
     logs: Option<&Path>,
 ) -> Result<Dispatcher, Fault> {
-    let is_secure = config.farms.iter().any(|farm| farm.renders.iter().any(|one| one.is_secure));
+    let mut asked = config.farms.iter().flat_map(|farm| farm.renders.iter().chain(&farm.siblings));
+    let is_secure = asked.any(|one| one.is_secure);
     let trust = trust(settings, is_secure)?;
     let runtime = Runtime { trust, ..runtime_with(logs)? };
     Dispatcher::with_settings(config, settings, runtime)

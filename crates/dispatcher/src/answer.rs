@@ -33,6 +33,7 @@ use crate::request::{RequestView, client_of};
 use crate::route::{Proxied, Routed};
 use crate::sessions::{self, Session};
 use crate::share;
+use crate::sibling::SIBLING;
 use crate::upstream::CallBody;
 use crate::variant;
 
@@ -149,6 +150,10 @@ impl Inner {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait));
             return response;
         }
+        // A sibling has applied the rules already; what is not for it, it does not get.
+        if view.headers.contains_key(SIBLING) {
+            return self.answer_in_farm(&view, body, limit).await;
+        }
         let host = self.switches.routes.host(&view.host);
         let mut response = match self.switches.routes.apply(&view) {
             Routed::Serve(rewritten) => {
@@ -211,7 +216,9 @@ impl Inner {
             exchange.warning = Some(warning);
         }
         let action = self.open_by_vanity(decision.action, &exchange);
-        let is_page = !matches!(action, Action::Flush | Action::Purge);
+        // A sibling wants neither error documents nor parts that are one visitor's.
+        let is_page =
+            !matches!(action, Action::Flush | Action::Purge) && !view.headers.contains_key(SIBLING);
         let mut response = self.act(action, &mut exchange, body, limit).await;
         self.note_session(&exchange, response.status());
         if is_page {
@@ -298,12 +305,17 @@ impl Inner {
                 self.metrics.count(Counter::Refused);
                 refusal(StatusCode::NOT_FOUND)
             }
+            // What is not kept here, no sibling asks for.
+            Action::Pass(_) if view.headers.contains_key(SIBLING) => refusal(StatusCode::NOT_FOUND),
             Action::Pass(reason) => {
                 let body = CallBody::new(body, limit, self.gate.pace);
                 self.pass(exchange, body, reason).await
             }
             Action::Cache(file) if farm.docroot.is_some() => {
                 self.log(Level::Debug, || format!("checking [{}]", view.path));
+                if view.headers.contains_key(SIBLING) {
+                    return self.answer_sibling(exchange, &file);
+                }
                 self.cached(exchange, &file).await
             }
             Action::Cache(_) => {

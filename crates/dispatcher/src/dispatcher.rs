@@ -42,6 +42,7 @@ use crate::refetch::Queue;
 use crate::sessions;
 use crate::settings::{Settings, Switches};
 use crate::share::{Shares, has_shares};
+use crate::sibling::siblings_of;
 use crate::status::Status;
 use crate::storm::Storm;
 use crate::upstream::Upstream;
@@ -122,6 +123,8 @@ pub(crate) struct FarmState {
     pub(crate) farm: Arc<Farm>,
     pub(crate) docroot: Option<Arc<Root>>,
     pub(crate) upstream: Upstream,
+    /// Other dispatchers that may have a page.
+    pub(crate) siblings: Option<Upstream>,
     pub(crate) refetch: Arc<Queue>,
     pub(crate) storm: Storm,
     pub(crate) budget: Arc<Budget>,
@@ -507,6 +510,7 @@ fn open_farm(
         farm: Arc::clone(farm),
         docroot,
         upstream: Upstream::new(farm, runtime, keep_alive),
+        siblings: siblings_of(farm, runtime, keep_alive),
         refetch: old.map(|old| Arc::clone(&old.refetch)).unwrap_or_default(),
         storm: Storm::default(),
         budget: old.map(|old| Arc::clone(&old.budget)).unwrap_or_default(),

@@ -13,14 +13,14 @@ use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
-use http::{HeaderMap, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{oneshot, watch};
 
-use crate::cache::{CacheFile, Lookup, NewFile, Stamp, Temporary};
+use crate::cache::{CacheFile, Lookup, NewFile, Root, Stamp, Temporary};
 use crate::cacheable::{Reason, check_response};
-use crate::config::Revalidate;
+use crate::config::{Farm, Revalidate};
 use crate::dispatcher::{FarmState, Inner};
 use crate::flight::{Outcome, Ticket};
 use crate::forward::clean_response;
@@ -31,6 +31,7 @@ use crate::metrics::Counter;
 use crate::negative::{self, Negative};
 use crate::page::{Body, Growing, Page, PageBody, Progress, SMALL_BYTES, boxed, full, read_at};
 use crate::revalidate::{Asked, keep_validators};
+use crate::sibling;
 use crate::tags::{KEPT_KEYS, SURROGATE_KEY, keys_of};
 use crate::ttl::{KEPT_LENIENCE, Lenience, expiry};
 use crate::upstream::{Answer, Call, Failure, ReceivedBody};
@@ -43,6 +44,8 @@ pub(crate) struct Fetch {
     pub(crate) file: PathBuf,
     /// The page's path, as rules know it.
     pub(crate) path: String,
+    /// The host that it is asked for at.
+    pub(crate) host: Option<HeaderValue>,
     /// The number that the render's content must have reached.
     pub(crate) sequence: Option<u64>,
     /// For the header `X-Cache-Info` if it is stored.
@@ -94,7 +97,12 @@ struct Head {
 
 impl Lead {
     async fn run(mut self, ticket: Ticket) {
-        let Some(asked) = self.asked() else { return self.ask(ticket).await };
+        let Some(asked) = self.asked() else {
+            return match self.copy_of_sibling(ticket).await {
+                Some(ticket) => self.ask(ticket).await,
+                None => {}
+            };
+        };
         let plain = self.fetch.call.headers.clone();
         self.fetch.call.headers.extend(asked.conditions.clone());
         let epoch = self.epoch();
@@ -136,6 +144,66 @@ impl Lead {
                 self.tell(First::Failed(failure));
             }
         }
+    }
+
+    /// Takes the copy of a sibling for a page that is absent; returns the ticket if the render has to be asked.
+    async fn copy_of_sibling(&mut self, ticket: Ticket) -> Option<Ticket> {
+        let farm = Arc::clone(&self.farm);
+        let is_private = farm.farm.auth_checker.is_some() || farm.farm.sessions.is_some();
+        // Of a page that was flushed the render is asked: siblings may not have heard of it.
+        if farm.siblings.is_none() || is_private || self.fetch.sequence.is_some() {
+            return Some(ticket);
+        }
+        let Some(root) = &farm.docroot else { return Some(ticket) };
+        if root.opened().has(&self.fetch.file) {
+            return Some(ticket);
+        }
+        self.inner.metrics.count(Counter::SiblingsAsked);
+        let sent = self.inner.runtime.clock.tick();
+        let (target, host) = (&self.fetch.call.target, self.fetch.host.as_ref());
+        let Some(copy) = sibling::ask(&farm, target, host, sent).await else { return Some(ticket) };
+        if is_flushed_since(root, &farm.farm, (&self.fetch.file, copy.fetched)) {
+            return Some(ticket);
+        }
+        let mut headers = copy.headers.clone();
+        remove_private(&mut headers);
+        headers.entry(header::CONTENT_TYPE).or_insert_with(|| media_type(&self.fetch.file));
+        let (fetched, length) = (copy.fetched, Some(copy.body.len() as u64));
+        let head = Head { headers, fetched, render: copy.sibling.clone(), length };
+        let placement = Placement {
+            file: self.fetch.file.clone(),
+            fetched,
+            headers: copy.headers,
+            expires: copy.expires,
+            mode: farm.farm.cache.as_ref().map_or(0o755, |cache| cache.mode),
+        };
+        let (body, storing) = (copy.body.clone(), Arc::clone(&farm));
+        let work = move || {
+            let stored = ticket.store_unless_flushed(|| {
+                let root = storing.docroot.as_ref().ok_or(Reason::NoDocroot)?;
+                if is_flushed_since(root, &storing.farm, (&placement.file, fetched)) {
+                    return Err(Reason::Flushed);
+                }
+                let mut temporary = begin(&storing)?;
+                temporary.write(&body).map_err(unwritable)?;
+                placement.commit(&storing, temporary)
+            });
+            (ticket, stored)
+        };
+        let ticket = match tokio::task::spawn_blocking(work).await {
+            Ok((ticket, Ok(()))) => ticket,
+            Ok((ticket, Err(_))) => return Some(ticket),
+            Err(_panicked) => {
+                self.tell(First::Failed(Failure::Broken));
+                return None;
+            }
+        };
+        self.note_stored(Ok(()), copy.body.len() as u64);
+        self.inner.metrics.count(Counter::SiblingFills);
+        let page = self.page(&head, PageBody::Small(copy.body), None);
+        ticket.finish(Outcome::Shared(Arc::clone(&page)));
+        self.tell(First::Page(page));
+        None
     }
 
     /// Returns which flushes had come when the request is about to be sent.
@@ -630,6 +698,13 @@ fn copy_again(
     let (_, progress) = watch::channel(Progress::Complete(length));
     let growing = Growing { file: Arc::new(copy.body), progress, length: Some(length) };
     Ok((temporary, PageBody::Growing(growing)))
+}
+
+/// Tells whether any flush came since a copy was fetched, or someone touched its `.stat` file.
+fn is_flushed_since(root: &Root, farm: &Farm, (file, fetched): (&Path, SystemTime)) -> bool {
+    let stat = farm.cache.as_ref().map(|cache| &cache.stat_files);
+    let touched = stat.and_then(|stat| root.opened().flushed_at(file, stat));
+    root.flushed_last().max(touched).is_some_and(|at| at >= fetched)
 }
 
 fn begin(farm: &FarmState) -> Result<Temporary, Reason> {

@@ -140,12 +140,12 @@ impl Inner {
             return refusal(StatusCode::NOT_FOUND);
         };
         let (root, mode) = (Arc::clone(root), cache.flush_mode);
-        let flights = Arc::clone(&self.flights);
+        let (flights, clock) = (Arc::clone(&self.flights), self.runtime.clock.clone());
         let absolute = farm.absolute(&file);
         let variants = variants_of(cache, &BTreeSet::from([file.clone()]));
         let fate = fate(cache, Action::Activate);
         let work = move || -> std::io::Result<bool> {
-            root.negatives.note_flush();
+            root.note_flush(clock.tick());
             flights.flush(|fetched| {
                 let below = fetched.strip_prefix(root.path()).ok();
                 let is_variant = |handle: &PathBuf| {
@@ -196,7 +196,7 @@ impl Inner {
         let inner = Arc::clone(self);
         let work = move || -> std::io::Result<usize> {
             let docroot = root.current()?;
-            root.negatives.note_flush();
+            root.note_flush(inner.runtime.clock.tick());
             root.tags.complete(&docroot);
             inner.flights.while_nothing_is_stored(|| {
                 let files = root.tags.flush(&keys, inner.runtime.clock.tick(), &docroot);
@@ -275,7 +275,7 @@ impl Inner {
     /// Keeps fetches that began before the flush from storing what it names.
     fn overtake(&self, farm: &FarmState, flush: &Flush) {
         let Some(docroot) = &farm.docroot else { return };
-        docroot.negatives.note_flush();
+        docroot.note_flush(self.runtime.clock.tick());
         self.flights.flush(|file| {
             let Ok(below) = file.strip_prefix(docroot.path()) else {
                 return false;
@@ -312,7 +312,7 @@ impl Inner {
 }
 
 /// Tells whether a visitor may flush: by address, or by the token.
-fn may_flush(farm: &FarmState, view: &RequestView) -> bool {
+pub(crate) fn may_flush(farm: &FarmState, view: &RequestView) -> bool {
     let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
     let shown = view.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
@@ -335,7 +335,7 @@ fn may_flush(farm: &FarmState, view: &RequestView) -> bool {
 }
 
 /// Compares without telling by its time how much agrees.
-fn is_same(left: &[u8], right: &[u8]) -> bool {
+pub(crate) fn is_same(left: &[u8], right: &[u8]) -> bool {
     let differing = left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right));
     left.len() == right.len() && std::hint::black_box(differing) == 0
 }

@@ -64,6 +64,7 @@ mod serve;
 mod sessions;
 mod settings;
 mod share;
+mod sibling;
 mod status;
 mod status_page;
 mod sticky;

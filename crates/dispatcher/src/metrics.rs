@@ -46,10 +46,13 @@ pub(crate) enum Counter {
     StaleOnError,
     WarmedUp,
     WarmUpFailures,
+    SiblingsAsked,
+    SiblingFills,
+    SiblingsServed,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 29] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 32] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -166,6 +169,17 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 29] = [
         "warm_up_failures",
         "Pages that could not be fetched at the start; visitors fetch them instead.",
     ),
+    (
+        Counter::SiblingsAsked,
+        "siblings_asked",
+        "Absent pages that siblings were asked for (`/x-siblings`).",
+    ),
+    (
+        Counter::SiblingFills,
+        "sibling_fills",
+        "Pages that a sibling had, so that no render was asked; few of those asked for mean that siblings are cold, too.",
+    ),
+    (Counter::SiblingsServed, "siblings_served", "Copies that were given to siblings."),
 ];
 
 /// The counters of a dispatcher.

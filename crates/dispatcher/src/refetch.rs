@@ -310,6 +310,7 @@ impl Inner {
                     },
                     file: item.file.clone(),
                     path: item.view.path.as_str().to_owned(),
+                    host: item.view.headers.get(header::HOST).cloned(),
                     sequence: item.sequence,
                     info: "caching",
                 };

@@ -373,6 +373,7 @@ impl Inner {
             call: Call { target, ..call(exchange, CallBody::empty(), Purpose::Cache) },
             file: found.file.to_owned(),
             path: exchange.view.path.as_str().to_owned(),
+            host: exchange.view.headers.get(header::HOST).cloned(),
             sequence: None,
             info,
         };

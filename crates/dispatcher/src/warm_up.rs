@@ -209,6 +209,7 @@ impl Inner {
             },
             file,
             path: view.path.as_str().to_owned(),
+            host: view.headers.get(header::HOST).cloned(),
             sequence: None,
             info: "caching",
         };

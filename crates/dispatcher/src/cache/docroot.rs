@@ -54,6 +54,8 @@ pub(crate) struct Docroot {
     pub(super) usage: Arc<Usage>,
     /// Held for reading while a file is put into place, for writing while one is evicted.
     pub(super) placing: RwLock<()>,
+    /// When earlier processes stored or flushed something last.
+    pub(super) left: Option<SystemTime>,
     /// Which flushes came, as the file says; nothing before it was read.
     pub(crate) numbers: Mutex<Option<Numbers>>,
 }
@@ -108,6 +110,8 @@ impl Docroot {
         // The root itself may be a link; only what is below it must not leave it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
+        let left = statat(&root, TEMPORARY_FOLDER, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let left = left.map(|stat| time(stat.st_mtime, stat.st_mtime_nsec));
         let (temporary, _) =
             beneath::make_folder(root.as_fd(), Path::new(TEMPORARY_FOLDER), Mode::RWXU)?;
         let docroot = Self {
@@ -118,6 +122,7 @@ impl Docroot {
             trash: Mutex::default(),
             usage,
             placing: RwLock::default(),
+            left,
             numbers: Mutex::default(),
         };
         docroot.sweep();
@@ -222,6 +227,12 @@ impl Docroot {
             tracing::warn!(file = %file.display(), "cannot read which flushes came; the next ones count as after a loss");
             Numbers::default()
         })
+    }
+
+    /// Notes for later processes that a flush came at `now`.
+    pub(crate) fn note_flush(&self, now: SystemTime) {
+        // What cannot be noted is known as long as this process lives.
+        rustix::fs::futimens(&self.temporary, &super::stat::both(now)).ok();
     }
 
     /// Notes that a file was served.

@@ -15,7 +15,6 @@ mod walk;
 
 pub(crate) use delete::{Deleted, Fate, Named};
 pub(crate) use docroot::{CacheFile, Docroot, Lookup, MARK, NUMBERS_FILE, Stamp, TEMPORARY_FOLDER};
-#[cfg(any(fuzzing, test))]
 pub(crate) use headers::StoredHeaders;
 pub(crate) use root::Root;
 pub(crate) use store::{NewFile, Temporary};

@@ -8,9 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::docroot::Docroot;
 use super::usage::Usage;
@@ -28,6 +28,8 @@ pub(crate) struct Root {
     pub(crate) tags: Tags,
     /// Errors in place of its files.
     pub(crate) negatives: Negatives,
+    /// When the last flush came, whatever it named.
+    flushed: Mutex<Option<SystemTime>>,
     /// What it takes of the disk.
     pub(crate) usage: Arc<Usage>,
     /// In which order flushes came.
@@ -52,6 +54,7 @@ impl Root {
             opened: RwLock::new(Arc::new(Docroot::open(path, mode, Arc::clone(&usage))?)),
             tags: Tags::default(),
             negatives: Negatives::default(),
+            flushed: Mutex::default(),
             usage,
             orders: OrderTally::default(),
             started: Instant::now(),
@@ -61,6 +64,20 @@ impl Root {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Notes that a flush came at `now`: no remembered error and no older copy of a sibling counts any more.
+    pub(crate) fn note_flush(&self, now: SystemTime) {
+        let mut flushed = self.flushed.lock();
+        *flushed = flushed.max(Some(now));
+        drop(flushed);
+        self.negatives.note_flush();
+        self.last_opened().note_flush(now);
+    }
+
+    /// Returns when the last flush came, of this process or of earlier ones.
+    pub(crate) fn flushed_last(&self) -> Option<SystemTime> {
+        self.flushed.lock().max(self.last_opened().left)
     }
 
     /// Tells whether `path` is another name of this root's folder: one with `..`, or through a link.

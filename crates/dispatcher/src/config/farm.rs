@@ -137,6 +137,8 @@ pub struct Farm {
     pub tells_cache_status: bool,
     /// When a render is left alone (`/x-health`).
     pub health: HealthRules,
+    /// Other dispatchers of the same site, which are asked for pages that are absent (`/x-siblings`).
+    pub siblings: Vec<Render>,
 }
 
 impl Farm {
@@ -166,11 +168,12 @@ impl Farm {
             share: None,
             tells_cache_status: false,
             health: HealthRules::default(),
+            siblings: Vec::new(),
         }
     }
 }
 
-pub(super) const FARM_KEYS: [&str; 23] = [
+pub(super) const FARM_KEYS: [&str; 24] = [
     "info",
     "clientheaders",
     "virtualhosts",
@@ -194,6 +197,7 @@ pub(super) const FARM_KEYS: [&str; 23] = [
     "x-cacheStatus",
     "x-health",
     "x-share",
+    "x-siblings",
 ];
 
 pub(super) fn read_farm(reader: &mut Reader, key: &Key, block: &Block) -> Farm {
@@ -223,7 +227,7 @@ pub(super) fn read_sections(reader: &mut Reader, key: &Key, block: &Block) -> Fa
             "stickyConnectionsFor" => farm.sticky.paths.extend(reader.text(&entry)),
             "renders" | "render" | "filter" | "vanity_urls" | "cache" | "sessionmanagement"
             | "auth_checker" | "statistics" | "stickyConnections" | "health_check" | "x-health"
-            | "x-share" => {
+            | "x-share" | "x-siblings" => {
                 if let Some(inner) = reader.block(&entry) {
                     read_section(reader, &entry, inner, &mut farm);
                 }
@@ -246,6 +250,7 @@ fn read_section(reader: &mut Reader, entry: &Entry<'_>, block: &Block, farm: &mu
         "stickyConnections" => read_sticky(reader, block, &mut farm.sticky),
         "x-health" => farm.health = read_health(reader, block),
         "x-share" => farm.share = Some(read_share(reader, block)),
+        "x-siblings" => farm.siblings = read_renders(reader, block),
         _ => {
             for entry in reader.entries(block) {
                 match entry.name() {

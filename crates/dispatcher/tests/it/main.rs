@@ -44,6 +44,7 @@ mod room;
 mod route;
 mod sessions;
 mod share;
+mod sibling;
 mod storm;
 mod streams;
 mod tls;
