@@ -348,3 +348,41 @@ fn the_demo_obeys_settings_and_flushes_what_an_edited_template_drew() {
     see(visitors, page, "drawn by the third");
     assert!(demo.stop());
 }
+
+#[test]
+fn a_changed_configuration_is_compared_before_it_serves() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        dir.path().join(name).display().to_string()
+    };
+    let farm = |rule: &str| {
+        format!(
+            "/farms {{ /site {{ /virtualhosts {{ \"www.example.com\" }}
+             /renders {{ /r {{ /hostname \"127.0.0.1\" /port 1 }} }}
+             /filter {{ /0 {{ /type \"deny\" /url \"*\" }} {rule} }} }} }}"
+        )
+    };
+    let old = write("old.any", &farm(""));
+    let new = write("new.any", &farm("/1 { /type \"allow\" /url \"/secret*\" }"));
+    let urls = write(
+        "access.log",
+        "127.0.0.1 - - [21/Nov/2026:00:50:16 +0000] \"GET /secret/plan.html HTTP/1.1\" 200 1 \"-\" \"x\"\n",
+    );
+    let said = run_ok(&["dispatcher", "diff", &old, &old, "--urls", &urls]);
+    assert!(said.starts_with("0 keys differ; 0 of "), "{said}");
+    let output =
+        tympan().args(["dispatcher", "diff", &old, &new, "--urls", &urls]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for expected in [
+        "+ /farms/site/filter/1 { /type \"allow\" /url \"/secret*\" }  (",
+        "\nGET /secret/plan.html\n    old: farm /site: refused, by /0 (",
+        "\n    new: farm /site: forwarded, not cacheable: document root non-existent, by /1 (",
+        "\n1 keys differ; ",
+    ] {
+        assert!(said.contains(expected), "{expected} in {said}");
+    }
+    let output = tympan().args(["dispatcher", "diff", &old, "none.any"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}

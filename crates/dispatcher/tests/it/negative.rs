@@ -208,3 +208,25 @@ fn an_error_in_place_of_an_old_copy_takes_that_along() {
     assert_eq!(front.get("/a.html").info(), "negative answer cached");
     assert_eq!(origin.requests(), 2);
 }
+
+#[test]
+fn a_stat_file_of_any_level_ends_what_is_remembered_below_it() {
+    for (cache, stat, is_over) in [
+        ("/x-negativeTTL { /404 10 } /statfileslevel 0", ".stat", true),
+        ("/x-negativeTTL { /404 10 } /statfileslevel 2", "content/en/.stat", true),
+        ("/x-negativeTTL { /404 10 } /statfileslevel 2", "content/.stat", true),
+        ("/x-negativeTTL { /404 10 } /statfileslevel 2", ".stat", true),
+        ("/x-negativeTTL { /404 10 } /statfileslevel 2", "content/de/.stat", false),
+        ("/x-negativeTTL { /404 10 } /statfileslevel 0", "content/.stat", false),
+    ] {
+        let (origin, _) = missing();
+        let front = front(&origin, cache);
+        front.get("/content/en/a.html");
+        front.write(stat, "");
+        let file = std::fs::File::options().write(true).open(front.file(stat)).unwrap();
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(2);
+        file.set_modified(later).unwrap();
+        front.get("/content/en/a.html");
+        assert_eq!(origin.requests(), 1 + usize::from(is_over), "{cache} {stat}");
+    }
+}

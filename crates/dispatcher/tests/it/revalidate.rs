@@ -316,3 +316,79 @@ fn a_render_that_never_heard_of_conditions_is_asked_as_ever() {
     assert!(!has_condition(&origin.seen()[0]));
     assert_eq!(origin.seen()[1].header("if-none-match"), Some("\"tag\""));
 }
+
+#[test]
+fn grace_and_windows_end_as_without_conditions_and_by_a_strong_tag_alone() {
+    let check = |cache, held: u64, is_asked: bool| {
+        let origin = confirming(unchanged);
+        let front = front(&origin, cache);
+        front.get("/content/a.html");
+        front.flush("Activate", "/content/x", &[]);
+        front.advance(held - 1);
+        assert!(front.get("/content/a.html").is_hit(), "{cache}");
+        front.advance(2);
+        let body = front.get("/content/a.html").body;
+        assert_eq!(body, if is_asked { "version 1" } else { "version 2" }, "{cache}");
+        assert_eq!(has_condition(&origin.seen()[1]), is_asked, "{cache}");
+        // What was confirmed after the flush is newer than it.
+        front.advance(30);
+        assert!(front.get("/content/a.html").is_hit(), "{cache}");
+        assert_eq!(origin.requests(), 2, "{cache}");
+    };
+    check("/enableTTL 1 /x-revalidate flushed /gracePeriod 20", 20, true);
+    check("/enableTTL 1 /x-revalidate expired /gracePeriod 20", 20, false);
+    // A copy that expires while grace holds is one that a flush concerns, too.
+    check("/enableTTL 1 /x-revalidate expired /gracePeriod 600", 61, false);
+    check("/enableTTL 1 /x-revalidate flushed /gracePeriod 600", 61, true);
+}
+
+#[test]
+fn each_level_of_stat_files_makes_copies_out_of_date_as_ever() {
+    for (cache, handle, is_concerned) in [
+        ("/enableTTL 1 /x-revalidate flushed /statfileslevel 0", "/other/x", true),
+        ("/enableTTL 1 /x-revalidate flushed /statfileslevel 1", "/content/x", true),
+        ("/enableTTL 1 /x-revalidate flushed /statfileslevel 2", "/content/en/x", true),
+        ("/enableTTL 1 /x-revalidate flushed /statfileslevel 2", "/content/de/x", false),
+    ] {
+        let origin = confirming(unchanged);
+        let front = front(&origin, cache);
+        front.get("/content/de/a.html");
+        front.get("/content/en/a.html");
+        // Both folders have `.stat` files of their own from now on, as far as the level goes.
+        front.flush("Activate", "/content/de/y", &[]);
+        front.flush("Activate", "/content/en/y", &[]);
+        assert_eq!(front.get("/content/en/a.html").body, "version 2", "{cache}");
+        assert_eq!(front.metric("renewed_total"), 1, "{cache}");
+        assert!(front.get("/content/en/a.html").is_hit(), "{cache}");
+        front.flush("Activate", handle, &[]);
+        assert_eq!(front.get("/content/en/a.html").is_hit(), !is_concerned, "{cache} {handle}");
+        let renewed = 1 + u64::from(is_concerned);
+        assert_eq!(front.metric("renewed_total"), renewed, "{cache} {handle}");
+    }
+}
+
+#[test]
+fn a_crowd_at_an_expired_page_has_its_copy_confirmed_once() {
+    let gate = Gate::default();
+    let door = gate.clone();
+    let origin = confirming(move || {
+        door.pass();
+        unchanged()
+    });
+    let front = Arc::new(front(&origin, EXPIRED));
+    front.get("/a.html");
+    front.advance(61);
+    let visitors: Vec<_> = (0..10)
+        .map(|_| {
+            let front = Arc::clone(&front);
+            std::thread::spawn(move || front.get("/a.html").body)
+        })
+        .collect();
+    origin.wait_for(2);
+    front.wait_for("stale_total", 9);
+    gate.open();
+    for visitor in visitors {
+        assert_eq!(visitor.join().unwrap(), "version 1");
+    }
+    assert_eq!((origin.requests(), front.metric("renewed_total")), (2, 1));
+}
