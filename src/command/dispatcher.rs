@@ -219,7 +219,10 @@ fn open_with(
     settings: &Settings,
     logs: Option<&Path>,
 ) -> Result<Dispatcher, Fault> {
-    let mut asked = config.farms.iter().flat_map(|farm| farm.renders.iter().chain(&farm.siblings));
+    let mut asked = config.farms.iter().flat_map(|farm| {
+        let shadow = farm.shadow.iter().flat_map(|(_, renders)| renders);
+        farm.renders.iter().chain(&farm.siblings).chain(shadow)
+    });
     let is_secure = asked.any(|one| one.is_secure);
     let trust = trust(settings, is_secure)?;
     let runtime = Runtime { trust, ..runtime_with(logs)? };

@@ -41,6 +41,7 @@ use crate::metrics::{Metrics, Tally, connections_to_text, farms_to_text, renders
 use crate::refetch::Queue;
 use crate::sessions;
 use crate::settings::{Settings, Switches};
+use crate::shadow::Shadow;
 use crate::share::{Shares, has_shares};
 use crate::sibling::siblings_of;
 use crate::status::Status;
@@ -125,6 +126,8 @@ pub(crate) struct FarmState {
     pub(crate) upstream: Upstream,
     /// Other dispatchers that may have a page.
     pub(crate) siblings: Option<Upstream>,
+    /// Other renders whose answers are compared.
+    pub(crate) shadow: Option<Shadow>,
     pub(crate) refetch: Arc<Queue>,
     pub(crate) storm: Storm,
     pub(crate) budget: Arc<Budget>,
@@ -511,6 +514,7 @@ fn open_farm(
         docroot,
         upstream: Upstream::new(farm, runtime, keep_alive),
         siblings: siblings_of(farm, runtime, keep_alive),
+        shadow: Shadow::of(farm, runtime),
         refetch: old.map(|old| Arc::clone(&old.refetch)).unwrap_or_default(),
         storm: Storm::default(),
         budget: old.map(|old| Arc::clone(&old.budget)).unwrap_or_default(),

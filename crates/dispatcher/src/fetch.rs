@@ -31,6 +31,7 @@ use crate::metrics::Counter;
 use crate::negative::{self, Negative};
 use crate::page::{Body, Growing, Page, PageBody, Progress, SMALL_BYTES, boxed, full, read_at};
 use crate::revalidate::{Asked, keep_validators};
+use crate::shadow::Fetched;
 use crate::sibling;
 use crate::tags::{KEPT_KEYS, SURROGATE_KEY, keys_of};
 use crate::ttl::{KEPT_LENIENCE, Lenience, expiry};
@@ -98,10 +99,10 @@ struct Head {
 impl Lead {
     async fn run(mut self, ticket: Ticket) {
         let Some(asked) = self.asked() else {
-            return match self.copy_of_sibling(ticket).await {
-                Some(ticket) => self.ask(ticket).await,
-                None => {}
-            };
+            if let Some(ticket) = self.copy_of_sibling(ticket).await {
+                self.ask(ticket).await;
+            }
+            return;
         };
         let plain = self.fetch.call.headers.clone();
         self.fetch.call.headers.extend(asked.conditions.clone());
@@ -440,6 +441,12 @@ impl Lead {
             }
         }
         let bytes = bytes.freeze();
+        self.inner.ask_shadow(&self.farm, || Fetched {
+            target: self.fetch.call.target.clone(),
+            headers: self.fetch.call.headers.clone(),
+            kind: head.headers.get(header::CONTENT_TYPE).cloned(),
+            body: bytes.clone(),
+        });
         let (ticket, stored) = self.store(ticket, &head, bytes.clone()).await;
         let page = self.page(&head, PageBody::Small(bytes), stored.err());
         if let Some(ticket) = ticket {

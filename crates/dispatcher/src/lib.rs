@@ -63,6 +63,7 @@ mod route;
 mod serve;
 mod sessions;
 mod settings;
+mod shadow;
 mod share;
 mod sibling;
 mod status;

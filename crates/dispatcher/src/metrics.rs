@@ -49,10 +49,14 @@ pub(crate) enum Counter {
     SiblingsAsked,
     SiblingFills,
     SiblingsServed,
+    ShadowsSame,
+    ShadowsDifferent,
+    ShadowFailures,
+    ShadowsSkipped,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 32] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 36] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -180,6 +184,22 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 32] = [
         "Pages that a sibling had, so that no render was asked; few of those asked for mean that siblings are cold, too.",
     ),
     (Counter::SiblingsServed, "siblings_served", "Copies that were given to siblings."),
+    (
+        Counter::ShadowsSame,
+        "shadow_same",
+        "Pages for which a shadow (`/x-shadow`) gave the same answer as the render.",
+    ),
+    (
+        Counter::ShadowsDifferent,
+        "shadow_different",
+        "Pages for which a shadow gave another answer; the log says which, and what differs.",
+    ),
+    (Counter::ShadowFailures, "shadow_failures", "Pages for which a shadow gave no answer."),
+    (
+        Counter::ShadowsSkipped,
+        "shadow_skipped",
+        "Pages of the share that were not compared, as the shadow is too slow.",
+    ),
 ];
 
 /// The counters of a dispatcher.

@@ -137,6 +137,8 @@ pub struct Farm {
     pub tells_cache_status: bool,
     /// When a render is left alone (`/x-health`).
     pub health: HealthRules,
+    /// How many of a hundred fetched pages other renders are asked for, too, and which (`/x-shadow`).
+    pub shadow: Option<(f64, Vec<Render>)>,
     /// Other dispatchers of the same site, which are asked for pages that are absent (`/x-siblings`).
     pub siblings: Vec<Render>,
 }
@@ -168,12 +170,13 @@ impl Farm {
             share: None,
             tells_cache_status: false,
             health: HealthRules::default(),
+            shadow: None,
             siblings: Vec::new(),
         }
     }
 }
 
-pub(super) const FARM_KEYS: [&str; 24] = [
+pub(super) const FARM_KEYS: [&str; 25] = [
     "info",
     "clientheaders",
     "virtualhosts",
@@ -198,6 +201,7 @@ pub(super) const FARM_KEYS: [&str; 24] = [
     "x-health",
     "x-share",
     "x-siblings",
+    "x-shadow",
 ];
 
 pub(super) fn read_farm(reader: &mut Reader, key: &Key, block: &Block) -> Farm {
@@ -227,7 +231,7 @@ pub(super) fn read_sections(reader: &mut Reader, key: &Key, block: &Block) -> Fa
             "stickyConnectionsFor" => farm.sticky.paths.extend(reader.text(&entry)),
             "renders" | "render" | "filter" | "vanity_urls" | "cache" | "sessionmanagement"
             | "auth_checker" | "statistics" | "stickyConnections" | "health_check" | "x-health"
-            | "x-share" | "x-siblings" => {
+            | "x-share" | "x-siblings" | "x-shadow" => {
                 if let Some(inner) = reader.block(&entry) {
                     read_section(reader, &entry, inner, &mut farm);
                 }
@@ -251,6 +255,7 @@ fn read_section(reader: &mut Reader, entry: &Entry<'_>, block: &Block, farm: &mu
         "x-health" => farm.health = read_health(reader, block),
         "x-share" => farm.share = Some(read_share(reader, block)),
         "x-siblings" => farm.siblings = read_renders(reader, block),
+        "x-shadow" => farm.shadow = read_shadow(reader, block),
         _ => {
             for entry in reader.entries(block) {
                 match entry.name() {
@@ -379,23 +384,46 @@ fn read_auth_checker(
     Some(checker)
 }
 
+fn read_shadow(reader: &mut Reader, block: &Block) -> Option<(f64, Vec<Render>)> {
+    let (mut percent, mut renders) = (0.0, Vec::new());
+    for entry in reader.entries(block) {
+        match entry.name() {
+            "percent" => percent = read_percent(reader, &entry).unwrap_or(percent),
+            "renders" => {
+                if let Some(block) = reader.block(&entry) {
+                    renders = read_renders(reader, block);
+                }
+            }
+            _ => reader.unknown(&entry, &["percent", "renders"]),
+        }
+    }
+    if renders.is_empty() {
+        reader.warn(&block.at, "`/x-shadow` has no `/renders`, so nothing is compared");
+        return None;
+    }
+    Some((percent, renders))
+}
+
+/// Reads a number from 0 to 100.
+fn read_percent(reader: &mut Reader, entry: &Entry<'_>) -> Option<f64> {
+    let text = reader.value(entry)?;
+    match text.text.trim().parse() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Some(percent),
+        // Nobody is sent to a new site by a slip of the pen.
+        _ => {
+            let message = format!("`/percent` is a number from 0 to 100, not `{}`", text.text);
+            reader.error(&text.at, message);
+            None
+        }
+    }
+}
+
 fn read_share(reader: &mut Reader, block: &Block) -> Share {
     let mut share = Share::default();
     for entry in reader.entries(block) {
         match entry.name() {
             "percent" => {
-                let percent = reader.value(&entry).map(|text| (text, text.text.trim().parse()));
-                match percent {
-                    Some((_, Ok(percent))) if (0.0..=100.0).contains(&percent) => {
-                        share.percent = percent;
-                    }
-                    // Nobody is sent to a new site by a slip of the pen.
-                    Some((text, _)) => reader.error(
-                        &text.at,
-                        format!("`/percent` is a number from 0 to 100, not `{}`", text.text),
-                    ),
-                    None => {}
-                }
+                share.percent = read_percent(reader, &entry).unwrap_or(share.percent);
             }
             "addresses" => {
                 if let Some(block) = reader.block(&entry) {

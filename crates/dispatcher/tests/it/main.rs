@@ -43,6 +43,7 @@ mod revalidate;
 mod room;
 mod route;
 mod sessions;
+mod shadow;
 mod share;
 mod sibling;
 mod storm;

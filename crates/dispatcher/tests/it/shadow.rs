@@ -1,0 +1,82 @@
+//! Other renders that are asked for a part of what is fetched (`/x-shadow`).
+
+use std::net::SocketAddr;
+
+use tympan_testkit::origin::{Answer, Gate, Origin, dead_addr};
+
+use crate::front::{Front, Setup};
+
+fn shadowed(origin: &Origin, shadow: SocketAddr, percent: &str) -> Front {
+    let port = shadow.port();
+    let farm = format!(
+        "/x-shadow {{ /percent \"{percent}\" /renders {{ /new {{ /hostname \"127.0.0.1\" /port \"{port}\" }} }} }}"
+    );
+    let renders = vec![origin.addr()];
+    // A test's strings live as long as it does.
+    Front::start(&Setup { farm: Box::leak(farm.into_boxed_str()), renders, ..Setup::default() })
+}
+
+#[test]
+fn a_shadow_is_compared_and_seen_by_nobody() {
+    let page = || Answer::html("page");
+    for (theirs, same, different, failed) in [
+        (page(), 1, 0, 0),
+        (Answer::html("pagf"), 0, 1, 0),
+        (Answer::html("pag"), 0, 1, 0),
+        (Answer::html("page more"), 0, 1, 0),
+        (page().header("Set-Cookie", "x=1"), 1, 0, 0),
+        (Answer::status(200).body("page").header("Content-Type", "text/plain"), 0, 1, 0),
+        (Answer::status(500).body("page"), 0, 1, 0),
+    ] {
+        let (origin, shadow) = (Origin::always(page()), Origin::always(theirs.clone()));
+        let front = shadowed(&origin, shadow.addr(), "100");
+        let reply = front.send("GET", "/a.html?utm_x=1", &[("X-Visitor", "1")], "");
+        // A query that counts makes a page that is not stored, and not compared.
+        assert_eq!(reply.body, "page");
+        assert_eq!(shadow.requests(), 0);
+        assert_eq!(front.send("GET", "/a.html", &[("X-Visitor", "1")], "").body, "page");
+        shadow.wait_for(1);
+        front.wait_for("shadow_same_total", same);
+        front.wait_for("shadow_different_total", different);
+        front.wait_for("shadow_failures_total", failed);
+        let seen = &shadow.seen()[0];
+        assert_eq!((seen.target.as_str(), seen.header("x-visitor")), ("/a.html", Some("1")));
+        assert!(front.get("/a.html").is_hit());
+        assert_eq!(front.read("a.html"), "page", "{theirs:?}");
+        assert_eq!(shadow.requests(), 1, "only what is fetched is compared");
+    }
+    let origin = Origin::always(page());
+    let front = shadowed(&origin, dead_addr(), "100");
+    assert_eq!(front.get("/a.html").body, "page");
+    front.wait_for("shadow_failures_total", 1);
+}
+
+#[test]
+fn a_share_is_spread_evenly_and_a_slow_shadow_holds_nobody_up() {
+    let origin = Origin::start(|seen| Answer::html(format!("page {}", seen.target)));
+    let shadow = Origin::start(|seen| Answer::html(format!("page {}", seen.target)));
+    let front = shadowed(&origin, shadow.addr(), "25");
+    for number in 0..40 {
+        front.get(&format!("/{number}.html"));
+    }
+    let skipped = || front.metric("shadow_skipped_total");
+    let deadline = std::time::Instant::now() + tympan_testkit::origin::PATIENCE;
+    while front.metric("shadow_same_total") + skipped() < 10 {
+        assert!(std::time::Instant::now() < deadline, "ten of forty are compared");
+        std::thread::yield_now();
+    }
+    assert_eq!(front.metric("shadow_same_total") + skipped(), 10);
+
+    let gate = Gate::default();
+    let door = gate.clone();
+    let slow = Origin::start(move |_| {
+        door.pass();
+        Answer::html("x")
+    });
+    let front = shadowed(&origin, slow.addr(), "100");
+    for number in 0..10 {
+        assert_eq!(front.get(&format!("/{number}.html")).status, 200);
+    }
+    assert_eq!(front.metric("shadow_skipped_total"), 6, "four are asked at a time");
+    gate.open();
+}
