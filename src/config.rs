@@ -119,8 +119,10 @@ impl BackEnd {
 pub(crate) struct Listen {
     /// Where to listen; `--listen` goes first. Default 127.0.0.1:4502 for author, :4503 for publish.
     pub(crate) address: Option<SocketAddr>,
-    /// Connections open at once; default 10,000. Further ones are answered 503 with `Retry-After` by authors and publishers,
-    /// and wait at dispatchers.
+    /// Connections open at once; default 10,000. While fewer than one of 16 is free, answers close their connections, and
+    /// those on which nothing is asked are closed for others that come. Further ones wait; at authors and publishers for 5 s
+    /// and a quarter as many, beyond which they are answered 503 with `Retry-After`. Raise it where more clients keep
+    /// connections, with the process's limit of open files.
     pub(crate) max_connections: Option<usize>,
     /// Bytes of a request's head; default 64 KiB.
     pub(crate) max_header: Option<ByteSize>,

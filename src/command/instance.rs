@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,7 +23,7 @@ use tympan_server::{
     admin_router, router,
 };
 use tympan_store::{PostgresStore, State};
-use tympan_web::listen::{Front, Limits, Overflow, Reuse, bind, serve};
+use tympan_web::listen::{Counters, Front, Limits, Overflow, Reuse, bind, serve};
 use tympan_web::tls::Tls;
 
 use crate::args;
@@ -201,6 +202,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     draw_pictures(plan, &instance, configurator.worker())?;
     watch_pools(&instance, (&state, plan.home.database.as_ref()), &front);
     instance.watch_metrics(blob_metrics::source(&plan.home.blobs));
+    instance.watch_metrics(connection_metrics(Arc::clone(&front.counters)));
     instance.keep_guest_notes(sharing.guest_notes());
     let exports = super::export::start(plan, &instance)?;
     if !plan.is_assets {
@@ -301,16 +303,16 @@ fn watch_pools(
     let (pool, counters) = (state.pool().clone(), Arc::clone(&front.counters));
     let most = front.limits.max_connections as u64;
     instance.watch_pools(move || {
-        let read =
-            |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let open = read(&counters.open);
         let connections = PoolState {
             name: "connections".to_owned(),
             in_use: open,
             idle: 0,
             limit: most,
+            waiting: read(&counters.waiting),
+            timeouts: read(&counters.late),
             refused: read(&counters.refused),
-            ..PoolState::default()
         };
         let (size, idle) = (u64::from(pool.size()), pool.num_idle() as u64);
         let state = PoolState {
@@ -322,6 +324,40 @@ fn watch_pools(
         };
         vec![connections, state]
     });
+}
+
+/// What tells that more clients keep connections than there are places, as name, meaning and count.
+type OfConnections = (&'static str, &'static str, fn(&Counters) -> &AtomicU64);
+
+const CONNECTIONS: [OfConnections; 3] = [
+    (
+        "tympan_connections_saturated_total",
+        "Connections that came while all places were taken; raise max_connections if it repeats.",
+        |counters| &counters.saturated,
+    ),
+    (
+        "tympan_connections_evicted_total",
+        "Connections closed while nothing was asked on them, as others waited; raise max_connections.",
+        |counters| &counters.evicted,
+    ),
+    (
+        "tympan_connections_released_total",
+        "Connections closed with an answer, as hardly any place was free; raise max_connections.",
+        |counters| &counters.released,
+    ),
+];
+
+/// Returns what writes the counters of the main listener as Prometheus text.
+fn connection_metrics(counters: Arc<Counters>) -> impl Fn(&str) -> String + Send + Sync {
+    move |role| {
+        let line = |(name, help, read): &OfConnections| {
+            let value = read(&counters).load(Ordering::Relaxed);
+            format!(
+                "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{role=\"{role}\"}} {value}\n"
+            )
+        };
+        CONNECTIONS.iter().map(line).collect()
+    }
 }
 
 /// Lets an instance draw pictures, and an author's worker process assets.

@@ -460,8 +460,18 @@ pub(crate) fn connections_to_text(text: &mut String, listeners: &[Arc<Counters>]
         ),
         (
             "connections_saturated_total",
-            "Times that accepting paused; raise `max_connections` if it repeats.",
+            "Connections that came while all places were taken; raise `max_connections` if it repeats.",
             sum(|counters| &counters.saturated),
+        ),
+        (
+            "connections_evicted_total",
+            "Connections closed while nothing was asked on them, as others waited; raise `max_connections`.",
+            sum(|counters| &counters.evicted),
+        ),
+        (
+            "connections_released_total",
+            "Connections closed with an answer, as hardly any place was free; raise `max_connections`.",
+            sum(|counters| &counters.released),
         ),
         (
             "bodies_refused_total",

@@ -195,7 +195,7 @@ fn states(instance: &crate::Instance) -> Vec<PoolState> {
 
 fn used_up(states: &[PoolState]) -> Option<String> {
     let is_full = |pool: &&PoolState| pool.limit > 0 && pool.in_use >= pool.limit;
-    // Nobody waits for a connection: who finds none is refused.
+    // Who finds no connection is soon refused.
     let is_awaited = |pool: &&PoolState| pool.waiting > 0 || pool.name == CONNECTIONS;
     let told: Vec<String> = states
         .iter()

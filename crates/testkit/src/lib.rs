@@ -5,6 +5,7 @@
 
 pub mod bucket_server;
 pub mod composition;
+pub mod crowd;
 pub mod cut_link;
 pub mod disk;
 pub mod far;

@@ -14,19 +14,51 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::io::Result;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::sync::{mpsc, watch};
 
-use crate::listen::Peer;
+use crate::listen::{Counters, Peer};
+use crate::seats::Seats;
 use crate::wire::Wire;
 
 /// Serves connections outside of the runtime.
 pub trait Lane: Send + Sync + Debug {
     /// Serves a connection until it ends, which gives nothing, or is handed back.
     fn serve(&self, lent: Lent) -> Pin<Box<dyn Future<Output = Option<Handed>> + Send>>;
+
+    /// Ends about so many connections on which nothing is asked, those first that have been waited for longest: others
+    /// want their places. They are counted as evicted.
+    fn evict(&self, count: usize, counters: &Arc<Counters>);
+}
+
+/// Whether answers are to be the last of their connections.
+#[derive(Debug, Clone)]
+pub struct Closing {
+    stopped: watch::Receiver<bool>,
+    seats: Option<Arc<Seats>>,
+}
+
+impl Closing {
+    pub(crate) fn new(stopped: watch::Receiver<bool>, seats: &Arc<Seats>) -> Self {
+        Self { stopped, seats: Some(Arc::clone(seats)) }
+    }
+
+    /// Makes one that tells of the end alone, when `stopped` is true.
+    #[must_use]
+    pub fn at_end(stopped: watch::Receiver<bool>) -> Self {
+        Self { stopped, seats: None }
+    }
+
+    /// Tells whether an answer that is given now is to be the last one of its connection: all are to end, or hardly any
+    /// place is free.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        *self.stopped.borrow() || self.seats.as_ref().is_some_and(|seats| seats.ask_back())
+    }
 }
 
 /// A connection on its way to a lane.
@@ -44,8 +76,8 @@ pub struct Lent {
     pub idle_timeout: Duration,
     /// How long a client may read nothing of its answer.
     pub stall_timeout: Duration,
-    /// True when each answer is to be the connection's last.
-    pub closing: watch::Receiver<bool>,
+    /// Tells whether each answer is to be the connection's last.
+    pub closing: Closing,
     /// True when the connection is to end, also without an answer.
     pub ending: watch::Receiver<bool>,
     /// What a connection of HTTP/2 needs; without it the connection is one of HTTP/1.1.

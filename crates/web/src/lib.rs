@@ -32,6 +32,7 @@ mod quiet;
 pub mod rate;
 pub mod read_body;
 pub mod request_log;
+mod seats;
 pub mod shortcut;
 mod stall;
 pub mod tls;

@@ -8,6 +8,7 @@
 //! Invariants
 //! * A peer of which nothing more is expected is not waited for.
 //! * One that goes on sending is heard for [`MOST_BYTES`] and [`PATIENCE`] at most.
+//! * A reader is told that the connection ended when its seat is wanted and nothing of a request has come.
 
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
@@ -18,6 +19,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
+
+use crate::listen::Counters;
+use crate::seats::Seat;
 
 /// How long the rest of what a peer sends is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -47,11 +51,27 @@ pub(crate) struct Linger<T> {
     is_announced: bool,
     dropped: usize,
     alarm: Option<Pin<Box<Sleep>>>,
+    seat: Option<(Arc<Seat>, Arc<Counters>)>,
 }
 
 impl<T> Linger<T> {
     pub(crate) fn new(inner: T, expected: Expected) -> Self {
-        Self { inner, expected, is_announced: false, dropped: 0, alarm: None }
+        Self { inner, expected, is_announced: false, dropped: 0, alarm: None, seat: None }
+    }
+
+    /// Lets the connection seem to end when its seat is wanted.
+    pub(crate) fn seated(self, seat: Arc<Seat>, counters: Arc<Counters>) -> Self {
+        Self { seat: Some((seat, counters)), ..self }
+    }
+
+    /// Tells whether the connection is to end, and counts it.
+    fn leaves(&self, cx: &Context<'_>) -> bool {
+        let Some((seat, counters)) = &self.seat else { return false };
+        let leaves = seat.leaves(cx);
+        if leaves {
+            counters.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+        leaves
     }
 
     /// Returns the connection.
@@ -91,10 +111,17 @@ impl<T: AsyncRead + Unpin> AsyncRead for Linger<T> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
+        let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        if read.is_pending() && self.leaves(cx) {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(read)?;
         if buffer.filled().len() > before {
             // Until the service sees a whole request in it.
             self.expected.set(true);
+            if let Some((seat, _)) = &self.seat {
+                seat.note_busy();
+            }
         }
         Poll::Ready(Ok(()))
     }

@@ -4,8 +4,9 @@
 //! Out: every request carries the extensions [`Peer`] and [`BodyLimit`], over TLS also [`crate::tls::Handshake`].
 //!
 //! Invariants
-//! * At most `max_connections` connections are open; further ones wait in the kernel's backlog, or are answered 503 with
-//!   `Retry-After` and closed ([`Overflow`]).
+//! * At most `max_connections` connections are served; further ones wait, and those on which nothing is asked leave for
+//!   them ([`crate::seats`]). They wait in the kernel's backlog, or accepted and in bounds, beyond which they are answered 503
+//!   with `Retry-After` and closed ([`Overflow`]).
 //! * A head over `header_bytes` is answered 431, a `Content-Length` over `body_bytes` 413, both before the
 //!   service sees the request. A head that is not complete within `header_timeout` closes the connection.
 //! * A connection from one of [`Front::proxies`] begins with a PROXY header, and no other one may.
@@ -30,22 +31,25 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
 use tower::{Service, ServiceExt};
 use tracing::{debug, warn};
 
-use crate::lane::{Http2, Lane, Lent, OneRequest, STREAM_WINDOW, connection_window};
+use crate::lane::{Closing, Http2, Lane, Lent, OneRequest, STREAM_WINDOW, connection_window};
 use crate::limit::BodyLimit;
 use crate::linger::{Expected, Linger};
 use crate::meter::{Closed, Meter, Streams};
 use crate::network::{Network, any_contains};
 use crate::proxy_protocol;
 use crate::quiet::{self, Next};
+use crate::seats::{Seat, Seated, Seats, Waiting};
 use crate::shortcut::{Ready, Shortcut, send_ready};
 use crate::stall::WriteStall;
 use crate::tls::{HTTP_2, Handshake, Tls};
@@ -63,20 +67,22 @@ pub enum Reuse {
     PerCore,
 }
 
-/// What becomes of a connection when `max_connections` are open.
+/// What becomes of a connection when `max_connections` are open. In both cases idle ones are closed for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overflow {
     /// It waits until another one ends; clients see no answer meanwhile.
     #[default]
     Wait,
-    /// It is answered 503 at once, so that a balancer in front asks elsewhere. Encrypted ones are closed.
+    /// It waits for 5 seconds, beside at most a quarter of `max_connections`. Others are answered 503, so that a balancer in
+    /// front asks elsewhere. Encrypted ones are closed.
     Refuse,
 }
 
 /// Bounds of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections open at once; default 10,000. Raise it with the process's limit of open files.
+    /// Connections open at once; default 10,000. While fewer than one of 16 is free, answers close their connections. Raise
+    /// it with the process's limit of open files.
     pub max_connections: usize,
     /// What becomes of further connections; default is that they wait.
     pub overflow: Overflow,
@@ -183,10 +189,19 @@ pub struct Counters {
     pub accepted: AtomicU64,
     /// Connections open now.
     pub open: AtomicU64,
-    /// Times that accepting paused as `max_connections` were open; a rise means clients wait in the backlog.
+    /// Connections that came while `max_connections` were open; a rise means that clients wait.
     pub saturated: AtomicU64,
-    /// Connections answered 503 as `max_connections` were open; a rise means overload.
+    /// Connections that wait for that now.
+    pub waiting: AtomicU64,
+    /// Connections answered 503 as `max_connections` were open and too many waited; a rise means overload.
     pub refused: AtomicU64,
+    /// Connections answered 503 as they waited too long; a rise means overload.
+    pub late: AtomicU64,
+    /// Connections closed while nothing was asked on them, as others waited; a rise means that more clients keep
+    /// connections than there are places.
+    pub evicted: AtomicU64,
+    /// Connections closed with an answer, as hardly any place was free; it rises before `evicted`.
+    pub released: AtomicU64,
     /// Requests refused for the announced size of their body.
     pub bodies_refused: AtomicU64,
     /// Connections that ended with a protocol or socket error, slow heads included.
@@ -299,7 +314,10 @@ where
 {
     let listener =
         tokio::net::TcpListener::from_std(listener).map_err(|source| Error::Serve { source })?;
-    let permits = Arc::new(Semaphore::new(front.limits.max_connections));
+    // All connections have it in common.
+    let front = Arc::new(front);
+    let limits = &front.limits;
+    let seats = Seats::new(limits.max_connections, Arc::clone(&front.counters), front.lane.clone());
     let refusals = Arc::new(Semaphore::new(MOST_REFUSALS));
     let graceful = GracefulShutdown::new();
     // HTTP/2 tells its clients itself which requests were not seen, so it need not linger.
@@ -311,29 +329,49 @@ where
             if turn.is_multiple_of(MOST_AT_ONCE) {
                 tokio::task::yield_now().await;
             }
-            let next = next_connection(&listener, &permits, &front);
-            let (permit, stream, addr) = tokio::select! {
+            let (stream, addr) = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                next = next => match next {
-                    (Some(permit), stream, addr) => (permit, stream, addr),
-                    (None, stream, _) => {
+                accepted = accept(&listener) => accepted,
+            };
+            let arrival = Arrival {
+                peer: Peer::new(addr, front.tls.is_some()),
+                front: Arc::clone(&front),
+                service: service.clone(),
+                seats: Arc::clone(&seats),
+                ending: ending.clone(),
+                watchers: (graceful.watcher(), graceful_http2.watcher()),
+            };
+            if let Some(seated) = seats.take_now() {
+                tokio::spawn(arrival.be_seated(seated).run(stream));
+                continue;
+            }
+            front.counters.saturated.fetch_add(1, Ordering::Relaxed);
+            match front.limits.overflow {
+                Overflow::Wait => {
+                    let seated = tokio::select! {
+                        biased;
+                        () = &mut shutdown => None,
+                        seated = seats.take() => Some(seated),
+                    };
+                    let is_end = seated.is_none();
+                    // Nobody else has this one, so it is served beyond the limit when all end.
+                    let seated = seated.unwrap_or_else(|| seats.add());
+                    tokio::spawn(arrival.be_seated(seated).run(stream));
+                    if is_end {
+                        break;
+                    }
+                }
+                Overflow::Refuse => match seats.begin_to_wait() {
+                    Some(waiting) => {
+                        tokio::spawn(arrival.wait(waiting, stream, Arc::clone(&refusals)));
+                    }
+                    None => {
+                        front.counters.refused.fetch_add(1, Ordering::Relaxed);
                         refuse(stream, &front, &refusals);
-                        continue;
                     }
                 },
-            };
-            front.counters.accepted.fetch_add(1, Ordering::Relaxed);
-            front.counters.open.fetch_add(1, Ordering::Relaxed);
-            let connection = Connection {
-                peer: Peer::new(addr, front.tls.is_some()),
-                front: front.clone(),
-                service: service.clone(),
-                permit,
-                ending: ending.clone(),
-            };
-            let watchers = (graceful.watcher(), graceful_http2.watcher());
-            tokio::spawn(connection.run(stream, watchers));
+            }
         }
     };
     // A task gives way to others after some operations, which many busy connections would make a long time each: the
@@ -344,9 +382,7 @@ where
     let linger = front.drain.stop();
     let end = async {
         let http1 = async {
-            // All permits are back when all connections are gone.
-            let max = u32::try_from(front.limits.max_connections).unwrap_or(u32::MAX);
-            tokio::time::timeout(linger, permits.acquire_many(max)).await.ok();
+            tokio::time::timeout(linger, seats.emptied(front.limits.max_connections)).await.ok();
             lanes_end.send_replace(true);
             graceful.shutdown().await;
         };
@@ -361,36 +397,6 @@ where
     Ok(())
 }
 
-/// Accepts a connection; without a place for it if none is free and nobody waits for one.
-async fn next_connection(
-    listener: &tokio::net::TcpListener,
-    permits: &Arc<Semaphore>,
-    front: &Front,
-) -> (Option<OwnedSemaphorePermit>, TcpStream, SocketAddr) {
-    match front.limits.overflow {
-        Overflow::Wait => {
-            let permit = wait_for_permit(permits, &front.counters).await;
-            let (stream, addr) = accept(listener).await;
-            (Some(permit), stream, addr)
-        }
-        Overflow::Refuse => {
-            let (stream, addr) = accept(listener).await;
-            (Arc::clone(permits).try_acquire_owned().ok(), stream, addr)
-        }
-    }
-}
-
-async fn wait_for_permit(permits: &Arc<Semaphore>, counters: &Counters) -> OwnedSemaphorePermit {
-    if permits.available_permits() == 0 {
-        counters.saturated.fetch_add(1, Ordering::Relaxed);
-    }
-    match Arc::clone(permits).acquire_owned().await {
-        Ok(permit) => permit,
-        // Nobody closes the semaphore.
-        Err(_closed) => std::future::pending().await,
-    }
-}
-
 /// Connections that are being told to come again at a time; further ones are closed without a word.
 const MOST_REFUSALS: usize = 256;
 /// How long one may take to hear it.
@@ -402,7 +408,6 @@ const REFUSAL: &[u8] =
 
 /// Tells a client to come again, and closes.
 fn refuse(mut stream: TcpStream, front: &Front, refusals: &Arc<Semaphore>) {
-    front.counters.refused.fetch_add(1, Ordering::Relaxed);
     let Ok(turn) = Arc::clone(refusals).try_acquire_owned() else { return };
     if front.tls.is_some() {
         return;
@@ -435,12 +440,61 @@ async fn accept(listener: &tokio::net::TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
+/// How long a connection waits before it is refused.
+const MOST_WAIT: Duration = Duration::from_secs(5);
+
+/// A connection that has no seat yet.
+struct Arrival<S> {
+    peer: Peer,
+    front: Arc<Front>,
+    service: S,
+    seats: Arc<Seats>,
+    ending: watch::Receiver<bool>,
+    watchers: (Watcher, Watcher),
+}
+
+impl<S> Arrival<S> {
+    fn be_seated(self, seated: Seated) -> Connection<S> {
+        let Self { peer, front, service, ending, watchers, .. } = self;
+        front.counters.accepted.fetch_add(1, Ordering::Relaxed);
+        front.counters.open.fetch_add(1, Ordering::Relaxed);
+        Connection { peer, front, service, seated, ending, watchers }
+    }
+}
+
 struct Connection<S> {
     peer: Peer,
-    front: Front,
+    front: Arc<Front>,
     service: S,
-    permit: OwnedSemaphorePermit,
+    seated: Seated,
     ending: watch::Receiver<bool>,
+    watchers: (Watcher, Watcher),
+}
+
+impl<S, B> Arrival<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    /// Waits for a seat and serves, or tells the client to come again.
+    async fn wait(self, waiting: Waiting, stream: TcpStream, refusals: Arc<Semaphore>) {
+        let seated = tokio::select! {
+            biased;
+            seated = tokio::time::timeout(MOST_WAIT, waiting.take()) => seated.ok(),
+            // Nobody else has this one.
+            () = self.front.drain.stopped() => Some(self.seats.add()),
+        };
+        match seated {
+            Some(seated) => Box::pin(self.be_seated(seated).run(stream)).await,
+            None => {
+                self.front.counters.late.fetch_add(1, Ordering::Relaxed);
+                refuse(stream, &self.front, &refusals);
+            }
+        }
+    }
 }
 
 impl<S, B> Connection<S>
@@ -451,20 +505,16 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    async fn run(self, stream: TcpStream, watchers: (Watcher, Watcher)) {
+    async fn run(self, stream: TcpStream) {
         let counters = Arc::clone(&self.front.counters);
-        if let Err(error) = self.serve(stream, watchers).await {
+        if let Err(error) = self.serve(stream).await {
             counters.failed.fetch_add(1, Ordering::Relaxed);
             debug!(reason = %error, "connection ended early");
         }
         counters.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    async fn serve(
-        mut self,
-        mut stream: TcpStream,
-        (watcher, watcher_http2): (Watcher, Watcher),
-    ) -> Result<(), BoxError> {
+    async fn serve(mut self, mut stream: TcpStream) -> Result<(), BoxError> {
         stream.set_nodelay(true)?;
         let patience = self.front.limits.stall_timeout;
         if any_contains(&self.front.proxies, self.peer.addr.ip()) {
@@ -484,8 +534,8 @@ where
         };
         // What few connections need is held elsewhere than by the task, which is as large as the largest of it.
         match &self.front.tls {
-            None if self.front.lane.is_none() => self.take_requests(stream, watcher).await,
-            None => Box::pin(self.speak_http1(Wire::clear(stream), watcher, None)).await,
+            None if self.front.lane.is_none() => self.take_requests(stream).await,
+            None => Box::pin(self.speak_http1(Wire::clear(stream), None)).await,
             Some(tls) => {
                 let handshake = tls.acceptor().accept(Socket::Shaking(stream));
                 let mut stream = Box::pin(tokio::time::timeout(patience, handshake)).await??;
@@ -494,69 +544,74 @@ where
                 let handshake = Handshake::of(connection);
                 if connection.alpn_protocol() == Some(HTTP_2) {
                     if let Some(lane) = self.front.lane.clone() {
-                        let turns = self.share_streams(&*lane, stream, watcher_http2, handshake);
-                        return Box::pin(turns).await;
+                        return Box::pin(self.share_streams(&*lane, stream, handshake)).await;
                     }
                     let stream = WriteStall::new(stream, patience);
-                    Box::pin(self.speak_http2(stream, watcher_http2, handshake)).await
+                    Box::pin(self.speak_http2(stream, handshake)).await
                 } else {
-                    Box::pin(self.speak_http1(Wire::tls(stream), watcher, Some(handshake))).await
+                    Box::pin(self.speak_http1(Wire::tls(stream), Some(handshake))).await
                 }
             }
         }
     }
 
-    async fn speak_http1(
-        self,
-        wire: Wire,
-        watcher: Watcher,
-        handshake: Option<Handshake>,
-    ) -> Result<(), BoxError> {
+    async fn speak_http1(self, wire: Wire, handshake: Option<Handshake>) -> Result<(), BoxError> {
         match self.front.lane.clone() {
             None => {
                 let stream = WriteStall::new(wire, self.front.limits.stall_timeout);
-                self.speak(stream, watcher, handshake).await
+                self.speak(stream, handshake).await
             }
-            Some(lane) => self.take_turns(&*lane, wire, watcher, handshake).await,
+            Some(lane) => self.take_turns(&*lane, wire, handshake).await,
         }
     }
 
-    async fn speak<T>(
-        self,
-        stream: T,
-        watcher: Watcher,
-        handshake: Option<Handshake>,
-    ) -> Result<(), BoxError>
+    async fn speak<T>(self, stream: T, handshake: Option<Handshake>) -> Result<(), BoxError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { peer, front, service, permit, .. } = self;
+        let Self { peer, front, service, seated, watchers: (watcher, _), .. } = self;
         let builder = http1_builder(&front.limits);
-        let asked = Arc::new(Asked::new(peer, handshake, front));
-        let stream = Linger::new(stream, asked.expected.clone());
+        let asked = Arc::new(Asked::new((peer, handshake), front, &seated));
+        seated.seat.note_first();
+        let stream = asked.linger(stream);
         let connection = builder.serve_connection(TokioIo::new(stream), answering(asked, service));
         let outcome = watcher.watch(connection).await;
-        drop(permit);
+        drop(seated);
         Ok(outcome?)
     }
 
     /// Lets the service answer one request after another, and holds nothing but the socket between them.
-    async fn take_requests(self, stream: TcpStream, watcher: Watcher) -> Result<(), BoxError> {
-        let Self { peer, front, service, permit: _until_the_end, ending } = self;
-        let asked = Arc::new(Asked::new(peer, None, front));
-        let limits = &asked.front.limits;
+    async fn take_requests(self, stream: TcpStream) -> Result<(), BoxError> {
+        let Self { peer, front, service, seated, ending, watchers } = self;
+        let asked = Arc::new(Asked::new((peer, None), front, &seated));
+        let (limits, seat) = (&asked.front.limits, &*seated.seat);
+        seat.note_first();
         let (mut stream, mut unread) = (WriteStall::new(stream, limits.stall_timeout), Vec::new());
         // Both last for many requests: to make and drop them for each costs more than to read a head.
         let mut ends = ending.clone();
         let mut ended = pin!(end_of(&mut ends));
         let mut timer = pin!(tokio::time::sleep(limits.header_timeout));
+        let mut is_leaving = false;
         loop {
-            let deadline = Instant::now() + limits.header_timeout;
+            let now = Instant::now();
+            if asked.requests.load(Ordering::Relaxed) > 0 {
+                seat.note_waiting(now);
+            }
+            let deadline = now + limits.header_timeout;
             let next = quiet::next(&mut stream, &mut unread, limits.header_bytes);
             let next = tokio::select! {
                 biased;
                 next = next => next?,
                 () = &mut ended => Next::End,
+                () = seat.wanted(), if !is_leaving => {
+                    // What has come by now is answered, as the last.
+                    is_leaving = true;
+                    if !unread.is_empty() || !is_silent(stream.get_ref()) {
+                        continue;
+                    }
+                    asked.front.counters.evicted.fetch_add(1, Ordering::Relaxed);
+                    Next::End
+                }
                 () = until(timer.as_mut(), deadline) => {
                     let late = std::io::Error::new(std::io::ErrorKind::TimedOut, "no head came");
                     return Err(late.into());
@@ -567,9 +622,15 @@ where
             match next {
                 Next::End => return Ok(stream.shutdown().await?),
                 Next::Request(length) => {
-                    if let Some(ready) = asked.shortcut(unread.get(..length).unwrap_or_default()) {
+                    seat.note_busy();
+                    let head = unread.get(..length).unwrap_or_default();
+                    if let Some((ready, is_last)) = asked.shortcut(head) {
                         send_ready(stream.get_ref(), ready, limits.stall_timeout).await?;
                         unread.drain(..length);
+                        if is_last {
+                            asked.expected.set(!unread.is_empty());
+                            return Ok(Box::pin(finish(asked.linger(stream))).await?);
+                        }
                         if unread.is_empty() {
                             // Who waits holds none.
                             unread = Vec::new();
@@ -582,7 +643,7 @@ where
                     let service = answering(Arc::clone(&asked), service.clone());
                     // Read already, out of sight of what lingers.
                     asked.expected.set(true);
-                    let lingering = Linger::new(stream, asked.expected.clone());
+                    let lingering = asked.linger(stream);
                     let one = OneRequest::first(lingering, std::mem::take(&mut unread), length);
                     match Box::pin(answer_one(limits, one, service, &ending)).await? {
                         Some(left) => (stream, unread) = left,
@@ -592,10 +653,10 @@ where
                 Next::Other => {
                     let service = answering(Arc::clone(&asked), service.clone());
                     asked.expected.set(true);
-                    let stream = Linger::new(stream, asked.expected.clone());
-                    let all = TokioIo::new(OneRequest::all(stream, unread));
+                    seat.note_busy();
+                    let all = TokioIo::new(OneRequest::all(asked.linger(stream), unread));
                     let connection = http1_builder(limits).serve_connection(all, service);
-                    return Ok(Box::pin(watcher.watch(connection)).await?);
+                    return Ok(Box::pin(watchers.0.watch(connection)).await?);
                 }
             }
         }
@@ -606,13 +667,13 @@ where
         self,
         lane: &dyn Lane,
         wire: Wire,
-        watcher: Watcher,
         handshake: Option<Handshake>,
     ) -> Result<(), BoxError> {
-        let Self { peer, front, service, permit: _until_the_end, ending } = self;
+        let Self { peer, front, service, seated, ending, watchers } = self;
         let limits = front.limits.clone();
-        let (builder, closing) = (http1_builder(&limits), front.drain.0.stopped.subscribe());
-        let asked = Arc::new(Asked::new(peer, handshake, front));
+        let stopped = front.drain.0.stopped.subscribe();
+        let (builder, closing) = (http1_builder(&limits), Closing::new(stopped, &seated.seats));
+        let asked = Arc::new(Asked::new((peer, handshake), front, &seated));
         let mut current = (wire, Vec::new());
         loop {
             let lent = Lent {
@@ -633,34 +694,32 @@ where
             asked.requests.store(answered, Ordering::Relaxed);
             let stream = WriteStall::new(handed.wire.take_back()?, limits.stall_timeout);
             asked.expected.set(true);
-            let stream = Linger::new(stream, asked.expected.clone());
+            let stream = asked.linger(stream);
             let service = answering(Arc::clone(&asked), service.clone());
             let Some(length) = handed.request_bytes else {
                 let all = TokioIo::new(OneRequest::all(stream, handed.unread));
-                return Ok(watcher.watch(builder.serve_connection(all, service)).await?);
+                return Ok(watchers.0.watch(builder.serve_connection(all, service)).await?);
             };
             let one = OneRequest::first(stream, handed.unread, length);
             match answer_one(&limits, one, service, &ending).await? {
                 Some((stream, unread)) => current = (stream.into_inner(), unread),
                 None => return Ok(()),
             }
+            // The lane knows what it waits for.
+            seated.seat.note_busy();
         }
     }
 
-    async fn speak_http2<T>(
-        self,
-        stream: T,
-        watcher: Watcher,
-        handshake: Handshake,
-    ) -> Result<(), BoxError>
+    async fn speak_http2<T>(self, stream: T, handshake: Handshake) -> Result<(), BoxError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { peer, front, service, permit, .. } = self;
+        let Self { peer, front, service, seated, watchers: (_, watcher), .. } = self;
         let patience = Waits::of_clients(&front.limits);
-        let asked = Arc::new(Asked::new(peer, Some(handshake), front));
+        let asked = Arc::new(Asked::new((peer, Some(handshake)), front, &seated));
+        seated.seat.note_first();
         let outcome = answer_streams(asked, service, stream, (Some(watcher), patience)).await;
-        drop(permit);
+        drop(seated);
         outcome
     }
 
@@ -669,14 +728,14 @@ where
         self,
         lane: &dyn Lane,
         stream: TlsStream<Socket>,
-        watcher: Watcher,
         handshake: Handshake,
     ) -> Result<(), BoxError> {
-        let Self { peer, front, service, permit: _also, .. } = self;
+        let Self { peer, front, service, seated, watchers: (_, watcher), .. } = self;
         let limits = front.limits.clone();
         // HTTP/2 tells its clients itself which requests were not seen, so it need not linger.
         let ending = front.drain.0.stopped.subscribe();
-        let asked = Arc::new(Asked::new(peer, Some(handshake), front));
+        let closing = Closing::new(ending.clone(), &seated.seats);
+        let asked = Arc::new(Asked::new((peer, Some(handshake)), front, &seated));
         let (opening, mut opened) = mpsc::unbounded_channel();
         let http2 = Http2 {
             max_streams: limits.max_streams,
@@ -690,7 +749,7 @@ where
             requests_left: u64::MAX,
             idle_timeout: limits.header_timeout,
             stall_timeout: limits.stall_timeout,
-            closing: ending.clone(),
+            closing,
             ending,
             http2: Some(http2),
         };
@@ -756,8 +815,9 @@ where
     B::Error: Into<BoxError>,
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = asked.front.limits.clone();
-    let meter = Meter::new();
+    let (limits, own) = (asked.front.limits.clone(), Arc::clone(&asked));
+    let is_seated = watcher.is_some();
+    let meter = Meter::new(is_seated.then(|| Arc::clone(&asked.seat)));
     let streams = Arc::clone(&meter);
     let answer = move |request: Request<Incoming>| {
         let stream = streams.begin();
@@ -767,6 +827,9 @@ where
             let mut response = asked.answer(request, service).await?;
             if is_head {
                 response = without_body(response);
+            }
+            if is_seated && !asked.seat.is_wanted() && asked.seats.ask_back() {
+                asked.seat.want();
             }
             Ok::<_, S::Error>(response.map(|body| stream.answer(Box::pin(body))))
         }
@@ -782,10 +845,21 @@ where
         .max_local_error_reset_streams(HTTP_2_RESETS)
         .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer));
     let connection = async {
-        match watcher {
-            Some(watcher) => watcher.watch(connection).await,
-            None => connection.await,
+        let Some(_until_the_end) = watcher else { return connection.await };
+        let mut connection = pin!(connection);
+        tokio::select! {
+            biased;
+            outcome = &mut connection => return outcome,
+            () = own.front.drain.stopped() => {}
+            () = own.seat.wanted() => {
+                if own.seat.is_waiting() {
+                    own.front.counters.evicted.fetch_add(1, Ordering::Relaxed);
+                }
+            }
         }
+        // The client is told which requests were seen, and those are answered.
+        connection.as_mut().graceful_shutdown();
+        connection.await
     };
     tokio::select! {
         outcome = connection => outcome.map_err(BoxError::from),
@@ -794,6 +868,18 @@ where
             closed @ (Closed::Stalled | Closed::Flood) => Err(closed.into()),
         },
     }
+}
+
+/// Ends a connection so that its last answer arrives.
+async fn finish<T: AsyncRead + AsyncWrite + Unpin>(mut stream: Linger<T>) -> std::io::Result<()> {
+    stream.shutdown().await
+}
+
+/// Tells whether nothing has come that was not read.
+fn is_silent(stream: &TcpStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let peeked = recv(stream, &mut [0_u8; 1][..], flags);
+    peeked.is_err_and(|error| error == Errno::WOULDBLOCK)
 }
 
 /// Waits for a time by a timer that is put off often and hardly ever rings: it rings early, and sleeps on.
@@ -870,17 +956,34 @@ where
         let (asked, service) = (Arc::clone(&asked), service.clone());
         async move {
             asked.expected.set(!request.body().is_end_stream());
+            let answering = Answering::begin(&asked.seat);
             let is_last = asked.requests.fetch_add(1, Ordering::Relaxed) + 1
                 >= asked.front.limits.max_requests;
-            let is_last = is_last || asked.front.drain.is_stopped();
             let mut response = asked.answer(request, service).await?;
-            if is_last {
+            drop(answering);
+            if is_last || asked.is_to_end() {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }
             Ok::<_, S::Error>(response)
         }
     })
+}
+
+/// Notes that a request is being answered, until it is.
+struct Answering<'a>(&'a Seat);
+
+impl<'a> Answering<'a> {
+    fn begin(seat: &'a Seat) -> Self {
+        seat.note_busy();
+        Self(seat)
+    }
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        self.0.note_answered();
+    }
 }
 
 /// What one stream of HTTP/2 may hold that its client has not taken.
@@ -911,28 +1014,46 @@ fn without_body<B: Body<Data = Bytes>>(
 struct Asked {
     peer: Peer,
     handshake: Option<Handshake>,
-    front: Front,
+    front: Arc<Front>,
+    seats: Arc<Seats>,
+    seat: Arc<Seat>,
     requests: AtomicU64,
     /// Whether the client may be in the middle of a request.
     expected: Expected,
 }
 
 impl Asked {
-    fn new(peer: Peer, handshake: Option<Handshake>, front: Front) -> Self {
-        Self { peer, handshake, front, requests: AtomicU64::new(0), expected: Expected::default() }
+    fn new(
+        (peer, handshake): (Peer, Option<Handshake>),
+        front: Arc<Front>,
+        seated: &Seated,
+    ) -> Self {
+        let (seats, seat) = (Arc::clone(&seated.seats), Arc::clone(&seated.seat));
+        let requests = AtomicU64::new(0);
+        Self { peer, handshake, front, seats, seat, requests, expected: Expected::default() }
     }
 
-    /// Returns an answer that is at hand, and counts the request. The last one of a connection is left to hyper, which says
-    /// so to the client.
-    fn shortcut(&self, head: &[u8]) -> Option<Ready> {
+    /// Makes a connection that ends so that its last answer arrives, and that seems to end when its seat is wanted.
+    fn linger<T>(&self, stream: T) -> Linger<T> {
+        let counters = Arc::clone(&self.front.counters);
+        Linger::new(stream, self.expected.clone()).seated(Arc::clone(&self.seat), counters)
+    }
+
+    /// Tells whether the answer that is given now is to be the last one.
+    fn is_to_end(&self) -> bool {
+        self.front.drain.is_stopped() || self.seat.is_wanted() || self.seats.ask_back()
+    }
+
+    /// Returns an answer that is at hand, counts the request, and tells whether the answer is the connection's last.
+    fn shortcut(&self, head: &[u8]) -> Option<(Ready, bool)> {
         let shortcut = self.front.shortcut.as_ref()?;
-        let answered = self.requests.load(Ordering::Relaxed);
-        if answered + 1 >= self.front.limits.max_requests || self.front.drain.is_stopped() {
-            return None;
+        let mut ready = shortcut.answer(head, self.peer)?;
+        let answered = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        let is_last = answered >= self.front.limits.max_requests || self.is_to_end();
+        if is_last {
+            ready.close();
         }
-        let ready = shortcut.answer(head, self.peer)?;
-        self.requests.store(answered + 1, Ordering::Relaxed);
-        Some(ready)
+        Some((ready, is_last))
     }
 
     /// Lets the service answer, unless the announced body is too large.
@@ -996,15 +1117,17 @@ mod tests {
         let service = tower::service_fn(async |_: Request<Incoming>| {
             Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
         });
-        let connection = Connection {
-            peer: Peer::new(addr, false),
-            front: Front::default(),
-            service,
-            permit: Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(),
-            ending: watch::channel(false).1,
-        };
         let graceful = GracefulShutdown::new();
-        let task = connection.run(stream, (graceful.watcher(), graceful.watcher()));
+        let seats = Seats::new(1, Arc::default(), None);
+        let arrival = Arrival {
+            peer: Peer::new(addr, false),
+            front: Arc::default(),
+            service,
+            seats: Arc::clone(&seats),
+            ending: watch::channel(false).1,
+            watchers: (graceful.watcher(), graceful.watcher()),
+        };
+        let task = arrival.be_seated(seats.take_now().unwrap()).run(stream);
         let bytes = size_of_val(&task);
         assert!(bytes <= 4096, "{bytes} bytes");
         drop(client);

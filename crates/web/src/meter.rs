@@ -19,6 +19,8 @@ use hyper::rt::Executor;
 use tokio::time::Instant;
 use tracing::debug;
 
+use crate::seats::Seat;
+
 /// So many requests that were taken back before their answer are nobody's impatience, if they are most of all.
 const MAX_CANCELED: u64 = 100;
 
@@ -87,6 +89,8 @@ pub(crate) struct Meter {
     canceled: AtomicU64,
     /// When a request came, an answer ended, or a client took something.
     moved: Mutex<Instant>,
+    /// What others see of the connection, if it has a seat.
+    seat: Option<Arc<Seat>>,
 }
 
 /// Why a connection is closed.
@@ -101,8 +105,9 @@ pub(crate) enum Closed {
 }
 
 impl Meter {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(seat: Option<Arc<Seat>>) -> Arc<Self> {
         Arc::new(Self {
+            seat,
             active: AtomicUsize::new(0),
             offered: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
@@ -118,7 +123,11 @@ impl Meter {
     /// Counts a request until its answer is sent or given up.
     pub(crate) fn begin(self: &Arc<Self>) -> Stream {
         self.requests.fetch_add(1, Ordering::Relaxed);
-        self.active.fetch_add(1, Ordering::Relaxed);
+        if self.active.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(seat) = &self.seat
+        {
+            seat.note_busy();
+        }
         self.note();
         Stream { meter: Arc::clone(self), is_answered: false, is_offered: false }
     }
@@ -190,7 +199,11 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.offer(false);
-        self.meter.active.fetch_sub(1, Ordering::Relaxed);
+        if self.meter.active.fetch_sub(1, Ordering::Relaxed) == 1
+            && let Some(seat) = &self.meter.seat
+        {
+            seat.note_waiting(Instant::now());
+        }
         if !self.is_answered {
             self.meter.canceled.fetch_add(1, Ordering::Relaxed);
         }
@@ -263,7 +276,7 @@ mod tests {
 
     #[test]
     fn only_a_client_that_lets_answers_wait_is_stalled() {
-        let meter = Meter::new();
+        let meter = Meter::new(None);
         let judge =
             |seconds| meter.judge(IDLE, STALL, Instant::now() + Duration::from_secs(seconds));
         assert_eq!(judge(59), None);
@@ -279,7 +292,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_came_while_the_process_was_late_counts() {
-        let meter = Meter::new();
+        let meter = Meter::new(None);
         let connection = async {
             tokio::time::sleep(Duration::from_secs(59)).await;
             let stream = meter.begin();
@@ -297,7 +310,7 @@ mod tests {
 
     #[test]
     fn many_requests_taken_back_are_a_flood() {
-        let meter = Meter::new();
+        let meter = Meter::new(None);
         let judge = || meter.judge(IDLE, STALL, Instant::now());
         for _ in 1..MAX_CANCELED {
             drop(meter.begin());
@@ -314,7 +327,7 @@ mod tests {
     #[tokio::test]
     async fn a_large_body_is_offered_in_pieces() {
         let bytes: Vec<u8> = (0..=255).cycle().take(2 * PIECE + 7).collect();
-        let mut body = Meter::new().begin().answer(Full::<Bytes>::from(bytes.clone()));
+        let mut body = Meter::new(None).begin().answer(Full::<Bytes>::from(bytes.clone()));
         let mut seen = Vec::new();
         for length in [PIECE, PIECE, 7] {
             assert!(!body.is_end_stream());

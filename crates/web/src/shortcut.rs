@@ -73,6 +73,15 @@ impl Debug for Ready {
     }
 }
 
+impl Ready {
+    /// Tells the client that this is the connection's last answer.
+    pub(crate) fn close(&mut self) {
+        // Before the line that ends the head.
+        self.head.truncate(self.head.len().saturating_sub(2));
+        self.head.extend_from_slice(b"connection: close\r\n\r\n");
+    }
+}
+
 impl ReadyBody {
     fn length(&self) -> u64 {
         match self {

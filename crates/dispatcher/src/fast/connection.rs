@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::sync::{oneshot, watch};
-use tympan_web::lane::{Handed, Lent};
+use tympan_web::lane::{Closing, Handed, Lent};
 use tympan_web::patience::Patience;
 use tympan_web::wire::Wire;
 
@@ -18,6 +18,9 @@ use crate::memory::{KeptBody, slice};
 
 /// What one connection gets of a file before the others have their turn: the disk may be slower than the client.
 const TURN_BYTES: u64 = 1024 * 1024;
+
+/// A client that has not asked anything yet may stay for so long while others want its place.
+const FIRST_MS: u64 = 2_000;
 
 /// What is read of a client that goes on sending although nothing more is answered.
 const MOST_DROPPED: usize = 1024 * 1024;
@@ -52,7 +55,9 @@ pub(super) struct Connection {
     pub(super) is_new: bool,
     pub(super) is_tls: bool,
     pub(super) requests_left: u64,
-    pub(super) closing: watch::Receiver<bool>,
+    pub(super) closing: Closing,
+    /// Whether it is to end as others want its place.
+    pub(super) is_wanted: bool,
     pub(super) ending: watch::Receiver<bool>,
     pub(super) done: oneshot::Sender<Option<Handed>>,
     /// What else belongs to a connection of HTTP/2.
@@ -106,6 +111,7 @@ impl Connection {
             patience: Patience::new(lent.stall_timeout),
             requests_left: lent.requests_left,
             closing,
+            is_wanted: false,
             is_new: true,
             ending,
             done,
@@ -123,6 +129,23 @@ impl Connection {
     /// Tells whether sending paused although the client might take more.
     pub(super) fn has_paused(&self) -> bool {
         !self.pending.is_empty() && self.turn_left == 0
+    }
+
+    /// Tells whether it is to end when nothing is asked.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_wanted || *self.ending.borrow()
+    }
+
+    /// Returns since when nothing was asked, on the worker's clock, if others may have its place: for some time nobody may
+    /// that of one who has asked nothing yet.
+    pub(super) fn waits_since_ms(&self) -> Option<u64> {
+        let is_waiting = match &self.http2 {
+            Some(streams) => streams.is_waiting(),
+            None => self.is_idle() && self.unread.is_empty(),
+        };
+        let first_ms = if self.sent == 0 { FIRST_MS } else { 0 };
+        (is_waiting && !self.is_wanted)
+            .then(|| self.deadline_ms.saturating_sub(self.idle_ms).saturating_add(first_ms))
     }
 
     /// Tells whether the next request can be answered.
@@ -279,7 +302,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::{oneshot, watch};
-    use tympan_web::lane::Lent;
+    use tympan_web::lane::{Closing, Lent};
     use tympan_web::listen::Peer;
     use tympan_web::wire::Wire;
 
@@ -297,7 +320,7 @@ mod tests {
             requests_left: 1,
             idle_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(60),
-            closing: ending.clone(),
+            closing: Closing::at_end(ending.clone()),
             ending,
             http2: None,
         };

@@ -32,6 +32,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::oneshot;
 use tympan_web::lane::{Handed, Lane, Lent};
+use tympan_web::listen::Counters;
 
 use crate::dispatcher::Dispatcher;
 use worker::Worker;
@@ -50,6 +51,8 @@ enum Order {
     Serve(Box<Lent>, oneshot::Sender<Option<Handed>>),
     /// Some connections are to end.
     Sweep,
+    /// About so many connections on which nothing is asked are to end, and to be counted.
+    Evict(usize, Arc<Counters>),
     /// The service did something for the connection in this slot.
     News(usize),
     Stop,
@@ -192,6 +195,14 @@ impl Lane for Lanes {
             wait.await.ok().flatten()
         })
     }
+
+    fn evict(&self, count: usize, counters: &Arc<Counters>) {
+        let each = count.div_ceil(self.mailboxes.len().max(1));
+        for mailbox in &self.mailboxes {
+            // One that serves nobody has nobody to part from.
+            mailbox.send(Order::Evict(each, Arc::clone(counters))).ok();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -206,7 +217,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::watch;
-    use tympan_web::lane::{Lane, Lent};
+    use tympan_web::lane::{Closing, Lane, Lent};
     use tympan_web::listen::Peer;
     use tympan_web::wire::Wire;
 
@@ -230,7 +241,7 @@ mod tests {
             requests_left: 7,
             idle_timeout: Duration::from_secs(3600),
             stall_timeout: Duration::from_secs(3600),
-            closing: ending.clone(),
+            closing: Closing::at_end(ending.clone()),
             ending,
             http2: None,
         };

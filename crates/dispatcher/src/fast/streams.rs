@@ -65,6 +65,11 @@ impl Streams {
         }
     }
 
+    /// Tells whether nothing is asked.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.is_blocked && !self.session.has_streams() && !self.session.is_within_block()
+    }
+
     /// Tells whether nothing is to be read now.
     fn is_busy(&self) -> bool {
         self.is_blocked || self.turn_left == 0 || self.behind.as_ref().is_some_and(Behind::is_full)
@@ -163,7 +168,7 @@ impl Worker {
         connection.may_read |= flags != EventFlags::OUT;
         let before = (connection.sent, streams.session.progress(), streams.is_blocked);
         let taken = streams.session.taken();
-        if *connection.ending.borrow() {
+        if connection.is_ending() {
             streams.session.announce_end();
         }
         streams.session.tick(batch.now_ms);

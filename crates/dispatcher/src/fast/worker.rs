@@ -4,12 +4,14 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderMap;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use tympan_web::lane::Handed;
+use tympan_web::listen::Counters;
 
 use super::connection::{Broken, Connection, Then};
 use super::head::{Plain, Read, read};
@@ -34,6 +36,9 @@ const LOG_PAUSE_MS: u64 = 20;
 const TICK_MS: u64 = 1000;
 /// What is read of one client before the others have their turn, in buffers.
 const TURN_READS: usize = 4;
+/// Beside those whose places are wanted, one of so many leaves, but no more than so many: others will come soon.
+const SPARE_PART: usize = 16;
+const MOST_SPARE: usize = 32;
 /// How long the rest of what a client sends is read when nothing more is answered.
 const HEAR_OUT_MS: u64 = 2000;
 
@@ -231,6 +236,7 @@ impl Worker {
                     self.add(Connection::new(*lent, done, self.now_ms()));
                 }
                 Order::Sweep => self.end_idle(),
+                Order::Evict(count, counters) => self.evict(count, &counters),
                 Order::News(slot) => self.news.push(slot),
                 Order::Stop => is_stopped = true,
             }
@@ -291,10 +297,32 @@ impl Worker {
     /// Ends the connections that wait for nothing but another request, when all are to end.
     fn end_idle(&mut self) {
         let is_over = |connection: &Connection| {
-            (connection.http2.is_some() || connection.is_idle()) && *connection.ending.borrow()
+            (connection.http2.is_some() || connection.is_idle()) && connection.is_ending()
         };
         // A request that arrived by now is answered.
         self.serve_where(is_over);
+    }
+
+    /// Ends connections on which nothing is asked, those first that have been waited for longest; a request that arrived by
+    /// now is answered.
+    fn evict(&mut self, count: usize, counters: &Counters) {
+        let now_ms = self.now_ms();
+        let since_ms = |place: &Option<Connection>| {
+            place.as_ref()?.waits_since_ms().filter(|since_ms| *since_ms <= now_ms)
+        };
+        let places = self.connections.iter().enumerate();
+        let mut waiting: Vec<(u64, usize)> =
+            places.filter_map(|(slot, place)| Some((since_ms(place)?, slot))).collect();
+        waiting.sort_unstable();
+        waiting.truncate(count + (waiting.len() / SPARE_PART).min(MOST_SPARE));
+        for (_, slot) in &waiting {
+            if let Some(Some(connection)) = self.connections.get_mut(*slot) {
+                connection.is_wanted = true;
+            }
+        }
+        counters.evicted.fetch_add(waiting.len() as u64, Ordering::Relaxed);
+        let is_ending = |connection: &Connection| connection.is_wanted;
+        self.serve_where(is_ending);
     }
 
     /// Serves the connections for which `holds` as if they had news, and returns their slots.
@@ -345,7 +373,7 @@ impl Worker {
             self.free.push(slot);
             return close(connection);
         }
-        let is_over = connection.is_idle() && *connection.ending.borrow();
+        let is_over = connection.is_idle() && connection.is_ending();
         match connection.then {
             _ if connection.is_blocked() => self.keep(slot, connection, sent, batch),
             Then::Hand(request_bytes) => {
@@ -501,8 +529,10 @@ impl Worker {
         let now = batch.moment.now;
         let is_head = plain.key.kind.is_head();
         connection.requests_left = connection.requests_left.saturating_sub(1);
-        let is_last = connection.requests_left == 0 || *connection.closing.borrow();
-        let closes = plain.closes || is_last;
+        let closes = plain.closes
+            || connection.requests_left == 0
+            || connection.is_wanted
+            || connection.closing.is_due();
         let (status, length, part) = match told {
             None => {
                 self.compose(&form.head, ready, now, closes);

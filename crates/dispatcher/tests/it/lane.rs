@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use tympan_testkit::crowd::{Visitor, meet};
 use tympan_testkit::origin::{Answer, Gate, Origin, exchange};
 
-use crate::front::{Front, Reply, Setup, front};
+use crate::front::{Front, Reply, Setup, front, limits};
 
 /// A request with a head in which every line is known; the way through the lane is open to it.
 fn plain(method: &str, target: &str, more: &str) -> String {
@@ -591,4 +592,47 @@ fn old_pages_do_not_outlive_the_fetch_that_was_to_replace_them() {
     }
     assert_eq!(get().body, "new");
     assert!(front.metric("lane_hits_total") > 0, "the lane took part");
+
+/// Sixty visitors keep connections to kept pages and to others, and fifty have room.
+#[test]
+fn more_visitors_than_places_take_turns() {
+    let origin = Origin::always(Answer::html("page"));
+    let limits = Limits { max_connections: 50, ..limits() };
+    let setup = Setup { renders: vec![origin.addr()], limits: Some(limits), ..Setup::default() };
+    let front = Front::start(&setup);
+    let path = |visitor: usize, round: usize| match visitor % 4 {
+        0 => format!("/new/{visitor}-{round}.html"),
+        _ => "/kept.html".to_owned(),
+    };
+    let met = meet(front.addr, (60, 20), path);
+    assert_eq!((met.answered, met.failed), (60 * 20, Vec::new()));
+    assert!(met.connections < 60 * 20, "{} connections", met.connections);
+    let closed =
+        ["evicted", "released"].map(|how| front.metric(&format!("connections_{how}_total")));
+    assert!(closed.iter().sum::<u64>() > 0);
+}
+
+#[test]
+fn who_has_asked_nothing_for_longest_leaves_the_lane_for_a_new_visitor() {
+    let origin = Origin::always(Answer::html("page"));
+    let limits = Limits { max_connections: 8, ..limits() };
+    let setup = Setup { renders: vec![origin.addr()], limits: Some(limits), ..Setup::default() };
+    let front = Front::start(&setup);
+    let mut old: Vec<Visitor> = (0..8).map(|_| Visitor::new(front.addr)).collect();
+    // Twice, so that the lane has it.
+    for _ in 0..2 {
+        for visitor in &mut old {
+            assert_eq!(visitor.ask("/kept.html").unwrap(), 200);
+        }
+    }
+    let kept = |old: &[Visitor]| old.iter().filter(|one| one.is_kept()).count();
+    assert_eq!(kept(&old), 8);
+    let mut new = Visitor::new(front.addr);
+    assert_eq!(new.ask("/kept.html").unwrap(), 200);
+    let left = kept(&old);
+    assert!((4..8).contains(&left), "{left} of 8 stay");
+    assert!(front.metric("connections_evicted_total") >= 1);
+    for visitor in &mut old {
+        assert_eq!(visitor.ask("/kept.html").unwrap(), 200, "they come again");
+    }
 }

@@ -325,3 +325,24 @@ fn take_frame(held: &mut Vec<u8>) -> Option<(u8, u8, u32, Vec<u8>)> {
     let stream = u32::from_be_bytes(head[5..].try_into().unwrap());
     Some((head[3], head[4], stream, payload))
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_on_which_nothing_is_asked_is_told_to_leave_for_others() {
+    let server = start(Limits { max_connections: 1, ..Limits::default() });
+    let ask = async |server: &Server| {
+        let io = TokioIo::new(server.connect(b"h2").await);
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let request = Request::get("https://localhost/page").body(Empty::<Bytes>::new()).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        answer.into_body().collect().await.unwrap();
+        (sender, connection)
+    };
+    let (kept, first) = ask(&server).await;
+    assert!(!kept.is_closed());
+    let _second = ask(&server).await;
+    // It was not cut off: the client was told, and saw its answer.
+    first.await.unwrap().unwrap();
+    assert_eq!(server.counters.evicted.load(Ordering::Relaxed), 1);
+}

@@ -1,6 +1,7 @@
 //! The listener against raw clients.
 
 use std::convert::Infallible;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tower::service_fn;
+use tympan_testkit::crowd::{Visitor, meet};
 use tympan_testkit::origin::exchange;
 use tympan_web::limit::{BodyLimit, is_too_large, limited};
 use tympan_web::listen::{Counters, Front, Limits, Overflow, Peer, Reuse, bind, serve};
@@ -253,4 +255,79 @@ fn connections_over_the_limit_are_told_to_come_again() {
     while !ask().contains("/third") {
         std::thread::yield_now();
     }
+}
+
+/// Sixty visitors keep connections, and fifty have room: in each round all ask, and then think until all are answered.
+#[test]
+fn more_visitors_than_places_take_turns() {
+    for overflow in [Overflow::Wait, Overflow::Refuse] {
+        let server = Server::start(Limits { max_connections: 50, overflow, ..Limits::default() });
+        let met = meet(server.addr, (60, 20), |visitor, round| format!("/{visitor}/{round}"));
+        assert_eq!((met.answered, met.failed), (60 * 20, Vec::new()), "{overflow:?}");
+        let read = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+        let counters = &server.counters;
+        assert!(read(&counters.saturated) > 0, "{overflow:?}");
+        assert!(read(&counters.evicted) + read(&counters.released) > 0, "{overflow:?}");
+        assert_eq!((read(&counters.refused), read(&counters.late)), (0, 0), "{overflow:?}");
+        // Who has a place keeps it for more than one request.
+        assert!(met.connections < 60 * 20, "{} connections", met.connections);
+    }
+}
+
+#[test]
+fn who_has_asked_nothing_for_longest_leaves_for_a_new_visitor() {
+    for overflow in [Overflow::Wait, Overflow::Refuse] {
+        let server = Server::start(Limits { max_connections: 4, overflow, ..Limits::default() });
+        let mut old: Vec<Visitor> = (0..4).map(|_| Visitor::new(server.addr)).collect();
+        // The first one asks last.
+        for number in [0, 1, 2, 3, 0] {
+            assert_eq!(old[number].ask("/old").unwrap(), 200);
+            // Times are told apart by milliseconds.
+            let asked = std::time::Instant::now();
+            while asked.elapsed() < Duration::from_millis(2) {
+                std::thread::yield_now();
+            }
+        }
+        let mut new = Visitor::new(server.addr);
+        assert_eq!(new.ask("/new").unwrap(), 200);
+        let kept: Vec<bool> = old.iter().map(Visitor::is_kept).collect();
+        assert_eq!(kept, [true, false, true, true], "{overflow:?}");
+        assert_eq!(server.counters.evicted.load(Ordering::Relaxed), 1);
+        assert_eq!(old[1].ask("/again").unwrap(), 200, "and comes again");
+    }
+}
+
+#[test]
+fn answers_close_their_connections_while_hardly_any_place_is_free() {
+    let server = Server::start(Limits { max_connections: 32, ..Limits::default() });
+    let mut many: Vec<Visitor> = (0..30).map(|_| Visitor::new(server.addr)).collect();
+    for visitor in &mut many {
+        assert_eq!(visitor.ask("/").unwrap(), 200);
+    }
+    assert!(many.iter().all(Visitor::is_kept), "two places are free");
+    let mut last = Visitor::new(server.addr);
+    assert_eq!(last.ask("/").unwrap(), 200);
+    assert!(!last.is_kept());
+    assert_eq!(server.counters.released.load(Ordering::Relaxed), 1);
+    assert!(many.iter().all(Visitor::is_kept));
+}
+
+#[test]
+fn a_request_that_comes_while_its_connection_is_to_leave_is_answered() {
+    let server = Server::start(Limits { max_connections: 1, ..Limits::default() });
+    let mut first = std::net::TcpStream::connect(server.addr).unwrap();
+    // A part of a request holds the place, and its answer gives it back.
+    first.write_all(b"GET /first HTTP/1.1\r\nHost: h\r\n").unwrap();
+    let addr = server.addr;
+    let second = std::thread::spawn(move || {
+        exchange(addr, b"GET /second HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+    });
+    while server.counters.waiting.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    first.write_all(b"\r\n").unwrap();
+    let mut answer = String::new();
+    first.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("/first") && answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    assert!(String::from_utf8(second.join().unwrap()).unwrap().contains("/second"));
 }
