@@ -26,6 +26,45 @@ pub(super) enum Share {
     Named(String),
 }
 
+/// What the bytes of a file are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Coding {
+    #[default]
+    Utf8,
+    Latin1,
+    Windows1252,
+}
+
+impl Coding {
+    /// Reads Java's name of it.
+    pub(super) fn find(name: &str) -> Option<Self> {
+        Some(match name.trim().to_ascii_lowercase().as_str() {
+            "" | "utf-8" | "utf8" | "us-ascii" => Self::Utf8,
+            "iso-8859-1" | "iso8859-1" | "iso8859_1" | "latin1" => Self::Latin1,
+            "windows-1252" | "cp1252" => Self::Windows1252,
+            _ => return None,
+        })
+    }
+
+    fn decode(self, text: &[u8]) -> Cow<'_, str> {
+        /// What Windows has where ISO 8859-1 has control letters; itself where it has nothing.
+        const OTHERS: [char; 32] = [
+            '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž',
+            '\u{8f}', '\u{90}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ',
+            '\u{9d}', 'ž', 'Ÿ',
+        ];
+        let of_windows = |byte: u8| {
+            let other = byte.checked_sub(0x80).and_then(|at| OTHERS.get(usize::from(at)));
+            other.copied().unwrap_or(char::from(byte))
+        };
+        match self {
+            Self::Utf8 => String::from_utf8_lossy(text),
+            Self::Latin1 => text.iter().map(|&byte| char::from(byte)).collect(),
+            Self::Windows1252 => text.iter().map(|&byte| of_windows(byte)).collect(),
+        }
+    }
+}
+
 /// A data set of a plan.
 #[derive(Debug)]
 pub(super) struct DataSet {
@@ -34,6 +73,9 @@ pub(super) struct DataSet {
     pub(super) names: Template,
     pub(super) delimiter: Template,
     pub(super) is_quoted: bool,
+    pub(super) coding: Coding,
+    /// What a short row lacks is empty; else it stays as it was, as in JMeter.
+    pub(super) fills_up: bool,
     /// Rows come in random order, each once before any comes again.
     pub(super) is_random: bool,
     pub(super) skips_first: bool,
@@ -62,6 +104,8 @@ struct Cursor {
     names: Vec<String>,
     delimiter: char,
     is_quoted: bool,
+    coding: Coding,
+    fills_up: bool,
     skips: bool,
     /// The rows in the order in which they come, if that is not the file's.
     deck: Option<Deck>,
@@ -91,6 +135,8 @@ impl DataSet {
             names,
             delimiter,
             is_quoted: false,
+            coding: Coding::default(),
+            fills_up: false,
             is_random: false,
             skips_first: false,
             recycles: true,
@@ -171,6 +217,8 @@ impl DataSet {
             names: names.split(',').map(|name| name.trim().to_owned()).collect(),
             delimiter,
             is_quoted: self.is_quoted,
+            coding: self.coding,
+            fills_up: self.fills_up,
             skips: self.skips_first || names.is_empty(),
             deck: None,
             input: None,
@@ -281,23 +329,32 @@ impl Cursor {
 
     /// Gives the values of the last row to a user.
     fn set(&self, scope: &mut Scope) {
+        let default = self.fills_up.then_some("");
         if self.is_quoted {
             let values = self.values();
             for (place, name) in self.names.iter().enumerate() {
-                scope.set(name, values.get(place).map_or("", String::as_str));
+                let Some(value) = values.get(place).map(String::as_str).or(default) else { return };
+                scope.set(name, value);
             }
             return;
         }
-        let line = line(&self.text);
+        let line = self.line();
         let mut values = line.split(self.delimiter);
         for name in &self.names {
-            scope.set(name, values.next().unwrap_or(""));
+            let Some(value) = values.next().or(default) else { return };
+            scope.set(name, value);
         }
+    }
+
+    /// Returns the last row as text; files may begin with a mark of their coding.
+    fn line(&self) -> Cow<'_, str> {
+        let text = self.text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&self.text);
+        self.coding.decode(text)
     }
 
     /// Returns the values of the last row.
     fn values(&self) -> Vec<String> {
-        let line = line(&self.text);
+        let line = self.line();
         if self.is_quoted {
             let values = split_record(&line, self.delimiter).into_iter();
             values.map(Cow::into_owned).collect()
@@ -316,12 +373,6 @@ impl Deck {
             self.rows.swap(at, usize::try_from(other).unwrap_or(0));
         }
     }
-}
-
-/// Returns a line as text; files may begin with a mark of their coding.
-fn line(text: &[u8]) -> Cow<'_, str> {
-    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-    String::from_utf8_lossy(text)
 }
 
 fn read_line(input: &mut BufReader<File>, text: &mut Vec<u8>) -> std::io::Result<bool> {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::actor::{Actor, Led, Phase};
 use super::answer::{Answer, decode, to_text};
+use super::digest::{Challenge, Sent};
 use super::embedded;
 use super::http::{Drawn, HttpSpec, show};
 use super::judge::{Judge, Verdict};
@@ -27,9 +28,22 @@ pub(super) struct Exchange {
     sum: Option<Sum>,
     /// Parts of the page are on their way.
     fetches_parts: bool,
+    /// Answers that asked for credentials, which this sample has given.
+    asked: Option<Asked>,
     is_traced: bool,
     /// The request under way as it was sent, if the exchange is kept whole.
     traced: Option<Arc<[u8]>>,
+}
+
+/// What came before the answer that counts: the server asked for credentials.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// When the first request was sent, and how long connecting took.
+    started: Instant,
+    connect: Duration,
+    /// How often, and whether it was for a digest.
+    times: usize,
+    is_digest: bool,
 }
 
 /// What redirects and parts add up to.
@@ -103,6 +117,8 @@ impl Message {
 
 /// How the message of a sample without an answer begins.
 const NO_ANSWER: &str = "Non HTTP response message: ";
+/// Most answers of a server that its nonce is too old.
+const MOST_ASKED: usize = 3;
 /// Most redirects, as JMeter follows them.
 const MOST_HOPS: usize = 20;
 /// Bytes of a body that are kept for extractors and assertions.
@@ -141,6 +157,7 @@ impl Actor {
             fault: None,
             sum: None,
             fetches_parts: false,
+            asked: None,
             is_traced: turn.recorder.wants_trace(&self.scope.sampler),
             traced: None,
         });
@@ -158,7 +175,10 @@ impl Actor {
         match self.request(&exchange.drawn, spec, keep) {
             Ok(request) => {
                 exchange.traced = exchange.is_traced.then(|| Arc::clone(&request.bytes));
-                exchange.drawn.body.clear();
+                // It is sent again where the server asks for credentials.
+                if spec.logins.is_empty() {
+                    exchange.drawn.body.clear();
+                }
                 self.request = Some(Arc::clone(&request.bytes));
                 self.phase = Phase::Exchange(exchange);
                 Some(Step::Fetch(request))
@@ -306,6 +326,10 @@ impl Actor {
             return None;
         }
         let reply = replies.into_iter().next()?;
+        if let Some(authorization) = self.authorize(&mut exchange, &reply, spec) {
+            exchange.drawn.authorization = Some(authorization);
+            return self.send(exchange, spec, turn);
+        }
         let location = self.take_reply(&mut exchange, *reply, spec);
         if let Some(location) = location
             && exchange.hops < MOST_HOPS
@@ -322,6 +346,10 @@ impl Actor {
                         .drawn
                         .headers
                         .retain(|(name, _)| !name.eq_ignore_ascii_case("Content-Type"));
+                    // Credentials are for their own addresses: another host is not told them.
+                    exchange.drawn.authorization =
+                        spec.credentials(&exchange.drawn.url, &mut self.scope);
+                    exchange.asked = None;
                     return self.send(exchange, spec, turn);
                 }
                 Err(error) => {
@@ -343,6 +371,61 @@ impl Actor {
         None
     }
 
+    /// Returns the credentials that an answer asks for, if the plan has them and they were not given in vain.
+    fn authorize(
+        &mut self,
+        exchange: &mut Exchange,
+        reply: &Reply,
+        spec: &HttpSpec,
+    ) -> Option<Arc<str>> {
+        // Java's own client gives what it has at once, or nothing.
+        if spec.logins.is_empty() || spec.is_java {
+            return None;
+        }
+        let response = reply.result.as_ref().ok().filter(|response| response.status == 401)?;
+        let drawn = &exchange.drawn;
+        let login = spec.login(&drawn.url, &mut self.scope)?;
+        let realm = login.realm.draw(&mut self.scope).into_owned();
+        let mut offered = Challenge::read(response.head.as_ref()?.all("WWW-Authenticate"));
+        offered.retain(|one| realm.is_empty() || one.realm() == realm);
+        let digest = offered.iter().find_map(|one| match one {
+            Challenge::Digest(digest) => Some(digest),
+            Challenge::Basic { .. } => None,
+        });
+        let takes_basic = offered.iter().any(|one| matches!(one, Challenge::Basic { .. }));
+        let asked = exchange.asked;
+        let gave_basic =
+            drawn.authorization.is_some() && !asked.is_some_and(|asked| asked.is_digest);
+        let gave_digest = asked.is_some_and(|asked| asked.is_digest);
+        let times = asked.map_or(0, |asked| asked.times);
+        // What was refused once is not given again, unless only the server's nonce was too old.
+        let is_refused = (gave_basic && takes_basic)
+            || (gave_digest && !digest.is_some_and(|digest| digest.is_stale))
+            || times >= MOST_ASKED;
+        if is_refused {
+            return None;
+        }
+        let answer: Arc<str> = match digest {
+            Some(digest) => {
+                let user = login.user.draw(&mut self.scope).into_owned();
+                let password = login.password.draw(&mut self.scope).into_owned();
+                let nonce = format!("{:016x}", self.scope.random());
+                let sent =
+                    Sent { method: &drawn.method, target: &drawn.url.target, body: &drawn.body };
+                digest.answer((&user, &password), sent, &nonce).into()
+            }
+            None if takes_basic => login.basic(&mut self.scope),
+            None => return None,
+        };
+        exchange.asked = Some(Asked {
+            started: asked.map_or(reply.started, |asked| asked.started),
+            connect: asked.map_or(Duration::ZERO, |asked| asked.connect) + reply.connect,
+            times: times + 1,
+            is_digest: digest.is_some(),
+        });
+        Some(answer)
+    }
+
     /// Returns the requests for the parts of a page; `None` if there are none.
     fn parts(
         &mut self,
@@ -353,7 +436,7 @@ impl Actor {
         let sum = exchange.sum.as_ref().filter(|sum| sum.is_ok)?;
         let mut pattern = |template: &Option<super::template::Template>| {
             let text = template.as_ref()?.draw(&mut self.scope).into_owned();
-            self.patterns.find(&format!("^(?:{text})$"))
+            self.patterns.find_whole(&text)
         };
         let (only, except) = (pattern(&wanted.only), pattern(&wanted.except));
         let mut requests = Vec::new();
@@ -369,6 +452,7 @@ impl Actor {
             drawn.url = url;
             drawn.method = "GET".into();
             drawn.body.clear();
+            drawn.authorization = spec.credentials(&drawn.url, &mut self.scope);
             if let Ok(request) = self.request(&drawn, spec, Keep::Nothing) {
                 requests.push(request);
             }
@@ -444,11 +528,12 @@ impl Actor {
             body_bytes,
             ..Answer::default()
         };
+        let asked = exchange.asked;
         exchange.add(Sum {
-            started: reply.started,
+            started: asked.map_or(reply.started, |asked| asked.started),
             ended: reply.ended,
             first_byte: reply.first_byte,
-            connect: reply.connect,
+            connect: asked.map_or(Duration::ZERO, |asked| asked.connect) + reply.connect,
             sent: reply.sent,
             received: reply.received,
             body: body_bytes,

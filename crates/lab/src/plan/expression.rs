@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::pattern::{compile, compile_whole};
 use super::scope::Scope;
 use super::template::Template;
 
@@ -438,10 +439,8 @@ fn arithmetic(left: &Value, right: &Value, operation: impl Fn(f64, f64) -> f64) 
 }
 
 fn matches(text: &str, pattern: &str, is_whole: bool) -> Result<bool, String> {
-    let pattern = if is_whole { format!("^(?:{pattern})$") } else { pattern.to_owned() };
-    let regex =
-        regex::Regex::new(&pattern).map_err(|_| format!("pattern `{pattern}` does not read"))?;
-    Ok(regex.is_match(text))
+    let compiled = if is_whole { compile_whole(pattern) } else { compile(pattern) };
+    Ok(compiled?.is_match(text))
 }
 
 fn compare(operator: &str, left: &Value, right: &Value) -> Outcome {

@@ -1,11 +1,13 @@
 //! Extractors: from an answer into variables.
 
-use regex::Regex;
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::answer::Answer;
+use super::json_path;
 use super::markup::{self, Selector, Tree, XPath};
-use super::pattern::{self, Patterns};
+use super::pattern::Patterns;
 use super::scope::Scope;
 use super::template::Template;
 
@@ -37,7 +39,7 @@ impl Field {
         })
     }
 
-    fn of(self, answer: &Answer) -> std::borrow::Cow<'_, str> {
+    fn of(self, answer: &Answer) -> Cow<'_, str> {
         match self {
             Self::Body => answer.body.as_str().into(),
             Self::Unescaped => unescape(&answer.body).into(),
@@ -128,17 +130,17 @@ impl Extractor {
     pub(super) fn run(&self, answer: &Answer, scope: &mut Scope, patterns: &mut Patterns) {
         match self {
             Self::Regex { name, pattern, template, number, default, clears, field, variable } => {
-                let text = match variable {
+                let text: Cow<'_, str> = match variable {
                     Some(variable) => {
                         let variable = variable.draw(scope).into_owned();
-                        scope.variable(&variable).unwrap_or_default().to_owned()
+                        scope.variable(&variable).unwrap_or_default().to_owned().into()
                     }
-                    None => field.of(answer).into_owned(),
+                    None => field.of(answer),
                 };
                 let pattern = pattern.draw(scope).into_owned();
                 let template = template.draw(scope).into_owned();
                 let matches = match patterns.find(&pattern) {
-                    Some(regex) => all_groups(&regex, &text),
+                    Some(pattern) => pattern.groups(&text),
                     None => Vec::new(),
                 };
                 let found: Vec<Found> = matches
@@ -148,7 +150,7 @@ impl Extractor {
                 put(scope, &found, &Wish::draw(name, number, default, *clears));
             }
             Self::Boundary { name, left, right, number, default, clears, field } => {
-                let text = field.of(answer).into_owned();
+                let text = field.of(answer);
                 let (left, right) = (left.draw(scope).into_owned(), right.draw(scope).into_owned());
                 let found = between(&text, &left, &right)
                     .into_iter()
@@ -331,20 +333,8 @@ fn set_groups(scope: &mut Scope, name: &str, groups: &[String]) {
     scope.set(&format!("{name}_g"), &(groups.len() - 1).to_string());
 }
 
-fn all_groups(regex: &Regex, text: &str) -> Vec<Vec<String>> {
-    regex
-        .captures_iter(text)
-        .map(|captures| {
-            captures
-                .iter()
-                .map(|group| group.map(|group| group.as_str().to_owned()).unwrap_or_default())
-                .collect()
-        })
-        .collect()
-}
-
 /// Replaces `$1$` by group 1.
-fn fill(template: &str, groups: &[String]) -> String {
+pub(super) fn fill(template: &str, groups: &[String]) -> String {
     let template = if template.is_empty() { "$1$" } else { template };
     let mut out = String::new();
     let mut rest = template;
@@ -399,7 +389,7 @@ fn extract_json(text: &str, lists: &[Vec<String>; 4], joins: bool, scope: &mut S
         let number: i64 = numbers.get(place).and_then(|number| number.parse().ok()).unwrap_or(0);
         let found: Vec<String> = document
             .as_ref()
-            .and_then(|document| pattern::json_path(document, path).ok())
+            .and_then(|document| json_path::find(document, path).ok())
             .unwrap_or_default()
             .iter()
             .map(|value| shown(value))

@@ -1,7 +1,10 @@
 //! JMeter's functions, those that plans use.
 
+use super::date;
 use super::expression;
+use super::pattern::compile;
 use super::scope::Scope;
+use super::script::{self, Dialect};
 use super::template::{Call, Template};
 
 /// A function by its JMeter name without the two underscores.
@@ -26,6 +29,7 @@ pub(crate) enum Function {
     Evaluate,
     EvaluateVariable,
     Expression,
+    Groovy,
     Base64Encode,
     Base64Decode,
     UrlEncode,
@@ -42,6 +46,21 @@ pub(crate) enum Function {
     MachineAddress,
     Character,
     Log,
+    ConvertTime,
+    RandomDate,
+    Digest,
+    RandomOfVariables,
+    Regex,
+    Unescape,
+    UnescapeHtml,
+    EscapeXml,
+    EscapePattern,
+    Length,
+    Substring,
+    Choose,
+    FileText,
+    FileLine,
+    FileRow,
 }
 
 impl Function {
@@ -66,7 +85,8 @@ impl Function {
             "__V" => Self::Variable,
             "__eval" => Self::Evaluate,
             "__evalVar" => Self::EvaluateVariable,
-            "__jexl3" | "__jexl2" | "__groovy" | "__javaScript" => Self::Expression,
+            "__jexl3" | "__jexl2" | "__javaScript" => Self::Expression,
+            "__groovy" => Self::Groovy,
             "__base64Encode" => Self::Base64Encode,
             "__base64Decode" => Self::Base64Decode,
             "__urlencode" => Self::UrlEncode,
@@ -83,6 +103,21 @@ impl Function {
             "__machineIP" => Self::MachineAddress,
             "__char" => Self::Character,
             "__log" | "__logn" => Self::Log,
+            "__dateTimeConvert" => Self::ConvertTime,
+            "__RandomDate" => Self::RandomDate,
+            "__digest" => Self::Digest,
+            "__RandomFromMultipleVars" => Self::RandomOfVariables,
+            "__regexFunction" => Self::Regex,
+            "__unescape" => Self::Unescape,
+            "__unescapeHtml" => Self::UnescapeHtml,
+            "__escapeXml" => Self::EscapeXml,
+            "__escapeOroRegexpChars" => Self::EscapePattern,
+            "__strLen" => Self::Length,
+            "__substring" => Self::Substring,
+            "__chooseRandom" => Self::Choose,
+            "__FileToString" => Self::FileText,
+            "__StringFromFile" | "_StringFromFile" => Self::FileLine,
+            "__CSVRead" => Self::FileRow,
             _ => return None,
         })
     }
@@ -90,7 +125,15 @@ impl Function {
     /// Says what is wrong with a call, as far as it can be told before it runs.
     pub(crate) fn check(self, call: &Call) -> Result<(), String> {
         let needed = match self {
-            Self::Random | Self::SetProperty | Self::Sum | Self::Split => 2,
+            Self::ConvertTime | Self::RandomDate | Self::Substring => 3,
+            Self::Random
+            | Self::SetProperty
+            | Self::Sum
+            | Self::Split
+            | Self::Digest
+            | Self::Regex
+            | Self::FileRow
+            | Self::Choose => 2,
             Self::Property
             | Self::ShortProperty
             | Self::RandomString
@@ -98,6 +141,7 @@ impl Function {
             | Self::Evaluate
             | Self::EvaluateVariable
             | Self::Expression
+            | Self::Groovy
             | Self::Base64Encode
             | Self::Base64Decode
             | Self::UrlEncode
@@ -108,6 +152,14 @@ impl Function {
             | Self::ChangeCase
             | Self::IsVariable
             | Self::IsProperty
+            | Self::RandomOfVariables
+            | Self::Unescape
+            | Self::UnescapeHtml
+            | Self::EscapeXml
+            | Self::EscapePattern
+            | Self::Length
+            | Self::FileText
+            | Self::FileLine
             | Self::Character => 1,
             _ => 0,
         };
@@ -116,8 +168,37 @@ impl Function {
         }
         match (self, call.arguments.first()) {
             (Self::Expression, Some(script)) => expression::check(script),
-            (Self::Time, Some(format)) => check_format(format),
-            (Self::TimeShift, Some(format)) => check_format(format),
+            (Self::Groovy, Some(script)) => expression::check(script)
+                .or_else(|fault| script::check(script, Dialect::Groovy).map_err(|_| fault)),
+            (Self::Time | Self::TimeShift | Self::RandomDate, Some(format)) => date::check(format),
+            (Self::ConvertTime, _) => {
+                call.arguments.iter().skip(1).take(2).try_for_each(date::check)
+            }
+            (Self::Digest, Some(name)) => match name.as_literal() {
+                Some(name) if digest(name, "").is_none() => {
+                    Err(format!("`${{{}`: no digest is called `{name}`", call.source))
+                }
+                _ => Ok(()),
+            },
+            (Self::FileLine, _) if call.arguments.get(2).is_some_and(|first| !first.is_empty()) => {
+                Err(format!("`${{{}`: files with numbers are not supported", call.source))
+            }
+            (Self::FileRow, Some(file))
+                if [Some(file), call.arguments.get(1)].into_iter().flatten().any(is_alias) =>
+            {
+                Err(format!("`${{{}`: other names of files are not supported", call.source))
+            }
+            // Its texts are those of answers, which no variable holds but the one that it names.
+            (Self::Regex, _) if call.arguments.get(6).is_none_or(Template::is_empty) => {
+                Err(format!(
+                    "`${{{}`: supported is a variable to look in, as seventh argument",
+                    call.source
+                ))
+            }
+            (Self::Regex, Some(pattern)) => match pattern.as_literal() {
+                Some(pattern) => compile(pattern).map(drop),
+                None => Ok(()),
+            },
             _ => Ok(()),
         }
     }
@@ -146,8 +227,8 @@ impl Function {
             Self::Random => (scope.random_between(number(0), number(1)).to_string(), 2),
             Self::RandomString => (random_string(number(0), text(1), scope), 2),
             Self::Uuid => (uuid(scope), usize::MAX),
-            Self::Time => (time(text(0), Scope::now_ms()), 1),
-            Self::TimeShift => (shift(text(0), text(1), text(2)), 4),
+            Self::Time => (date::now(text(0), Scope::now_ms()), 1),
+            Self::TimeShift => (date::shift(text(0), text(1), text(2)), 4),
             Self::ThreadNumber => (scope.thread.to_string(), usize::MAX),
             Self::ThreadGroupName => (scope.group.to_string(), usize::MAX),
             Self::ThreadName => (scope.thread_name.to_string(), usize::MAX),
@@ -174,7 +255,18 @@ impl Function {
                 (evaluate(&inner, scope), usize::MAX)
             }
             Self::Expression => {
-                (expression::evaluate(text(0), scope).unwrap_or_default().to_string(), 1)
+                (shown(&expression::evaluate(text(0), scope).unwrap_or_default()), 1)
+            }
+            Self::Groovy => {
+                let value = match expression::evaluate(text(0), scope) {
+                    Ok(value) => shown(&value),
+                    // More than an expression.
+                    Err(_) => match script::run(text(0), Dialect::Groovy, scope) {
+                        Ok(script::Value::Null) | Err(_) => String::new(),
+                        Ok(value) => value.to_string(),
+                    },
+                };
+                (value, 1)
             }
             Self::Sum => {
                 let numbers: Vec<i64> =
@@ -190,6 +282,46 @@ impl Function {
             Self::MachineName => (machine_name(), 0),
             Self::MachineAddress => ("127.0.0.1".to_owned(), 0),
             Self::Log => (text(0).to_owned(), usize::MAX),
+            Self::ConvertTime => (date::convert(text(0), text(1), text(2)), 3),
+            Self::RandomDate => {
+                let random = 1.0 - scope.random_unit();
+                (date::random(text(0), text(1), text(2), random), 4)
+            }
+            Self::Digest => {
+                let salted = format!("{}{}", text(2), text(1));
+                let found = digest(text(0), &salted).unwrap_or_default();
+                let is_upper = text(3).trim().eq_ignore_ascii_case("true");
+                (if is_upper { found.to_uppercase() } else { found }, 4)
+            }
+            Self::RandomOfVariables => (random_of_variables(text(0), scope), 1),
+            Self::Regex => {
+                let subject = scope.variable(text(6)).unwrap_or_default().to_owned();
+                (find_pattern(&given, &subject, scope), 5)
+            }
+            Self::Length => (text(0).chars().count().to_string(), 1),
+            Self::Substring => {
+                let all: Vec<char> = text(0).chars().collect();
+                let place = |at: usize| usize::try_from(number(at)).unwrap_or(0).min(all.len());
+                let (from, to) = (place(1), place(2));
+                (all.get(from..to.max(from)).unwrap_or_default().iter().collect(), 3)
+            }
+            // What cannot be read is told as JMeter tells it.
+            Self::FileText => (scope.world.text(text(0)).unwrap_or_else(|_| NO_FILE.to_owned()), 2),
+            Self::FileLine => {
+                let lines = scope.world.lines(text(0), false).unwrap_or_default();
+                // Every place in the plan has the lines for itself, and all threads share them.
+                let turn = scope.world.count(&call.source).saturating_sub(1);
+                let line = at(&lines, turn).map_or_else(|| NO_FILE.to_owned(), str::to_owned);
+                (line, 1)
+            }
+            Self::FileRow => (file_row(text(0), text(1), scope), usize::MAX),
+            Self::Choose => {
+                // The last argument names the variable.
+                let last = given.len().saturating_sub(1);
+                let most = i64::try_from(last).unwrap_or(1) - 1;
+                let at = usize::try_from(scope.random_between(0, most)).unwrap_or(0);
+                (text(at).to_owned(), last)
+            }
             _ => (convert(self, &given), 1),
         };
         // Many functions can also put their result into a variable that their last argument names.
@@ -199,6 +331,14 @@ impl Function {
             scope.set(name, &value);
         }
         value
+    }
+}
+
+/// Returns what an expression is worth as a text; nothing for what is not there.
+fn shown(value: &expression::Value) -> String {
+    match value {
+        expression::Value::Null => String::new(),
+        value => value.to_string(),
     }
 }
 
@@ -217,6 +357,21 @@ fn convert(function: Function, given: &[String]) -> String {
             let spaced = text.replace('+', " ");
             percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
         }
+        Function::Unescape => unescape(text),
+        Function::UnescapeHtml => unescape_html(text),
+        Function::EscapeXml => text
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;")
+            .replace('"', "&quot;")
+            .replace('\'', "&apos;"),
+        Function::EscapePattern => text.chars().fold(String::new(), |mut out, letter| {
+            if !letter.is_alphanumeric() && letter != '_' {
+                out.push('\\');
+            }
+            out.push(letter);
+            out
+        }),
         Function::EscapeHtml => text
             .replace('&', "&amp;")
             .replace('<', "&lt;")
@@ -316,106 +471,238 @@ fn machine_name() -> String {
         .unwrap_or_default()
 }
 
-/// The letters of Java's date patterns that are understood, with what they are to `strftime`.
-const LETTERS: [(&str, &str); 22] = [
-    ("yyyy", "%Y"),
-    ("yy", "%y"),
-    ("y", "%Y"),
-    ("MMMM", "%B"),
-    ("MMM", "%b"),
-    ("MM", "%m"),
-    ("M", "%-m"),
-    ("dd", "%d"),
-    ("d", "%-d"),
-    ("HH", "%H"),
-    ("H", "%-H"),
-    ("hh", "%I"),
-    ("mm", "%M"),
-    ("m", "%-M"),
-    ("ss", "%S"),
-    ("s", "%-S"),
-    ("SSS", "%3f"),
-    ("EEEE", "%A"),
-    ("EEE", "%a"),
-    ("a", "%p"),
-    ("XXX", "%:z"),
-    ("Z", "%z"),
-];
+/// What functions give where a file cannot be read.
+const NO_FILE: &str = "**ERR**";
 
-/// Turns a Java date pattern into one of `strftime`.
-fn pattern(java: &str) -> Option<String> {
-    let mut out = String::new();
-    let mut rest = java;
-    while let Some(c) = rest.chars().next() {
-        if let Some(quoted) = rest.strip_prefix('\'') {
-            let (text, after) = quoted.split_once('\'')?;
-            out.push_str(if text.is_empty() { "'" } else { text });
-            rest = after;
-        } else if c.is_ascii_alphabetic() {
-            let run = rest.len() - rest.trim_start_matches(c).len();
-            let letters = rest.get(..run)?;
-            out.push_str(LETTERS.iter().find(|(java, _)| *java == letters)?.1);
-            rest = rest.get(run..)?;
-        } else {
-            out.push(c);
-            if c == '%' {
-                out.push('%');
+fn is_alias(argument: &Template) -> bool {
+    argument.as_literal().is_some_and(|text| text.trim_start().starts_with('*'))
+}
+
+/// Returns the line of a turn, where lines begin anew after the last.
+fn at(lines: &[String], turn: u64) -> Option<&str> {
+    let count = u64::try_from(lines.len()).ok().filter(|count| *count > 0)?;
+    lines.get(usize::try_from(turn % count).ok()?).map(String::as_str)
+}
+
+/// Returns a column of the row that a user has of a file; `next` gives the row up, so that the next column is one of the
+/// next row that nobody has had.
+fn file_row(file: &str, column: &str, scope: &mut Scope) -> String {
+    if column.trim() == "next" {
+        scope.rows.remove(file);
+        return String::new();
+    }
+    let Ok(rows) = scope.world.lines(file, true) else { return String::new() };
+    let row = match scope.rows.get(file) {
+        Some(row) => *row,
+        None => {
+            let count = scope.world.count(&format!("rows of {file}")).saturating_sub(1);
+            let row = usize::try_from(count).unwrap_or(0) % rows.len().max(1);
+            scope.rows.insert(file.to_owned(), row);
+            row
+        }
+    };
+    let column = column.trim().parse::<usize>().ok();
+    let found = column.and_then(|column| rows.get(row)?.split(',').nth(column));
+    found.unwrap_or_default().to_owned()
+}
+
+/// Returns a digest in hexadecimal letters, by Java's name of it.
+fn digest(name: &str, text: &str) -> Option<String> {
+    use md5::Digest as _;
+    let text = text.as_bytes();
+    let bytes = match name.trim().to_ascii_uppercase().as_str() {
+        "MD5" => md5::Md5::digest(text).to_vec(),
+        "SHA" | "SHA1" | "SHA-1" => sha1::Sha1::digest(text).to_vec(),
+        "SHA-224" => sha2::Sha224::digest(text).to_vec(),
+        "SHA-256" => sha2::Sha256::digest(text).to_vec(),
+        "SHA-384" => sha2::Sha384::digest(text).to_vec(),
+        "SHA-512" => sha2::Sha512::digest(text).to_vec(),
+        _ => return None,
+    };
+    Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Returns the value of one of the variables that `|` stands between; one with numbered matches counts once for each.
+fn random_of_variables(names: &str, scope: &mut Scope) -> String {
+    let mut values = Vec::new();
+    for name in names.split('|').map(str::trim) {
+        let count = scope.variable(&format!("{name}_matchNr")).and_then(|count| count.parse().ok());
+        match count {
+            Some(count) => (1..=u64::min(count, 10_000))
+                .filter_map(|number| scope.variable(&format!("{name}_{number}")))
+                .for_each(|value| values.push(value.to_owned())),
+            None => values.extend(scope.variable(name).map(str::to_owned)),
+        }
+    }
+    let last = i64::try_from(values.len()).unwrap_or(0) - 1;
+    let at = usize::try_from(scope.random_between(0, last.max(0))).unwrap_or(0);
+    values.into_iter().nth(at).unwrap_or_default()
+}
+
+/// Looks for an expression in a text: template, which match (a number, `RAND`, `ALL`), what stands between all, default.
+fn find_pattern(given: &[String], subject: &str, scope: &mut Scope) -> String {
+    let text = |place: usize| given.get(place).map_or("", String::as_str);
+    let found = compile(text(0)).map(|pattern| pattern.groups(subject)).unwrap_or_default();
+    let fill = |groups: &Vec<String>| super::extract::fill(text(1), groups);
+    let last = i64::try_from(found.len()).unwrap_or(0) - 1;
+    if last < 0 {
+        return text(4).to_owned();
+    }
+    match text(2).trim() {
+        "ALL" => found.iter().map(fill).collect::<Vec<_>>().join(text(3)),
+        "RAND" => {
+            let at = usize::try_from(scope.random_between(0, last)).unwrap_or(0);
+            found.get(at).map(fill).unwrap_or_default()
+        }
+        "" => found.first().map(fill).unwrap_or_default(),
+        number => {
+            let at = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+            at.and_then(|at| found.get(at)).map_or_else(|| text(4).to_owned(), fill)
+        }
+    }
+}
+
+/// Resolves Java's escapes.
+fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '\\' {
+            out.push(letter);
+            continue;
+        }
+        match letters.next() {
+            Some('n') => out.push('\n'),
+            Some('r') => out.push('\r'),
+            Some('t') => out.push('\t'),
+            Some('b') => out.push('\u{8}'),
+            Some('f') => out.push('\u{c}'),
+            Some('u') => {
+                let digits: String = letters.by_ref().take(4).collect();
+                let found = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
+                out.extend(found);
             }
-            rest = rest.get(c.len_utf8()..)?;
+            other => out.extend(other),
         }
     }
-    Some(out)
+    out
 }
 
-fn check_format(format: &Template) -> Result<(), String> {
-    match format.as_literal() {
-        Some(text) if !is_plain_time(text) && pattern(text).is_none() => {
-            Err(format!("date pattern `{text}`: not supported"))
+/// Resolves what pages write for letters: names of the common ones, and numbers.
+fn unescape_html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('&') {
+        out.push_str(before);
+        let name = after.split(';').next().unwrap_or_default();
+        let found = (name.len() < after.len()).then(|| entity(name)).flatten();
+        match found {
+            Some(letter) => {
+                out.push(letter);
+                rest = after.get(name.len() + 1..).unwrap_or_default();
+            }
+            None => {
+                out.push('&');
+                rest = after;
+            }
         }
-        _ => Ok(()),
     }
+    out + rest
 }
 
-fn is_plain_time(format: &str) -> bool {
-    format.is_empty()
-        || format.starts_with('/')
-        || matches!(format, "YMD" | "HMS" | "YMDHMS" | "USER1" | "USER2")
+fn entity(name: &str) -> Option<char> {
+    if let Some(number) = name.strip_prefix('#') {
+        let code = match number.strip_prefix(['x', 'X']) {
+            Some(hex) => u32::from_str_radix(hex, 16),
+            None => number.parse(),
+        };
+        return code.ok().and_then(char::from_u32);
+    }
+    Some(match name {
+        "amp" => '&',
+        "lt" => '<',
+        "gt" => '>',
+        "quot" => '"',
+        "apos" => '\'',
+        "nbsp" => '\u{a0}',
+        "auml" => 'ä',
+        "ouml" => 'ö',
+        "uuml" => 'ü',
+        "Auml" => 'Ä',
+        "Ouml" => 'Ö',
+        "Uuml" => 'Ü',
+        "szlig" => 'ß',
+        "eacute" => 'é',
+        "egrave" => 'è',
+        "agrave" => 'à',
+        "ccedil" => 'ç',
+        "euro" => '€',
+        "copy" => '©',
+        "reg" => '®',
+        "laquo" => '«',
+        "raquo" => '»',
+        "ndash" => '–',
+        "mdash" => '—',
+        "hellip" => '…',
+        _ => return None,
+    })
 }
 
-fn time(format: &str, now_ms: u64) -> String {
-    match format {
-        "" => return now_ms.to_string(),
-        "YMD" => return strftime("yyyyMMdd", now_ms),
-        "HMS" => return strftime("HHmmss", now_ms),
-        "YMDHMS" => return strftime("yyyyMMdd-HHmmss", now_ms),
-        _ => {}
-    }
-    if let Some(divisor) = format.strip_prefix('/').and_then(|number| number.parse::<u64>().ok()) {
-        return now_ms.checked_div(divisor).unwrap_or(now_ms).to_string();
-    }
-    strftime(format, now_ms)
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
 
-fn strftime(java: &str, ms: u64) -> String {
-    let at = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    match (pattern(java), at) {
-        (Some(pattern), Some(at)) => {
-            at.to_zoned(jiff::tz::TimeZone::system()).strftime(&pattern).to_string()
-        }
-        _ => String::new(),
-    }
-}
+    use super::*;
+    use crate::plan::scope::World;
 
-/// Shifts now by a duration such as `P2D` or `-PT1H`; a given date is not read.
-fn shift(format: &str, date: &str, amount: &str) -> String {
-    let mut ms = i64::try_from(Scope::now_ms()).unwrap_or(i64::MAX);
-    if let Ok(given) = date.trim().parse::<i64>() {
-        ms = given;
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let mut scope = Scope::new(Arc::new(World::default()));
+        scope.set("body", "id=7 id=8");
+        scope.set("v_matchNr", "1");
+        scope.set("v_1", "seven");
+        let template = Template::parse(text).unwrap();
+        assert_eq!(template.draw(&mut scope), expected, "{text}");
     }
-    if let Ok(span) = amount.trim().parse::<jiff::Span>() {
-        let day = jiff::SpanRelativeTo::days_are_24_hours();
-        ms += span.total((jiff::Unit::Millisecond, day)).unwrap_or(0.0) as i64;
+
+    #[test]
+    fn files_are_read_by_lines_and_by_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("f.txt"), "\u{feff}# names\na,1\n\nb,2\r\n").unwrap();
+        let files = crate::plan::files::Files::below(folder.path().to_owned());
+        let world = Arc::new(World::new(std::collections::HashMap::new(), 1, files));
+        let mut users = [Scope::new(Arc::clone(&world)), Scope::new(world)];
+        let mut draw = |user: usize, text: &str| {
+            Template::parse(text).unwrap().draw(&mut users[user]).into_owned()
+        };
+        // Each user has a row, and keeps it until it asks for the next one.
+        assert_eq!(draw(0, "${__CSVRead(f.txt,0)}${__CSVRead(f.txt,1)}"), "a1");
+        assert_eq!(draw(1, "${__CSVRead(f.txt,0)}"), "b");
+        assert_eq!(draw(0, "${__CSVRead(f.txt,next)}${__CSVRead(f.txt,0)}"), "a");
+        assert_eq!(draw(1, "${__CSVRead(f.txt,1)}${__CSVRead(f.txt,9)}"), "2");
+        let line = "${__StringFromFile(f.txt)}";
+        assert_eq!((draw(0, line), draw(1, line)), ("# names".to_owned(), "a,1".to_owned()));
+        assert!(draw(0, "${__FileToString(f.txt)}").starts_with("# names\na,1"));
+        assert_eq!(draw(0, "${__FileToString(none)}${__StringFromFile(none)}"), "**ERR****ERR**");
+        assert_eq!(draw(0, "${__CSVRead(none,0)}"), "");
     }
-    let ms = u64::try_from(ms).unwrap_or(0);
-    if format.is_empty() { ms.to_string() } else { strftime(format, ms) }
+
+    #[test]
+    fn functions_give_what_they_give_in_jmeter() {
+        check("${__digest(MD5,Errare humanum est,,,)}", "c49f00b92667a35c63708933384dad52");
+        check("${__digest(SHA-1,b,a,true,)}", "DA23614E02469A0D7C7BD1BDAB5C9C474B1904DC");
+        check("${__RandomFromMultipleVars(v)}", "seven");
+        check("${__regexFunction(id=(\\d),$1$,ALL,-,none,,body)}", "7-8");
+        check("${__regexFunction(no=(\\d),$1$,1,,none,,body)}", "none");
+        check("${__unescape(a\\\\tb)}", "a\tb");
+        check("${__unescapeHtml(&lt;a&#33; &bogus; &)}", "<a! &bogus; &");
+        check("${__escapeXml(<'a'>)}", "&lt;&apos;a&apos;&gt;");
+        check("${__escapeOroRegexpChars([^\"].+?,)}", "\\[\\^\\\"\\]\\.\\+\\?");
+        check("${__strLen(äbc)}${__substring(abcdef,1,3)}", "3bc");
+        check("${__chooseRandom(a,a,x)}${x}", "aa");
+        check("${__groovy(def n = 2; n * 3)}${__groovy(vars.get('none'))}", "6");
+        check("${__dateTimeConvert(01212018,MMddyyyy,yyyy-MM-dd,)}", "2018-01-21");
+        check("${__timeShift(yyyy-MM-dd,2019-02-27,P2D,,)}", "2019-03-01");
+        check("${__RandomDate(yyyy-MM-dd,2024-02-29,2024-03-01,,)}", "2024-02-29");
+    }
 }

@@ -36,6 +36,10 @@ pub(super) struct Login {
     pub(super) url: Template,
     pub(super) user: Template,
     pub(super) password: Template,
+    /// What the server has to call what it guards; empty for anything.
+    pub(super) realm: Template,
+    /// Sent with the first request already; else only where the server asks, with a digest.
+    pub(super) is_basic: bool,
 }
 
 /// Everything about a request that a plan gives.
@@ -86,6 +90,8 @@ pub(super) struct Drawn {
     pub(super) keep_alive: bool,
     /// Names and values in the order of sending, `Connection`, `Cookie` and `Content-Length` excepted.
     pub(super) headers: Vec<(Arc<str>, Arc<str>)>,
+    /// The credentials of the plan's authorization manager for this address.
+    pub(super) authorization: Option<Arc<str>>,
     pub(super) body: Vec<u8>,
 }
 
@@ -134,16 +140,14 @@ impl HttpSpec {
                 }
             }
         }
-        if let Some(login) = self.login(&url, scope) {
-            headers.push(("Authorization".into(), login.into()));
-        }
         let (body, media_type) = self.draw_body(&method, scope)?;
         if let Some(media_type) = media_type
             && !has(&headers, "Content-Type")
         {
             headers.push(("Content-Type".into(), media_type.into()));
         }
-        Ok(Drawn { method, url, keep_alive: self.keep_alive, headers, body })
+        let authorization = self.credentials(&url, scope);
+        Ok(Drawn { method, url, keep_alive: self.keep_alive, headers, authorization, body })
     }
 
     fn draw_url(&self, method: &str, scope: &mut Scope) -> Result<Url, (String, String)> {
@@ -291,22 +295,37 @@ impl HttpSpec {
         Ok((body, Some(format!("multipart/form-data; boundary={boundary}"))))
     }
 
-    fn login(&self, url: &Url, scope: &mut Scope) -> Option<String> {
-        use base64::Engine as _;
+    /// Returns the credentials that go with the first request for an address.
+    pub(super) fn credentials(&self, url: &Url, scope: &mut Scope) -> Option<Arc<str>> {
+        let login = self.login(url, scope)?;
+        // Java's own client knows nothing else.
+        (login.is_basic || self.is_java).then(|| login.basic(scope))
+    }
+
+    /// Returns the credentials for an address.
+    pub(super) fn login(&self, url: &Url, scope: &mut Scope) -> Option<&Login> {
+        if self.logins.is_empty() {
+            return None;
+        }
         let scheme = if url.is_tls { "https" } else { "http" };
         let whole = format!("{scheme}://{}:{}{}", url.host, url.port, url.target);
         let short = format!("{scheme}://{}{}", url.host, url.target);
-        for login in &self.logins {
-            let prefix = login.url.draw(scope).into_owned();
-            if prefix.is_empty() || whole.starts_with(&prefix) || short.starts_with(&prefix) {
-                let user = login.user.draw(scope).into_owned();
-                let password = login.password.draw(scope);
-                let encoded =
-                    base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
-                return Some(format!("Basic {encoded}"));
-            }
-        }
-        None
+        self.logins.iter().find(|login| {
+            let prefix = login.url.draw(scope);
+            prefix.is_empty() || whole.starts_with(&*prefix) || short.starts_with(&*prefix)
+        })
+    }
+}
+
+impl Login {
+    /// Returns user and password as `Basic` has them.
+    pub(super) fn basic(&self, scope: &mut Scope) -> Arc<str> {
+        use base64::Engine as _;
+        let user = self.user.draw(scope).into_owned();
+        let password = self.password.draw(scope);
+        let encoded =
+            base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+        format!("Basic {encoded}").into()
     }
 }
 
@@ -363,7 +382,8 @@ impl Drawn {
     pub(super) fn bytes(&self, cookies: Option<&str>) -> Vec<u8> {
         let headers: usize =
             self.headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
-        let length = self.url.target.len() + headers + self.body.len();
+        let authorization = self.authorization.as_deref().map_or(0, str::len);
+        let length = self.url.target.len() + headers + authorization + self.body.len();
         let mut text = String::with_capacity(length + cookies.map_or(0, str::len) + 256);
         text.push_str(&self.method);
         text.push(' ');
@@ -372,6 +392,9 @@ impl Drawn {
         push_header(&mut text, "Connection", if self.keep_alive { "keep-alive" } else { "close" });
         for (name, value) in &self.headers {
             push_header(&mut text, name, value);
+        }
+        if let Some(authorization) = &self.authorization {
+            push_header(&mut text, "Authorization", authorization);
         }
         if !has(&self.headers, "Host") {
             text.push_str("Host: ");

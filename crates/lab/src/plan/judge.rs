@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::answer::Answer;
+use super::json_path;
 use super::markup::{Found, Tree, XPath};
-use super::pattern::{self, Patterns};
+use super::pattern::Patterns;
 use super::scope::Scope;
 use super::script::Script;
 use super::template::Template;
@@ -186,10 +187,12 @@ impl Judge {
             let holds = match way {
                 Way::Substring => found.contains(&*text),
                 Way::Equals => found == text,
-                Way::Contains => patterns.find(&text).is_some_and(|regex| regex.is_match(&found)),
-                Way::Matches => patterns
-                    .find(&format!("^(?:{text})$"))
-                    .is_some_and(|regex| regex.is_match(&found)),
+                Way::Contains => {
+                    patterns.find(&text).is_some_and(|pattern| pattern.is_match(&found))
+                }
+                Way::Matches => {
+                    patterns.find_whole(&text).is_some_and(|pattern| pattern.is_match(&found))
+                }
             };
             if holds != *is_not {
                 if *is_or {
@@ -259,7 +262,7 @@ fn judge_json(
         Ok(document) => document,
         Err(_) => return Some("the response is no JSON".to_owned()),
     };
-    let found = pattern::json_path(&document, path).unwrap_or_default();
+    let found = json_path::find(&document, path).unwrap_or_default();
     if found.is_empty() {
         return Some(format!("No results for path: {path}"));
     }
@@ -271,7 +274,7 @@ fn judge_json(
     let holds = found.iter().any(|value| {
         let shown = super::extract::shown(value);
         if is_regex {
-            patterns.find(&format!("^(?:{expected})$")).is_some_and(|regex| regex.is_match(&shown))
+            patterns.find_whole(expected).is_some_and(|pattern| pattern.is_match(&shown))
         } else {
             shown == expected
         }

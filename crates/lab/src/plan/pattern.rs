@@ -1,262 +1,145 @@
-//! Regular expressions, compiled once per worker's user, and the part of JSONPath that plans use.
+//! Regular expressions, compiled once per user.
+//!
+//! Most expressions run in linear time. Those with look-around, back-references, or parts that give nothing back need a
+//! library that tries one way after the other; it gives up after [`MOST_STEPS`], and then nothing matches.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use regex::Regex;
-use serde_json::Value;
+use super::perl::{End, translate};
 
-/// Compiled expressions of one user.
+/// A compiled expression.
+#[derive(Debug, Clone)]
+pub(super) enum Pattern {
+    Plain(regex::Regex),
+    Looking(Arc<fancy_regex::Regex>),
+}
+
+impl Pattern {
+    /// Reports whether the expression is somewhere in a text.
+    pub(super) fn is_match(&self, text: &str) -> bool {
+        match self {
+            Self::Plain(regex) => regex.is_match(text),
+            Self::Looking(regex) => regex.is_match(text).unwrap_or(false),
+        }
+    }
+
+    /// Returns the groups of every place where the expression is, that of the whole first; what is not there is empty.
+    pub(super) fn groups(&self, text: &str) -> Vec<Vec<String>> {
+        match self {
+            Self::Plain(regex) => {
+                let shown = |group: Option<regex::Match<'_>>| {
+                    group.map(|group| group.as_str().to_owned()).unwrap_or_default()
+                };
+                regex.captures_iter(text).map(|found| found.iter().map(shown).collect()).collect()
+            }
+            Self::Looking(regex) => {
+                let shown = |group: Option<fancy_regex::Match<'_>>| {
+                    group.map(|group| group.as_str().to_owned()).unwrap_or_default()
+                };
+                let found = regex.captures_iter(text).map_while(Result::ok);
+                found.map(|found| found.iter().map(shown).collect()).collect()
+            }
+        }
+    }
+}
+
+/// Compiled expressions of one user, by their text and whether they are to match whole texts.
 #[derive(Debug, Default)]
-pub(super) struct Patterns(HashMap<String, Option<Regex>>);
+pub(super) struct Patterns([HashMap<String, Option<Pattern>>; 2]);
 
 /// Patterns with variables in them differ each time: more than this are forgotten.
 const MOST: usize = 200;
+/// Most steps of an expression that tries one way after the other.
+const MOST_STEPS: usize = 1_000_000;
+/// Largest compiled expression.
+const MOST_BYTES: usize = 4 << 20;
 
 impl Patterns {
-    /// Returns the compiled expression; `None` if it cannot be compiled.
-    pub(super) fn find(&mut self, pattern: &str) -> Option<Regex> {
-        if let Some(known) = self.0.get(pattern) {
-            return known.clone();
-        }
-        if self.0.len() >= MOST {
-            self.0.clear();
-        }
-        let regex = compile(pattern).ok();
-        self.0.insert(pattern.to_owned(), regex.clone());
-        regex
+    /// Returns the expression as it is looked for in a text; `None` if it cannot be compiled.
+    pub(super) fn find(&mut self, pattern: &str) -> Option<Pattern> {
+        let [inside, _] = &mut self.0;
+        known(inside, pattern, compile)
+    }
+
+    /// Returns the expression as a whole text has to match it; `None` if it cannot be compiled.
+    pub(super) fn find_whole(&mut self, pattern: &str) -> Option<Pattern> {
+        let [_, whole] = &mut self.0;
+        known(whole, pattern, compile_whole)
     }
 }
 
-/// Compiles an expression in Perl's form; look-around and back-references are not supported.
-///
-/// # Errors
-/// What cannot be compiled.
-pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
-    regex::RegexBuilder::new(pattern).size_limit(4 << 20).build().map_err(|_| {
-        format!(
-            "regular expression `{pattern}`: not supported (look-around, back-reference or a fault)"
-        )
-    })
+fn known(
+    known: &mut HashMap<String, Option<Pattern>>,
+    pattern: &str,
+    compile: impl Fn(&str) -> Result<Pattern, String>,
+) -> Option<Pattern> {
+    if let Some(compiled) = known.get(pattern) {
+        return compiled.clone();
+    }
+    if known.len() >= MOST {
+        known.clear();
+    }
+    let compiled = compile(pattern).ok();
+    known.insert(pattern.to_owned(), compiled.clone());
+    compiled
 }
 
-/// One step of a path.
-#[derive(Debug, Clone, PartialEq)]
-enum Step {
-    Child(String),
-    Index(i64),
-    Slice(Option<i64>, Option<i64>),
-    All,
-    Below,
-    Where { path: Vec<Step>, operator: String, value: Option<Value> },
-    Length,
-}
-
-/// Returns the values that a path leads to.
+/// Compiles an expression in the form of Perl or Java, to be looked for in a text.
 ///
 /// # Errors
-/// A path that is not understood.
-pub(super) fn json_path<'a>(
-    document: &'a Value,
-    path: &str,
-) -> Result<Vec<std::borrow::Cow<'a, Value>>, String> {
-    use std::borrow::Cow;
-    let steps = parse(path)?;
-    let mut current: Vec<Cow<'a, Value>> = vec![Cow::Borrowed(document)];
-    for step in &steps {
-        if *step == Step::Length {
-            current = current
-                .iter()
-                .filter_map(|value| match value.as_ref() {
-                    Value::Array(list) => Some(Cow::Owned(Value::from(list.len()))),
-                    Value::Object(map) => Some(Cow::Owned(Value::from(map.len()))),
-                    _ => None,
-                })
-                .collect();
+/// What cannot be compiled, and why.
+pub(super) fn compile(pattern: &str) -> Result<Pattern, String> {
+    build(pattern, &translate(pattern, End::BeforeLineFeed))
+}
+
+/// Compiles an expression that a whole text has to match.
+///
+/// # Errors
+/// What cannot be compiled, and why.
+pub(super) fn compile_whole(pattern: &str) -> Result<Pattern, String> {
+    build(pattern, &format!("^(?:{})\\z", translate(pattern, End::Exact)))
+}
+
+fn build(shown: &str, translated: &str) -> Result<Pattern, String> {
+    let plain = regex::RegexBuilder::new(translated).size_limit(MOST_BYTES).build();
+    if let (Ok(regex), false) = (&plain, gives_nothing_back(translated)) {
+        return Ok(Pattern::Plain(regex.clone()));
+    }
+    fancy_regex::RegexBuilder::new(translated)
+        .backtrack_limit(MOST_STEPS)
+        .delegate_size_limit(MOST_BYTES)
+        .build()
+        .map(|regex| Pattern::Looking(Arc::new(regex)))
+        .map_err(|error| {
+            // The reason in one line: that of the library shows the expression again, with a mark below it.
+            let reason = error.to_string();
+            let reason = reason.lines().last().unwrap_or_default().trim();
+            format!("regular expression `{shown}`: {reason}")
+        })
+}
+
+/// Reports whether a repetition is possessive, which the linear library reads as a repetition of a repetition.
+fn gives_nothing_back(pattern: &str) -> bool {
+    let mut is_escaped = false;
+    let mut is_set = false;
+    let mut before = ' ';
+    for letter in pattern.chars() {
+        if is_escaped {
+            is_escaped = false;
+            before = ' ';
             continue;
         }
-        let mut next = Vec::new();
-        for value in current {
-            if let Cow::Borrowed(value) = value {
-                walk(value, step, &mut next);
-            }
-        }
-        current = next.into_iter().map(Cow::Borrowed).collect();
-    }
-    Ok(current)
-}
-
-/// Reports whether a path is understood.
-///
-/// # Errors
-/// What is not.
-pub(super) fn check_json_path(path: &str) -> Result<(), String> {
-    parse(path).map(drop)
-}
-
-fn walk<'a>(value: &'a Value, step: &Step, out: &mut Vec<&'a Value>) {
-    match (step, value) {
-        (Step::Child(name), Value::Object(map)) => out.extend(map.get(name)),
-        (Step::All, Value::Object(map)) => out.extend(map.values()),
-        (Step::All, Value::Array(list)) => out.extend(list),
-        (Step::Index(index), Value::Array(list)) => {
-            let place = if *index < 0 { list.len() as i64 + index } else { *index };
-            out.extend(usize::try_from(place).ok().and_then(|place| list.get(place)));
-        }
-        (Step::Slice(from, to), Value::Array(list)) => {
-            let length = list.len() as i64;
-            let bound = |at: i64| if at < 0 { (length + at).max(0) } else { at.min(length) };
-            let (from, to) = (bound(from.unwrap_or(0)), bound(to.unwrap_or(length)));
-            let (from, to) = (usize::try_from(from).unwrap_or(0), usize::try_from(to).unwrap_or(0));
-            out.extend(list.get(from..to.max(from)).unwrap_or_default());
-        }
-        (Step::Below, _) => below(value, out, 0),
-        (Step::Where { path, operator, value: wanted }, Value::Array(list)) => {
-            out.extend(list.iter().filter(|item| holds(item, path, operator, wanted.as_ref())));
-        }
-        (Step::Where { path, operator, value: wanted }, Value::Object(map)) => {
-            out.extend(map.values().filter(|item| holds(item, path, operator, wanted.as_ref())));
-        }
-        _ => {}
-    }
-}
-
-fn below<'a>(value: &'a Value, out: &mut Vec<&'a Value>, depth: usize) {
-    out.push(value);
-    if depth > 128 {
-        return;
-    }
-    match value {
-        Value::Object(map) => map.values().for_each(|inner| below(inner, out, depth + 1)),
-        Value::Array(list) => list.iter().for_each(|inner| below(inner, out, depth + 1)),
-        _ => {}
-    }
-}
-
-fn holds(item: &Value, path: &[Step], operator: &str, wanted: Option<&Value>) -> bool {
-    let mut current = vec![item];
-    for step in path {
-        let mut next = Vec::new();
-        for value in current {
-            walk(value, step, &mut next);
-        }
-        current = next;
-    }
-    let Some(found) = current.first() else { return operator == "!=" };
-    let Some(wanted) = wanted else { return true };
-    let order = match (found.as_f64(), wanted.as_f64()) {
-        (Some(one), Some(two)) => one.partial_cmp(&two),
-        _ => super::extract::shown(found).partial_cmp(&super::extract::shown(wanted)),
-    };
-    match operator {
-        "==" => order.is_some_and(std::cmp::Ordering::is_eq),
-        "!=" => !order.is_some_and(std::cmp::Ordering::is_eq),
-        "<" => order.is_some_and(std::cmp::Ordering::is_lt),
-        "<=" => order.is_some_and(std::cmp::Ordering::is_le),
-        ">" => order.is_some_and(std::cmp::Ordering::is_gt),
-        _ => order.is_some_and(std::cmp::Ordering::is_ge),
-    }
-}
-
-/// Longer paths are refused.
-const LONGEST_PATH: usize = 1000;
-
-fn parse(path: &str) -> Result<Vec<Step>, String> {
-    let wrong = || format!("JSONPath `{path}`: not supported");
-    // Filters hold paths, which hold filters.
-    if path.len() > LONGEST_PATH {
-        return Err(format!("JSONPath: longer than {LONGEST_PATH} bytes"));
-    }
-    let mut rest = path.trim().strip_prefix('$').ok_or_else(wrong)?;
-    let mut steps = Vec::new();
-    while !rest.is_empty() {
-        if let Some(after) = rest.strip_prefix("..") {
-            steps.push(Step::Below);
-            rest = if after.starts_with('[') {
-                after
-            } else {
-                child(after, &mut steps).ok_or_else(wrong)?
-            };
-        } else if let Some(after) = rest.strip_prefix('.') {
-            rest = child(after, &mut steps).ok_or_else(wrong)?;
-        } else if let Some(after) = rest.strip_prefix('[') {
-            let end = closing(after).ok_or_else(wrong)?;
-            let (inside, tail) = after.split_at(end);
-            steps.push(bracket(inside.trim()).ok_or_else(wrong)?);
-            rest = tail.get(1..).unwrap_or_default();
-        } else {
-            return Err(wrong());
-        }
-    }
-    Ok(steps)
-}
-
-fn child<'a>(text: &'a str, steps: &mut Vec<Step>) -> Option<&'a str> {
-    let end = text.find(['.', '[']).unwrap_or(text.len());
-    let (name, rest) = text.split_at(end);
-    match name {
-        "" => return None,
-        "*" => steps.push(Step::All),
-        "length()" | "size()" => steps.push(Step::Length),
-        _ if name.contains('(') => return None,
-        _ => steps.push(Step::Child(name.to_owned())),
-    }
-    Some(rest)
-}
-
-/// Finds the bracket that closes, beside quotes and nested brackets.
-fn closing(text: &str) -> Option<usize> {
-    let mut quote = None;
-    let mut depth = 0;
-    for (at, c) in text.char_indices() {
-        match (quote, c) {
-            (Some(open), _) if c == open => quote = None,
-            (Some(_), _) => {}
-            (None, '\'' | '"') => quote = Some(c),
-            (None, '[') => depth += 1,
-            (None, ']') if depth == 0 => return Some(at),
-            (None, ']') => depth -= 1,
+        match letter {
+            '\\' => is_escaped = true,
+            '[' => is_set = true,
+            ']' => is_set = false,
+            '+' if !is_set && matches!(before, '*' | '+' | '?' | '}') => return true,
             _ => {}
         }
+        before = if is_set { ' ' } else { letter };
     }
-    None
-}
-
-fn bracket(inside: &str) -> Option<Step> {
-    if inside == "*" {
-        return Some(Step::All);
-    }
-    for quote in ['\'', '"'] {
-        if let Some(name) = inside.strip_prefix(quote) {
-            return Some(Step::Child(name.strip_suffix(quote)?.to_owned()));
-        }
-    }
-    if let Some(filter) = inside.strip_prefix("?(") {
-        return filter_step(filter.strip_suffix(')')?);
-    }
-    if let Some((from, to)) = inside.split_once(':') {
-        let bound = |text: &str| match text.trim() {
-            "" => Some(None),
-            text => text.parse().ok().map(Some),
-        };
-        return Some(Step::Slice(bound(from)?, bound(to)?));
-    }
-    inside.parse().ok().map(Step::Index)
-}
-
-fn filter_step(filter: &str) -> Option<Step> {
-    let filter = filter.trim().strip_prefix('@')?;
-    let operator =
-        ["==", "!=", "<=", ">=", "<", ">"].into_iter().find(|operator| filter.contains(operator));
-    let (path, value) = match operator {
-        None => (filter, None),
-        Some(operator) => {
-            let (path, value) = filter.split_once(operator)?;
-            let value = value.trim().replace('\'', "\"");
-            (path, Some(serde_json::from_str(&value).ok()?))
-        }
-    };
-    let path = parse(&format!("${}", path.trim())).ok()?;
-    Some(Step::Where { path, operator: operator.unwrap_or_default().to_owned(), value })
+    false
 }
 
 #[cfg(test)]
@@ -264,42 +147,46 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(path: &str, expected: &[&str]) {
-        let document = serde_json::json!({
-            "store": { "book": [
-                { "title": "A", "price": 8, "tags": ["x"] },
-                { "title": "B", "price": 12 },
-                { "title": "C", "price": 22, "isbn": "1" },
-            ], "na.me": "n" },
-            "id": 7,
-        });
-        let found: Vec<String> = json_path(&document, path)
-            .unwrap()
-            .iter()
-            .map(|value| super::super::extract::shown(value))
-            .collect();
-        assert_eq!(found, expected, "{path}");
+    fn check(pattern: &str, text: &str, expected: &[&str]) {
+        let found = compile(pattern).unwrap().groups(text);
+        let found: Vec<String> = found.iter().map(|groups| groups.join("|")).collect();
+        assert_eq!(found, expected, "{pattern}");
     }
 
     #[test]
-    fn paths_of_real_plans_lead_where_they_say() {
-        check("$.id", &["7"]);
-        check("$.store.book[0].title", &["A"]);
-        check("$.store.book[-1:].title", &["C"]);
-        check("$['store']['na.me']", &["n"]);
-        check("$..title", &["A", "B", "C"]);
-        check("$.store.book[*].price", &["8", "12", "22"]);
-        check("$.store.book[?(@.price < 13)].title", &["A", "B"]);
-        check("$.store.book[?(@.isbn)].title", &["C"]);
-        check("$.store.book[?(@.title == 'B')].price", &["12"]);
-        check("$.store.book.length()", &["3"]);
-        check("$.missing", &[]);
+    fn expressions_of_real_plans_find_what_they_find_in_jmeter() {
+        check(
+            r#"{"id":"(.+?)"}"#,
+            r#"[{"id":"7"},{"id":"8"}]"#,
+            &[r#"{"id":"7"}|7"#, r#"{"id":"8"}|8"#],
+        );
+        check(r#"\<a b=\"([^\"]+)\"\/\>"#, r#"<a b="x"/>"#, &[r#"<a b="x"/>|x"#]);
+        check(r"(?<=id=)\d+", "id=12 no=3", &["12"]);
+        check(r"a(?!b)", "ab ac", &["a"]);
+        check(r"(\w)\1", "xxyz", &["xx|x"]);
+        check(r"a++b", "aab", &["aab"]);
+        check(r"end$", "the end\n", &["end\n"]);
     }
 
     #[test]
-    fn paths_that_are_not_understood_are_told() {
-        for path in ["", "id", "$.", "$[", "$.a[?(foo())]", "$.sum(x)"] {
-            assert!(check_json_path(path).is_err(), "{path}");
+    fn whole_texts_match_from_end_to_end() {
+        let holds = |pattern: &str, text: &str| compile_whole(pattern).unwrap().is_match(text);
+        assert!(holds("a|ab", "ab") && !holds("a$", "a\n") && !holds("b", "ab"));
+        assert!(holds("(?!x).*", "abc") && !holds("(?!a).*", "abc"));
+    }
+
+    #[test]
+    fn an_expression_that_never_ends_finds_nothing() {
+        let endless = compile(r"(a|aa)+(?=b)c\1$").unwrap();
+        assert!(!endless.is_match(&"a".repeat(200)));
+    }
+
+    #[test]
+    fn what_does_not_compile_is_told_in_one_line() {
+        for pattern in ["(", "[a", "(?P<"] {
+            let told = compile(pattern).unwrap_err();
+            assert!(told.starts_with(&format!("regular expression `{pattern}`: ")), "{told}");
+            assert!(!told.contains('\n'), "{told}");
         }
     }
 }

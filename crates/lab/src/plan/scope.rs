@@ -22,6 +22,8 @@ pub(crate) struct World {
     pub(crate) files: Files,
     /// Critical sections.
     pub(super) sections: super::section::Sections,
+    /// Lines of files that functions read, by the names that the plan calls them, and whether only rows are kept.
+    lines: Mutex<StdHashMap<(String, bool), Arc<Vec<String>>>>,
     /// What of the run falls to this process.
     pub(crate) portion: Portion,
     /// Whose turn it is to take a row of a data set, by the name of its cursor; nobody else's until it is set.
@@ -68,6 +70,37 @@ impl World {
         }
     }
 
+    /// Returns the lines of a file of the plan, which is read once; of rows without empty ones and remarks.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(crate) fn lines(&self, name: &str, are_rows: bool) -> Result<Arc<Vec<String>>, String> {
+        let mut known = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (name.to_owned(), are_rows);
+        if let Some(lines) = known.get(&key) {
+            return Ok(Arc::clone(lines));
+        }
+        let text = self.text(name)?;
+        let is_wanted =
+            |line: &&str| !are_rows || !(line.trim().is_empty() || line.starts_with('#'));
+        let lines: Arc<Vec<String>> =
+            Arc::new(text.lines().filter(is_wanted).map(str::to_owned).collect());
+        known.insert(key, Arc::clone(&lines));
+        Ok(lines)
+    }
+
+    /// Returns the text of a file of the plan.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(crate) fn text(&self, name: &str) -> Result<String, String> {
+        let at = self.files.locate(name)?;
+        let bytes = std::fs::read(&at)
+            .map_err(|error| format!("cannot read `{}`: {error}", at.display()))?;
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(text.trim_start_matches('\u{feff}').to_owned())
+    }
+
     /// Passes over the random numbers of a user whom another process runs.
     pub(crate) fn pass_over(&self) {
         self.sequence.fetch_add(1, Ordering::Relaxed);
@@ -80,6 +113,8 @@ pub(crate) struct Scope {
     pub(crate) world: Arc<World>,
     variables: HashMap<Arc<str>, Arc<str>>,
     counters: StdHashMap<String, u64>,
+    /// The row that this user has of each file that functions read.
+    pub(crate) rows: StdHashMap<String, usize>,
     /// Counted from 1 in its group.
     pub(crate) thread: usize,
     /// The group's name.
@@ -103,6 +138,7 @@ impl Scope {
             world,
             variables: HashMap::new(),
             counters: StdHashMap::new(),
+            rows: StdHashMap::new(),
             thread: 1,
             group: "".into(),
             thread_name: "".into(),

@@ -7,6 +7,7 @@
 )]
 
 mod ab;
+mod authorization;
 mod cacheability;
 mod content;
 mod fleet;

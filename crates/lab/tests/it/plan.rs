@@ -262,6 +262,35 @@ fn data_sets_follow_their_modes() {
 }
 
 #[test]
+fn data_files_are_read_whatever_wrote_them() {
+    let run = |bytes: &[u8], properties: &[(&str, &str)], path: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("u.csv"), bytes).unwrap();
+        let origin = Origin::always(Answer::html(""));
+        let mut all = vec![("filename", "u.csv"), ("delimiter", ";"), ("recycle", "false")];
+        all.extend_from_slice(properties);
+        let data = element("CSVDataSet", "d", &all, "");
+        let text = plan("2", "1", &format!("{}{data}{}", defaults(&origin), sampler(path, "")));
+        play_with(origin, &text, &[], folder.path().to_owned()).targets.join(" ")
+    };
+    // With a mark of its coding, and the line ends of Windows.
+    let windows = "\u{feff}name;word\r\nann;x\r\n\r\nbob;y".as_bytes();
+    assert_eq!(run(windows, &[], "/${name}/${word}"), "/ann/x /bob/y");
+    let quoted = b"name;word\n\"ann\nlee\";\"x;\"\"y\"\"\"\nbob;z\n";
+    assert_eq!(
+        run(quoted, &[("quotedData", "true")], "/${__urlencode(${name})}/${__urlencode(${word})}"),
+        "/ann%0Alee/x%3B%22y%22 /bob/z"
+    );
+    let latin = b"name\nj\xfcrg\n\x80\n";
+    let path = "/${__urlencode(${name})}";
+    assert_eq!(run(latin, &[("fileEncoding", "ISO-8859-1")], path), "/j%C3%BCrg /%C2%80");
+    assert_eq!(run(latin, &[("fileEncoding", "windows-1252")], path), "/j%C3%BCrg /%E2%82%AC");
+    // As in JMeter, what a row lacks stays as it was.
+    let short = b"name;word\nann;x\nbob\n";
+    assert_eq!(run(short, &[], "/${name}/${word}"), "/ann/x /bob/x");
+}
+
+#[test]
 fn cookies_are_kept_and_cleared() {
     let origin = Origin::start(|seen| {
         let answer = Answer::html("");

@@ -77,6 +77,10 @@ impl<'a> Compiler<'a> {
         spec.files = self.files(element);
         spec.embedded = self.embedded(&sources);
         self.managers(&scope, &mut spec);
+        let has_digest = !spec.is_java && spec.logins.iter().any(|login| !login.is_basic);
+        if has_digest && spec.embedded.is_some() {
+            self.refuse(element, "parts of a page behind digest authorization are not supported");
+        }
         for part in &defaults {
             self.close(part);
         }
@@ -293,14 +297,18 @@ impl<'a> Compiler<'a> {
         for entry in &list {
             let text = |name: &str| inner(*entry, name).unwrap_or_default();
             let mechanism = text("Authorization.mechanism");
-            if !matches!(mechanism, "" | "BASIC" | "BASIC_DIGEST") {
-                let why = format!("authorization by {mechanism} is not supported, only BASIC");
+            let is_known = matches!(mechanism, "" | "BASIC" | "BASIC_DIGEST" | "DIGEST");
+            if !is_known {
+                let why =
+                    format!("authorization by {mechanism} is not supported, only BASIC and DIGEST");
                 self.refuse(element, &why);
             }
             logins.push(Login {
                 url: self.template(element, text("Authorization.url")),
                 user: self.template(element, text("Authorization.username")),
                 password: self.template(element, text("Authorization.password")),
+                realm: self.template(element, text("Authorization.realm")),
+                is_basic: mechanism != "DIGEST",
             });
         }
         self.close(element);

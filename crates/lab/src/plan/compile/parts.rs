@@ -1,8 +1,9 @@
 //! Timers, extractors, assertions and data sets: what stands beside samplers.
 
-use super::super::data::{DataSet, Share};
+use super::super::data::{Coding, DataSet, Share};
 use super::super::element::{Element, entries};
 use super::super::extract::{Extractor, Field, PathWay};
+use super::super::json_path;
 use super::super::judge::{Judge, Order, Subject, Way};
 use super::super::markup::{Selector, XPath};
 use super::super::model::{OnError, Pace, Precise, Timer};
@@ -170,7 +171,7 @@ impl<'a> Compiler<'a> {
                 if let Some(text) = paths.as_literal() {
                     let text = text.to_owned();
                     for path in text.split(';') {
-                        if let Err(fault) = pattern::check_json_path(path) {
+                        if let Err(fault) = json_path::check(path) {
                             self.refuse(element, &fault);
                         }
                     }
@@ -258,7 +259,7 @@ impl<'a> Compiler<'a> {
         }
         let paths = self.property(element, "JSONPATH");
         if let Some(text) = paths.as_literal()
-            && let Err(fault) = pattern::check_json_path(text)
+            && let Err(fault) = json_path::check(text)
         {
             self.refuse(element, &fault);
         }
@@ -360,7 +361,7 @@ impl<'a> Compiler<'a> {
                 }
                 let path = self.property(element, "JSON_PATH");
                 if let Some(text) = path.as_literal()
-                    && let Err(fault) = pattern::check_json_path(text)
+                    && let Err(fault) = json_path::check(text)
                 {
                     self.refuse(element, &fault);
                 }
@@ -486,7 +487,7 @@ impl<'a> Compiler<'a> {
         if let Some(&place) = self.known.get(&element.id()) {
             return Some(place);
         }
-        self.check_encoding(element);
+        let coding = self.coding(element);
         let file = self.property(element, "filename");
         if file.is_empty() {
             self.refuse(element, "it names no file");
@@ -495,6 +496,7 @@ impl<'a> Compiler<'a> {
         let names = self.property(element, "variableNames");
         let delimiter = self.property(element, "delimiter");
         let mut data = DataSet::new(file, names, delimiter);
+        data.coding = coding;
         data.is_quoted = true;
         data.is_random = element.flag("randomOrder", false);
         data.skips_first = element.flag("ignoreFirstLine", false);
@@ -508,14 +510,17 @@ impl<'a> Compiler<'a> {
         Some(self.remember(element, self.model.data.len() - 1))
     }
 
-    fn check_encoding(&mut self, element: &Element<'a>) {
-        let encoding = element.text("fileEncoding").trim().to_ascii_lowercase();
-        if !matches!(encoding.as_str(), "" | "utf-8" | "utf8" | "us-ascii")
-            && !encoding.contains("${")
-        {
-            let why = format!("encoding `{encoding}` is not supported, only UTF-8");
+    fn coding(&mut self, element: &Element<'a>) -> Coding {
+        let name = element.text("fileEncoding");
+        let found = Coding::find(name);
+        // What a variable names is UTF-8, as nearly all files are.
+        if found.is_none() && !name.contains("${") {
+            let why = format!(
+                "encoding `{name}` is not supported, only UTF-8, ISO-8859-1 and windows-1252"
+            );
             self.refuse(element, &why);
         }
+        found.unwrap_or_default()
     }
 
     /// Compiles a data set; `None` if it cannot be read.
@@ -526,7 +531,7 @@ impl<'a> Compiler<'a> {
         if element.class == "RandomCSVDataSetConfig" {
             return self.random_data(element);
         }
-        self.check_encoding(element);
+        let coding = self.coding(element);
         let file = self.property(element, "filename");
         if file.is_empty() {
             self.refuse(element, "it names no file");
@@ -535,6 +540,7 @@ impl<'a> Compiler<'a> {
         let names = self.property(element, "variableNames");
         let delimiter = self.property(element, "delimiter");
         let mut data = DataSet::new(file, names, delimiter);
+        data.coding = coding;
         data.is_quoted = element.flag("quotedData", false);
         data.skips_first = element.flag("ignoreFirstLine", false);
         data.recycles = element.flag("recycle", true);

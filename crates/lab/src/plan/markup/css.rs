@@ -2,7 +2,7 @@
 //!
 //! A selector is read once, when the plan is; what it does not know is told then.
 
-use regex::Regex;
+use super::super::pattern::Pattern;
 
 use super::{Kind, Place, Tree};
 
@@ -33,7 +33,7 @@ enum Test {
         how: How,
         value: String,
     },
-    AttributeMatches(String, Regex),
+    AttributeMatches(String, Pattern),
     /// `an+b` of all siblings, or of those with the same name, from the front or from the end.
     Nth {
         a: i64,
@@ -55,7 +55,7 @@ enum Test {
         is_own: bool,
     },
     TextMatches {
-        pattern: Regex,
+        pattern: Pattern,
         is_own: bool,
     },
 }

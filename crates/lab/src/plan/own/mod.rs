@@ -333,6 +333,7 @@ impl<'f> Compiler<'f> {
             }
         };
         set.is_quoted = table.flag("quoted").unwrap_or(false);
+        set.fills_up = true;
         set.skips_first = table.flag("skip_first").unwrap_or(false);
         let end = table.text("at_end").map_or_else(|| "wrap".to_owned(), |end| end.text);
         (set.recycles, set.stops_thread) = match end.as_str() {

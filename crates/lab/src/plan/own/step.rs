@@ -2,6 +2,7 @@
 
 use super::super::extract::{Extractor, Field};
 use super::super::http::{Argument, Embedded, FilePart, HttpSpec};
+use super::super::json_path;
 use super::super::judge::{Judge, Subject, Way};
 use super::super::model::{Action, After, Event, Flow, Kind, NodeId};
 use super::super::pattern;
@@ -481,7 +482,7 @@ fn response(subject: Subject, (way, is_not): (Way, bool), texts: Vec<Template>) 
 }
 
 fn json(table: &Table<'_, '_>, path: &Text, expected: Option<Template>) -> Judge {
-    if let Err(fault) = pattern::json_path(&serde_json::Value::Null, &path.text) {
+    if let Err(fault) = json_path::check(&path.text) {
         table.note(path.at, fault);
     }
     Judge::Json {

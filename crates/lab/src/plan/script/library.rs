@@ -3,6 +3,8 @@
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::super::pattern::compile_whole;
+use super::super::perl::{End, translate};
 use super::super::scope::Scope;
 use super::ast::Expression;
 use super::value::Value;
@@ -486,7 +488,8 @@ fn call_list(on: &Value, name: &str, given: &[Value]) -> Outcome {
 }
 
 fn pattern(text: &str) -> Result<regex::Regex, String> {
-    regex::Regex::new(text).map_err(|_| format!("java.util.regex.PatternSyntaxException: {text}"))
+    regex::Regex::new(&translate(text, End::BeforeLineFeed))
+        .map_err(|_| format!("java.util.regex.PatternSyntaxException: {text}"))
 }
 
 /// Turns Java's `$1` and `\\$` into what the library of expressions takes.
@@ -531,7 +534,11 @@ fn call_text(text: &str, name: &str, given: &[Value]) -> Outcome {
         "contains" => Value::Bool(text.contains(&first)),
         "startsWith" => Value::Bool(text.starts_with(&first)),
         "endsWith" => Value::Bool(text.ends_with(&first)),
-        "matches" => Value::Bool(pattern(&format!("^(?:{first})$"))?.is_match(text)),
+        "matches" => {
+            let pattern = compile_whole(&first)
+                .map_err(|_| format!("java.util.regex.PatternSyntaxException: {first}"))?;
+            Value::Bool(pattern.is_match(text))
+        }
         "replace" => Value::text(text.replace(&first, &argument(1))),
         "replaceAll" => {
             Value::text(&*pattern(&first)?.replace_all(text, groups(&argument(1)).as_str()))

@@ -3,6 +3,7 @@
 use hashbrown::HashMap;
 
 use super::super::answer::Answer;
+use super::super::pattern::{compile, compile_whole};
 use super::super::scope::Scope;
 use super::Dialect;
 use super::ast::{Block, Expression, Operator, Statement};
@@ -446,10 +447,10 @@ impl Machine<'_> {
             Operator::Find | Operator::Matches => {
                 let (text, pattern) = (left.to_string(), right.to_string());
                 let is_whole = operator == Operator::Matches;
-                let pattern = if is_whole { format!("^(?:{pattern})$") } else { pattern };
-                let regex = regex::Regex::new(&pattern)
+                let compiled = if is_whole { compile_whole(&pattern) } else { compile(&pattern) };
+                let compiled = compiled
                     .map_err(|_| format!("java.util.regex.PatternSyntaxException: {right}"))?;
-                Value::Bool(regex.is_match(&text))
+                Value::Bool(compiled.is_match(&text))
             }
             Operator::Add if is_text(left) || is_text(right) => {
                 bounded(Value::text(format!("{left}{right}")))?

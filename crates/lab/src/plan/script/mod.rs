@@ -99,5 +99,22 @@ impl Script {
     }
 }
 
+/// Reads a script that a function holds.
+///
+/// # Errors
+/// What in it is not supported.
+pub(super) fn check(text: &Template, dialect: Dialect) -> Result<(), String> {
+    parse::parse(&text.with_stand_in("1"), dialect).map(drop)
+}
+
+/// Runs a script that a function holds, whose variables have been replaced.
+///
+/// # Errors
+/// What is not supported, or what went wrong.
+pub(super) fn run(text: &str, dialect: Dialect, scope: &mut Scope) -> Result<Value, String> {
+    let block = parse::parse(text, dialect)?;
+    machine::run(&block, dialect, "", Host { scope, stand: &mut Stand::default() })
+}
+
 #[cfg(test)]
 mod tests;
