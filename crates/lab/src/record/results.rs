@@ -283,6 +283,9 @@ impl Results {
         total.received += row.bytes;
         total.sent += row.sent;
         *total.statuses.entry(row.code.parse().unwrap_or(0)).or_default() += 1;
+        self.generator.most_active = self.generator.most_active.max(row.all_threads);
+        let own = self.generator.seconds.entry(second).or_default();
+        own.active = own.active.max(row.all_threads);
         let place = series.seconds.entry(second).or_default();
         place.count += 1;
         place.received += row.bytes;
@@ -297,6 +300,18 @@ impl Results {
             };
             total.blame(&reason, 1);
         }
+    }
+
+    /// Counts seconds from a later one on, before which there is nothing.
+    pub(crate) fn count_seconds_from(&mut self, first: u32) {
+        fn shift<T>(seconds: &mut BTreeMap<u32, T>, first: u32) {
+            let all = std::mem::take(seconds).into_iter();
+            seconds.extend(all.map(|(second, values)| (second.saturating_sub(first), values)));
+        }
+        for series in self.labels.values_mut().chain(self.transactions.values_mut()) {
+            shift(&mut series.seconds, first);
+        }
+        shift(&mut self.generator.seconds, first);
     }
 
     /// Puts together what rows left apart: equal times of a second, and service times, which rows do not have.

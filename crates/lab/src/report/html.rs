@@ -30,7 +30,8 @@ pub fn html(report: &Report<'_>) -> String {
     write_charts(&mut out, results, &total);
     write_labels(&mut out, results, &total);
     write_phases(&mut out, results, &total);
-    write_errors(&mut out, &total);
+    write_answers(&mut out, &total);
+    write_errors(&mut out, results, &total);
     write_generator(&mut out, report);
     trace::write(&mut out, results);
     out.push_str("</main></body></html>\n");
@@ -99,24 +100,34 @@ fn write_goals(out: &mut String, report: &Report<'_>) {
     out.push_str("</tbody></table></div>");
 }
 
+/// All labels together in one second.
+#[derive(Default)]
+struct Moment {
+    count: u64,
+    errors: u64,
+    received: u64,
+    times: Timing,
+}
+
 fn write_charts(out: &mut String, results: &Results, total: &Stats) {
-    let mut seconds: BTreeMap<u32, (u64, u64, Timing)> = BTreeMap::new();
+    let mut seconds: BTreeMap<u32, Moment> = BTreeMap::new();
     for series in results.labels.values() {
         for (&second, values) in &series.seconds {
-            let place = seconds.entry(second).or_insert_with(|| (0, 0, Timing::new()));
-            place.0 += values.count;
-            place.1 += values.errors;
-            values.times.iter().for_each(|&(time, count)| place.2.record_us(time, count));
+            let place = seconds.entry(second).or_default();
+            place.count += values.count;
+            place.errors += values.errors;
+            place.received += values.received;
+            values.times.iter().for_each(|&(time, count)| place.times.record_us(time, count));
         }
     }
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
     // A second that the run did not fill has few samples, of which the slow ones end last.
     let whole = u32::try_from(results.elapsed.as_secs()).unwrap_or(u32::MAX);
     let whole = if whole < 10 { u32::MAX } else { whole };
-    let over = |value: &dyn Fn(&(u64, u64, Timing)) -> f64| -> Vec<(f64, f64)> {
+    let over = |value: &dyn Fn(&Moment) -> f64| -> Vec<(f64, f64)> {
         seconds.range(..whole).map(|(&second, values)| (f64::from(second), value(values))).collect()
     };
-    let quantile = |share: f64| over(&|values| ms(values.2.quantile(share)));
+    let quantile = |share: f64| over(&|values| ms(values.times.quantile(share)));
     out.push_str("<h2>Over time</h2>");
     out.push_str(&chart::lines(
         "Response time",
@@ -134,10 +145,23 @@ fn write_charts(out: &mut String, results: &Results, total: &Stats) {
         "1/s",
         "s",
         &[
-            Line { name: "samples", class: "c1", points: over(&|values| values.0 as f64) },
-            Line { name: "errors", class: "c3", points: over(&|values| values.1 as f64) },
+            Line { name: "samples", class: "c1", points: over(&|values| values.count as f64) },
+            Line { name: "errors", class: "c3", points: over(&|values| values.errors as f64) },
         ],
     ));
+    let users: Vec<(f64, f64)> = results
+        .generator
+        .seconds
+        .range(..whole)
+        .map(|(&second, own)| (f64::from(second), own.active as f64))
+        .collect();
+    if users.iter().any(|(_, users)| *users > 0.0) {
+        let line = Line { name: "users at a time", class: "c1", points: users };
+        out.push_str(&chart::lines("Users", "", "s", &[line]));
+    }
+    let megabytes = over(&|values| values.received as f64 / 1e6);
+    let line = Line { name: "megabytes received", class: "c1", points: megabytes };
+    out.push_str(&chart::lines("Received", "MB/s", "s", &[line]));
     let curve = |timing: &Timing| -> Vec<(f64, f64)> {
         // Equal steps towards 100 %: 90, 99, 99.9 ... have equal distances.
         (0..=60)
@@ -159,13 +183,13 @@ fn write_charts(out: &mut String, results: &Results, total: &Stats) {
 /// Upper bounds of the heat map's rows, in milliseconds.
 const ROWS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, u64::MAX];
 
-fn heat_map(seconds: &BTreeMap<u32, (u64, u64, Timing)>) -> String {
+fn heat_map(seconds: &BTreeMap<u32, Moment>) -> String {
     let last = seconds.keys().next_back().copied().unwrap_or(0);
     let width = (last as usize / 120) + 1;
     let mut columns = vec![vec![0u64; ROWS.len()]; last as usize / width + 1];
     for (&second, values) in seconds {
         let Some(column) = columns.get_mut(second as usize / width) else { continue };
-        for (us, count) in values.2.buckets() {
+        for (us, count) in values.times.buckets() {
             let row = ROWS.iter().position(|&bound| us <= bound.saturating_mul(1000)).unwrap_or(0);
             if let Some(place) = column.get_mut(row) {
                 *place += count;
@@ -182,8 +206,10 @@ fn heat_map(seconds: &BTreeMap<u32, (u64, u64, Timing)>) -> String {
 }
 
 /// Columns of the labels' table, behind the label.
-const COLUMNS: [&str; 11] =
-    ["Samples", "Errors", "Mean", "Min", "Median", "90 %", "95 %", "99 %", "Max", "/s", "Received"];
+const COLUMNS: [&str; 12] = [
+    "Samples", "Errors", "Mean", "Min", "Median", "90 %", "95 %", "99 %", "Max", "/s", "Received",
+    "Apdex",
+];
 
 fn write_labels(out: &mut String, results: &Results, total: &Stats) {
     out.push_str(
@@ -207,6 +233,7 @@ fn write_labels(out: &mut String, results: &Results, total: &Stats) {
             show(stats.response.max()),
             format!("{:.1}", results.rate(stats.count())),
             text::bytes(stats.received),
+            format!("{:.3}", text::apdex(stats)),
         ];
         let name = escape(if name.is_empty() { "(no name)" } else { name });
         write!(out, "<tr class=\"{class}\"><td>{name}</td>").ok();
@@ -260,20 +287,55 @@ fn write_phases(out: &mut String, results: &Results, total: &Stats) {
     out.push_str("</tbody></table></div>");
 }
 
-fn write_errors(out: &mut String, total: &Stats) {
+fn write_answers(out: &mut String, total: &Stats) {
+    out.push_str("<h2>Answers</h2><div class=\"wide\"><table><thead><tr><th>Status</th><th>Count</th><th>Of all samples</th></tr></thead><tbody>");
+    for (status, &count) in &total.statuses {
+        let share = count as f64 / total.count().max(1) as f64 * 100.0;
+        let name = if *status == 0 { "no answer".to_owned() } else { status.to_string() };
+        write!(out, "<tr><td>{name}</td><td>{}</td><td>{share:.2} %</td></tr>", text::count(count))
+            .ok();
+    }
+    out.push_str("</tbody></table></div>");
+}
+
+/// Labels that are named with a reason: those that failed for it most often.
+const MOST_NAMED: usize = 3;
+
+/// Returns which labels failed for a reason, and how often.
+fn sufferers(results: &Results, reason: &str) -> String {
+    let mut all: Vec<(&str, u64)> = results
+        .labels
+        .iter()
+        .filter_map(|(name, series)| Some((&**name, *series.total.reasons.get(reason)?)))
+        .collect();
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let more = all.len().saturating_sub(MOST_NAMED);
+    let shown = all.iter().take(MOST_NAMED).map(|(name, count)| {
+        let name = if name.is_empty() { "(no name)" } else { name };
+        format!("{name} ({})", text::count(*count))
+    });
+    let mut shown = shown.collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        write!(shown, ", {more} more").ok();
+    }
+    shown
+}
+
+fn write_errors(out: &mut String, results: &Results, total: &Stats) {
     if total.reasons.is_empty() {
         return;
     }
-    out.push_str("<h2>Errors</h2><div class=\"wide\"><table><thead><tr><th>Reason</th><th>Count</th><th>Of all samples</th></tr></thead><tbody>");
+    out.push_str("<h2>Errors</h2><div class=\"wide\"><table><thead><tr><th>Reason</th><th>Count</th><th>Of all samples</th><th>Labels</th></tr></thead><tbody>");
     let mut reasons: Vec<_> = total.reasons.iter().collect();
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     for (reason, &count) in reasons.into_iter().take(50) {
         let share = count as f64 / total.count().max(1) as f64 * 100.0;
         write!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{share:.2} %</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{share:.2} %</td><td class=\"names\">{}</td></tr>",
             escape(reason),
-            text::count(count)
+            text::count(count),
+            escape(&sufferers(results, reason))
         )
         .ok();
     }

@@ -61,23 +61,30 @@ impl Report<'_> {
     }
 }
 
+/// How much earlier than a file's first row others may begin, in milliseconds: years.
+const BEFORE_FIRST: u64 = (u32::MAX as u64 / 2) * 1000;
+
 /// Returns the results that the rows of a file amount to.
 ///
 /// # Errors
 /// As [`jtl::read`].
 pub fn read_rows(input: &mut dyn BufRead, name: &str) -> Result<Results> {
     let mut results = Results::new(SystemTime::UNIX_EPOCH);
-    let (mut first, mut last) = (u64::MAX, 0);
+    let (mut first, mut last, mut anchor) = (u64::MAX, 0, None);
     jtl::read(input, name, &mut |row| {
+        // Rows of files that were put together come in any order: the first may not be the earliest.
+        let anchor = *anchor.get_or_insert(row.time_stamp.saturating_sub(BEFORE_FIRST));
         first = first.min(row.time_stamp);
-        last = last.max(row.time_stamp + row.elapsed);
-        // Seconds are counted from the first row; rows of a file stand in the order of their ends.
-        let second = (row.time_stamp + row.elapsed).saturating_sub(first) / 1000;
+        let end = row.time_stamp.saturating_add(row.elapsed);
+        last = last.max(end);
+        let second = end.saturating_sub(anchor) / 1000;
         results.add_row(row, u32::try_from(second).unwrap_or(u32::MAX));
     })?;
     if first == u64::MAX {
         first = 0;
     }
+    let before = first.saturating_sub(anchor.unwrap_or(0)) / 1000;
+    results.count_seconds_from(u32::try_from(before).unwrap_or(u32::MAX));
     results.started = SystemTime::UNIX_EPOCH + Duration::from_millis(first);
     results.elapsed = Duration::from_millis(last.saturating_sub(first));
     results.sum_up();

@@ -71,6 +71,25 @@ fn a_result_file_becomes_a_report_in_every_form() {
 }
 
 #[test]
+fn rows_in_any_order_make_the_same_report() {
+    let text = rows();
+    let mut lines: Vec<&str> = text.lines().collect();
+    let page = |lines: &[&str]| {
+        let results = read_rows(&mut lines.join("\n").as_bytes(), "r.jtl").unwrap();
+        let seconds: Vec<u32> = results.labels["search"].seconds.keys().copied().collect();
+        assert_eq!(seconds, (0..=20).collect::<Vec<u32>>());
+        html(&Report { title: "x", results: &results, goals: &[], is_own: false })
+    };
+    let first = page(&lines);
+    assert!(first.contains("<td>503</td><td>20</td>") && first.contains(">Users<"), "{first}");
+    assert!(first.contains(
+        "503 msg</td><td>20</td><td>1.00 %</td><td class=\"names\">GET &lt;home&gt; (20)<"
+    ));
+    lines[1..].reverse();
+    assert_eq!(page(&lines), first);
+}
+
+#[test]
 fn a_report_of_nothing_is_a_report() {
     let empty = format!("{}\n", tympan_lab::record::jtl::HEADER);
     let results = read_rows(&mut empty.as_bytes(), "r.jtl").unwrap();
