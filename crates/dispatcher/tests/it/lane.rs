@@ -592,6 +592,7 @@ fn old_pages_do_not_outlive_the_fetch_that_was_to_replace_them() {
     }
     assert_eq!(get().body, "new");
     assert!(front.metric("lane_hits_total") > 0, "the lane took part");
+}
 
 /// Sixty visitors keep connections to kept pages and to others, and fifty have room.
 #[test]
