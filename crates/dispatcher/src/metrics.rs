@@ -203,10 +203,16 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 36] = [
 ];
 
 /// The counters of a dispatcher.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Metrics {
     values: [AtomicU64; COUNTERS.len()],
     present: AtomicU64,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { values: std::array::from_fn(|_| AtomicU64::new(0)), present: AtomicU64::new(0) }
+    }
 }
 
 /// Counts a request as in flight until it is dropped.
