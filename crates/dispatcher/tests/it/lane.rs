@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tympan_testkit::crowd::{Visitor, meet};
 use tympan_testkit::origin::{Answer, Gate, Origin, exchange};
+use tympan_web::listen::Limits;
 
 use crate::front::{Front, Reply, Setup, front, limits};
 
