@@ -12,7 +12,7 @@ use crate::load::{
     Crew, Crowd, Load, Observer, Portion, Process, Rows, Schedule, Step, Turn, User, processors,
     run,
 };
-use crate::net::{Keep, Reply, Request, Targets, Url};
+use crate::net::{Failure, Keep, MOST_HOPS, Reply, Request, Response, Targets, Url, user_info};
 use crate::plan::answer::{decode, to_text};
 use crate::record::jtl::Row;
 use crate::record::{
@@ -98,8 +98,6 @@ impl Default for Get {
 
 /// Bytes of a body that are kept whole.
 const MOST_BODY: usize = 1 << 20;
-/// Most redirects that are followed for one request.
-const MOST_HOPS: usize = 20;
 
 impl Get {
     /// Runs the load.
@@ -177,11 +175,12 @@ impl Get {
         self.check()?;
         let mut pages = Vec::new();
         let targets = Targets::default();
-        for url in &self.urls {
-            let url = Url::parse(url)?;
+        for text in &self.urls {
+            let url = Url::parse(text)?;
+            let login = user_info(text).map(|login| crate::browse::basic(&login).1);
             pages.push(Page {
                 label: format!("{} {}", self.method, url.target),
-                request: self.request(&targets, &url)?,
+                request: self.request_as(&targets, &url, login.as_deref())?,
                 url,
             });
         }
@@ -198,6 +197,11 @@ impl Get {
     }
 
     fn request(&self, targets: &Targets, url: &Url) -> Result<Request> {
+        self.request_as(targets, url, None)
+    }
+
+    /// Returns the request for an address, with the credentials that stand in it.
+    fn request_as(&self, targets: &Targets, url: &Url, login: Option<&str>) -> Result<Request> {
         let target = targets.find(url.is_tls, &url.host, url.port)?;
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method, url.target);
         let mut add = |name: &str, value: &str| {
@@ -208,6 +212,9 @@ impl Get {
         add("Host", &target.authority());
         add("User-Agent", concat!("tympan-lab/", env!("CARGO_PKG_VERSION")));
         add("Accept", "*/*");
+        if let Some(login) = login {
+            add("Authorization", login);
+        }
         if !self.keep_alive {
             add("Connection", "close");
         }
@@ -393,8 +400,7 @@ impl Asker {
     /// Returns the request that a redirect asks for.
     fn follow(&self, asked: &mut Asked, reply: &Reply) -> Option<Request> {
         let response = reply.result.as_ref().ok()?;
-        let is_redirect = matches!(response.status, 301 | 302 | 303 | 307 | 308);
-        if !self.shared.get.follow || !is_redirect || asked.hops >= MOST_HOPS {
+        if !self.leads_on(response) || asked.hops >= MOST_HOPS {
             return None;
         }
         let location = response.head.as_ref()?.header("Location")?;
@@ -410,7 +416,18 @@ impl Asker {
         Some(request)
     }
 
+    /// Reports whether an answer leads to another address that is to be asked.
+    fn leads_on(&self, response: &Response) -> bool {
+        self.shared.get.follow && matches!(response.status, 301 | 302 | 303 | 307 | 308)
+    }
+
     fn note(&mut self, turn: &mut Turn<'_>, asked: &Asked, mut reply: Reply) {
+        // The last of too many redirects is no answer.
+        if asked.hops >= MOST_HOPS
+            && reply.result.as_ref().is_ok_and(|response| self.leads_on(response))
+        {
+            reply.result = Err(Failure::Redirects);
+        }
         if self.labels.is_empty() {
             let shared = Arc::clone(&self.shared);
             self.labels =

@@ -3,7 +3,7 @@
 //! The owner registers the socket once, edge-triggered, and calls [`Connection::ready`] on each event.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,13 @@ impl Connection {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
             .map_err(|_| Failure::Exhausted)?;
         socket.set_nonblocking(true).map_err(|_| Failure::Connect)?;
+        if let Some(source) = target.source {
+            let bound = socket.bind(&SocketAddr::new(source, 0).into());
+            bound.map_err(|error| match error.raw_os_error() {
+                Some(libc::EADDRINUSE) => Failure::Exhausted,
+                _ => Failure::Bind,
+            })?;
+        }
         // A request is one write; Nagle's wait would be measured as the server's time.
         socket.set_tcp_nodelay(true).ok();
         let state = match socket.connect(&address.into()) {

@@ -18,7 +18,7 @@ pub(crate) use tls::client as tls_client;
 
 pub(crate) use connection::{Connection, Progress};
 pub(crate) use response::{Head, Keep};
-pub(crate) use target::{Target, Targets, Url};
+pub(crate) use target::{Target, Targets, Url, user_info};
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,6 +76,9 @@ pub(crate) struct Response {
     pub(crate) server_timing: Option<Box<str>>,
 }
 
+/// Most redirects that are followed for one request, as JMeter follows them.
+pub(crate) const MOST_HOPS: usize = 20;
+
 /// Why there is no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Failure {
@@ -101,6 +104,10 @@ pub(crate) enum Failure {
     Unfinished,
     /// The system has no ports or files left.
     Exhausted,
+    /// Connections cannot begin at the wanted address of this machine.
+    Bind,
+    /// Every answer led on to another address.
+    Redirects,
 }
 
 impl Failure {
@@ -117,6 +124,8 @@ impl Failure {
             Self::Malformed => "org.apache.http.client.ClientProtocolException",
             Self::Tls => "javax.net.ssl.SSLHandshakeException",
             Self::Unfinished => "java.lang.InterruptedException",
+            Self::Bind => "java.net.BindException",
+            Self::Redirects => "java.io.IOException",
         }
     }
 
@@ -134,6 +143,8 @@ impl Failure {
             Self::Tls => "TLS handshake failed",
             Self::Unfinished => "not finished when the run ended",
             Self::Exhausted => "no ports or file descriptors left on the generator",
+            Self::Redirects => "Exceeded maximum number of redirects: 20",
+            Self::Bind => "the generator has no such address to connect from",
         }
     }
 }

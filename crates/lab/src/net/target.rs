@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,6 +18,8 @@ pub(crate) struct Target {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// The address of this machine that connections begin at, if not the system chooses it.
+    pub(crate) source: Option<IpAddr>,
     addresses: Vec<SocketAddr>,
     next: AtomicUsize,
 }
@@ -28,6 +30,15 @@ impl Target {
     /// # Errors
     /// [`Error::Resolve`], [`Error::Tls`].
     pub(crate) fn resolve(is_tls: bool, host: &str, port: u16) -> Result<Arc<Self>> {
+        Self::resolve_from(is_tls, host, port, None)
+    }
+
+    fn resolve_from(
+        is_tls: bool,
+        host: &str,
+        port: u16,
+        source: Option<IpAddr>,
+    ) -> Result<Arc<Self>> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let lost = |source| Error::Resolve { host: host.to_owned(), source };
         let mut addresses: Vec<_> = (bare, port).to_socket_addrs().map_err(lost)?.collect();
@@ -36,17 +47,21 @@ impl Target {
         if addresses.is_empty() {
             return Err(lost(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
         }
-        if addresses.first().is_some_and(SocketAddr::is_ipv4) {
+        if addresses.first().is_some_and(SocketAddr::is_ipv4) && source.is_none() {
             addresses.retain(SocketAddr::is_ipv4);
         }
-        Self::at(is_tls, host, port, addresses)
+        Self::at((is_tls, host, port), addresses, source)
     }
 
     /// Gives `host` the addresses of `names`, which stand with commas between them, and prepares TLS for `https`.
     ///
     /// # Errors
     /// [`Error::Resolve`] if none of them has an address, [`Error::Tls`].
-    fn resolve_at(is_tls: bool, host: &str, port: u16, names: &str) -> Result<Arc<Self>> {
+    fn resolve_at(
+        (is_tls, host, port): (bool, &str, u16),
+        names: &str,
+        source: Option<IpAddr>,
+    ) -> Result<Arc<Self>> {
         let of = |name: &str| (name, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
         let mut addresses = Vec::new();
         let mut lost = io::Error::new(io::ErrorKind::NotFound, "the plan gives it no address");
@@ -59,16 +74,27 @@ impl Target {
         if addresses.is_empty() {
             return Err(Error::Resolve { host: host.to_owned(), source: lost });
         }
-        Self::at(is_tls, host, port, addresses)
+        Self::at((is_tls, host, port), addresses, source)
     }
 
-    fn at(is_tls: bool, host: &str, port: u16, addresses: Vec<SocketAddr>) -> Result<Arc<Self>> {
+    fn at(
+        (is_tls, host, port): (bool, &str, u16),
+        mut addresses: Vec<SocketAddr>,
+        source: Option<IpAddr>,
+    ) -> Result<Arc<Self>> {
+        // An address of one kind reaches none of the other.
+        if let Some(source) = source
+            && addresses.iter().any(|address| address.is_ipv4() == source.is_ipv4())
+        {
+            addresses.retain(|address| address.is_ipv4() == source.is_ipv4());
+        }
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let tls = if is_tls { Some(tls::client(bare)?) } else { None };
         Ok(Arc::new(Self {
             host: host.to_owned(),
             port,
             tls,
+            source,
             addresses,
             next: AtomicUsize::new(0),
         }))
@@ -89,8 +115,8 @@ impl Target {
     }
 }
 
-/// Scheme, host and port, and the addresses that the plan itself gives the host.
-type Key = (bool, String, u16, Option<String>);
+/// Scheme, host and port, the addresses that the plan itself gives the host, and where connections begin.
+type Key = (bool, String, u16, Option<String>, Option<IpAddr>);
 
 /// The targets of a run, each resolved once.
 #[derive(Debug, Default)]
@@ -116,32 +142,30 @@ impl Targets {
     /// As [`Target::resolve`].
     pub(crate) fn find(&self, is_tls: bool, host: &str, port: u16) -> Result<Arc<Target>> {
         if let Some(detour) = self.detour {
-            let key = (false, detour.ip().to_string(), detour.port(), None);
+            let key = (false, detour.ip().to_string(), detour.port(), None, None);
             return self.find_known(key);
         }
-        let host = host.to_ascii_lowercase();
-        let given = self.hosts.get(&host).cloned();
-        self.find_known((is_tls, host, port, given))
+        self.find_at((is_tls, host, port), None, None)
     }
 
-    /// Returns the target of a name that has other addresses than the system says: names or addresses with commas
-    /// between them.
+    /// Returns the target of a name that may have other addresses than the system says, names or addresses with commas
+    /// between them, and to which connections may begin at a certain address of this machine.
     ///
     /// # Errors
     /// As [`Target::resolve_at`].
     pub(crate) fn find_at(
         &self,
-        is_tls: bool,
-        host: &str,
-        port: u16,
-        addresses: &str,
+        (is_tls, host, port): (bool, &str, u16),
+        addresses: Option<&str>,
+        source: Option<IpAddr>,
     ) -> Result<Arc<Target>> {
-        let name = host.to_ascii_lowercase();
-        // Who runs a plan decides before the plan.
-        if self.detour.is_some() || self.hosts.contains_key(&name) {
+        if self.detour.is_some() {
             return self.find(is_tls, host, port);
         }
-        self.find_known((is_tls, name, port, Some(addresses.to_owned())))
+        let name = host.to_ascii_lowercase();
+        // Who runs a plan decides before the plan.
+        let given = self.hosts.get(&name).cloned().or_else(|| addresses.map(str::to_owned));
+        self.find_known((is_tls, name, port, given, source))
     }
 
     fn find_known(&self, key: Key) -> Result<Arc<Target>> {
@@ -149,13 +173,23 @@ impl Targets {
         if let Some(target) = known.get(&key) {
             return Ok(Arc::clone(target));
         }
-        let target = match &key.3 {
-            Some(addresses) => Target::resolve_at(key.0, &key.1, key.2, addresses)?,
-            None => Target::resolve(key.0, &key.1, key.2)?,
+        let (is_tls, host, port, addresses, source) = &key;
+        let target = match addresses {
+            Some(addresses) => Target::resolve_at((*is_tls, host, *port), addresses, *source)?,
+            None => Target::resolve_from(*is_tls, host, *port, *source)?,
         };
         known.insert(key, Arc::clone(&target));
         Ok(target)
     }
+}
+
+/// Returns `user:password` of an absolute URL that holds them, with what is escaped resolved.
+pub(crate) fn user_info(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (login, _) = authority.rsplit_once('@')?;
+    let login = percent_encoding::percent_decode_str(login).decode_utf8_lossy().into_owned();
+    Some(if login.contains(':') { login } else { format!("{login}:") })
 }
 
 /// The parts of an absolute URL that a request needs.
@@ -310,6 +344,15 @@ mod tests {
         check(base, "//other.example/x", "http://other.example:80/x");
         check(base, "https://other.example", "https://other.example:443/");
         check("http://u:p@[::1]:81?q", "x#frag", "http://[::1]:81/x");
+    }
+
+    #[test]
+    fn credentials_of_an_address_are_found() {
+        let check = |url: &str, login: Option<&str>| assert_eq!(user_info(url).as_deref(), login);
+        check("http://ann:s%40%2Fx@h:1/a@b", Some("ann:s@/x"));
+        check("http://ann@h", Some("ann:"));
+        check("http://h/a@b?c@d", None);
+        check("h", None);
     }
 
     #[test]

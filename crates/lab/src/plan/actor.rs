@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -108,6 +109,8 @@ pub(super) enum Phase {
 pub(super) struct Led {
     /// By whose addresses.
     pub(super) hosts: Option<usize>,
+    /// From which address of this machine.
+    pub(super) source: Option<IpAddr>,
     pub(super) is_tls: bool,
     pub(super) host: String,
     pub(super) port: u16,

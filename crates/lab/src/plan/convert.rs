@@ -428,6 +428,9 @@ impl Writer<'_> {
         {
             self.problem(name, "a DNS cache manager that gives names addresses of its own");
         }
+        if !spec.source.is_empty() {
+            self.problem(name, "an address of this machine that requests are sent from");
+        }
         if !spec.logins.is_empty() {
             self.problem(name, "an authorization manager; write an `Authorization` header");
         }

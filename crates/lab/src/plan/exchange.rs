@@ -1,6 +1,7 @@
 //! One HTTP sample: request, redirects, parts of the page, extractors, assertions, and its row.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -13,7 +14,7 @@ use super::http::{Drawn, HttpSpec, show};
 use super::judge::{Judge, Verdict};
 use super::model::{After, Kind, NodeId, OnError};
 use crate::load::{Step, Turn};
-use crate::net::{Head, Keep, Reply, Request, Target, Url};
+use crate::net::{Failure, Head, Keep, MOST_HOPS, Reply, Request, Target, Url};
 use crate::record::jtl::Row;
 use crate::record::{Sample, Trace, cut, request_text, without_secrets};
 
@@ -119,8 +120,6 @@ impl Message {
 const NO_ANSWER: &str = "Non HTTP response message: ";
 /// Most answers of a server that its nonce is too old.
 const MOST_ASKED: usize = 3;
-/// Most redirects, as JMeter follows them.
-const MOST_HOPS: usize = 20;
 /// Bytes of a body that are kept for extractors and assertions.
 const MOST_BODY: usize = 10 << 20;
 
@@ -209,8 +208,9 @@ impl Actor {
         keep: Keep,
     ) -> Result<Request, (String, String)> {
         let url = &drawn.url;
+        let source = self.source(spec)?;
         let target = self
-            .target(url, spec.hosts)
+            .target(url, spec.hosts, source)
             .map_err(|_| ("java.net.UnknownHostException".to_owned(), url.host.clone()))?;
         let cookies = spec.cookies.and_then(|place| {
             self.open_jar(place);
@@ -245,24 +245,44 @@ impl Actor {
         })
     }
 
+    /// Returns the address of this machine that the plan wants to send from.
+    fn source(&mut self, spec: &HttpSpec) -> Result<Option<IpAddr>, (String, String)> {
+        if spec.source.is_empty() {
+            return Ok(None);
+        }
+        let text = spec.source.draw(&mut self.scope);
+        match text.trim() {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| ("java.net.UnknownHostException".to_owned(), text.to_owned())),
+        }
+    }
+
     /// Returns where a URL leads, which is mostly where the last one led.
-    fn target(&mut self, url: &Url, hosts: Option<usize>) -> crate::Result<Arc<Target>> {
+    fn target(
+        &mut self,
+        url: &Url,
+        hosts: Option<usize>,
+        source: Option<IpAddr>,
+    ) -> crate::Result<Arc<Target>> {
         if let Some(led) = &self.target
-            && (led.hosts, led.is_tls, led.port) == (hosts, url.is_tls, url.port)
+            && (led.hosts, led.source) == (hosts, source)
+            && (led.is_tls, led.port) == (url.is_tls, url.port)
             && led.host == url.host
         {
             return Ok(Arc::clone(&led.target));
         }
         let given = hosts.and_then(|place| self.addresses(place, &url.host));
         let targets = &self.stage.targets;
-        let target = match &given {
-            Some(addresses) => targets.find_at(url.is_tls, &url.host, url.port, addresses)?,
-            None => targets.find(url.is_tls, &url.host, url.port)?,
-        };
+        let target =
+            targets.find_at((url.is_tls, &url.host, url.port), given.as_deref(), source)?;
         // What a plan writes with variables may be another address for the next request.
         let is_fixed = given.is_none() || self.has_fixed_hosts(hosts);
         self.target = is_fixed.then(|| Led {
             hosts,
+            source,
             is_tls: url.is_tls,
             host: url.host.clone(),
             port: url.port,
@@ -331,9 +351,9 @@ impl Actor {
             return self.send(exchange, spec, turn);
         }
         let location = self.take_reply(&mut exchange, *reply, spec);
-        if let Some(location) = location
-            && exchange.hops < MOST_HOPS
-        {
+        if location.is_some() && exchange.hops >= MOST_HOPS {
+            exchange.lose(Failure::Redirects);
+        } else if let Some(location) = location {
             exchange.hops += 1;
             match exchange.drawn.url.join(&location) {
                 Ok(url) => {
@@ -883,6 +903,14 @@ impl Exchange {
                 ..hop
             },
         });
+    }
+
+    /// Makes what came a failure.
+    fn lose(&mut self, failure: Failure) {
+        let Some(sum) = &mut self.sum else { return };
+        (sum.is_ok, sum.status) = (false, 0);
+        sum.answer.code = format!("Non HTTP response code: {}", failure.exception());
+        sum.answer.message = format!("Non HTTP response message: {}", failure.words());
     }
 
     fn add_parts(&mut self, replies: &[Box<Reply>]) {

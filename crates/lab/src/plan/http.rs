@@ -69,6 +69,8 @@ pub(super) struct HttpSpec {
     pub(super) logins: Vec<Login>,
     /// Where in [`super::model::Model::hosts`] the addresses stand that names have for this request.
     pub(super) hosts: Option<usize>,
+    /// The address of this machine that requests are sent from; empty for the system's choice.
+    pub(super) source: Template,
     /// Parts of the page are fetched too; how many at a time.
     pub(super) embedded: Option<Embedded>,
 }

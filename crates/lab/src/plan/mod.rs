@@ -110,7 +110,7 @@ impl Plan {
     /// # Errors
     /// As [`Plan::load`].
     pub(crate) fn load_with(path: &Path, files: Files) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(|source| Error::read(path, source))?;
+        let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
         Self::compile(&bytes, &path.display().to_string(), files)
     }
 
@@ -257,7 +257,7 @@ impl Plan {
 /// # Errors
 /// [`Error::File`].
 pub fn check(path: &Path) -> Result<Check> {
-    let bytes = std::fs::read(path).map_err(|source| Error::read(path, source))?;
+    let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
     let files = Files::below(path.parent().unwrap_or(Path::new("")).to_owned());
     let compiled = compile_any(&bytes, &path.display().to_string(), &files);
     Ok(Check { findings: compiled.findings, inventory: compiled.inventory })
@@ -285,6 +285,11 @@ fn compile_any(bytes: &[u8], file: &str, files: &Files) -> own::Compiled {
     }
 }
 
+/// A plan that is not there was named wrongly.
+fn unreadable(path: &Path, error: &std::io::Error) -> Error {
+    Error::Input(format!("cannot read `{}`: {error}", path.display()))
+}
+
 fn compile(bytes: &[u8], file: &str, files: &Files) -> (Model, Inventory, Vec<Finding>) {
     let refused = |findings| (Model::default(), Inventory::default(), findings);
     let sources = match include::read(bytes, file, files) {
@@ -308,9 +313,9 @@ fn compile(bytes: &[u8], file: &str, files: &Files) -> (Model, Inventory, Vec<Fi
     let Some(((_, file, elements), included)) = trees.split_first() else {
         return refused(Vec::new());
     };
-    let mut compiler = Compiler::new(file, elements, included);
+    let mut compiler = Compiler::new(file, elements, included, files);
     compiler.run();
     let names = sources.iter().skip(1).map(|source| Template::literal(&source.name));
-    compiler.model.included = names.collect();
+    compiler.model.included.extend(names);
     (compiler.model, compiler.inventory, compiler.findings)
 }

@@ -152,8 +152,18 @@ impl Translator<'_> {
                 self.out.push('\\');
                 self.out.push(letter);
                 self.can_repeat = true;
+                self.name_in_braces(letter, after);
             }
             _ => self.literal(letter),
+        }
+    }
+
+    /// Copies the braces behind `\p`, `\x` and the like, which repeat nothing.
+    fn name_in_braces(&mut self, letter: char, after: &str) {
+        let takes_name = matches!(letter, 'p' | 'P' | 'x' | 'u');
+        if let Some(end) = after.find('}').filter(|_| takes_name && after.starts_with('{')) {
+            self.out.push_str(after.get(..=end).unwrap_or_default());
+            self.skip(end + 1);
         }
     }
 
@@ -348,6 +358,7 @@ mod tests {
             "[^\"]+[[:alpha:]]",
             "(?=x)(?!y)(?<=z)(?<name>w)\\1",
             "ü+\\x41\\u00e9",
+            r"\p{Lu}\P{L}+\x{41}{2}",
         ] {
             check(pattern, pattern);
         }

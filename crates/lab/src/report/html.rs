@@ -63,7 +63,7 @@ fn write_verdict(out: &mut String, report: &Report<'_>) {
 fn write_figures(out: &mut String, results: &Results, total: &Stats) {
     let figures = [
         ("Started", text::date(results.started)),
-        ("Lasted", show(results.elapsed)),
+        ("Lasted", text::lasted(results.elapsed)),
         ("Samples", text::count(total.count())),
         ("Per second", format!("{:.1}", results.rate(total.count()))),
         ("Errors", format!("{} ({:.2} %)", text::count(total.errors), total.error_rate() * 100.0)),
@@ -100,6 +100,15 @@ fn write_goals(out: &mut String, report: &Report<'_>) {
     out.push_str("</tbody></table></div>");
 }
 
+/// Returns the seconds of the unit in which the length of a run reads well, and its name.
+fn time_unit(elapsed: Duration) -> (f64, &'static str) {
+    match elapsed.as_secs() {
+        0..=600 => (1.0, "s"),
+        601..=10_800 => (60.0, "min"),
+        _ => (3600.0, "h"),
+    }
+}
+
 /// All labels together in one second.
 #[derive(Default)]
 struct Moment {
@@ -124,26 +133,28 @@ fn write_charts(out: &mut String, results: &Results, total: &Stats) {
     // A second that the run did not fill has few samples, of which the slow ones end last.
     let whole = u32::try_from(results.elapsed.as_secs()).unwrap_or(u32::MAX);
     let whole = if whole < 10 { u32::MAX } else { whole };
+    let (unit, axis) = time_unit(results.elapsed);
     let over = |value: &dyn Fn(&Moment) -> f64| -> Vec<(f64, f64)> {
-        seconds.range(..whole).map(|(&second, values)| (f64::from(second), value(values))).collect()
+        let point = |(&second, values)| (f64::from(second) / unit, value(values));
+        seconds.range(..whole).map(point).collect()
     };
     let quantile = |share: f64| over(&|values| ms(values.times.quantile(share)));
     out.push_str("<h2>Over time</h2>");
     out.push_str(&chart::lines(
         "Response time",
         "ms",
-        "s",
+        axis,
         &[
             Line { name: "median", class: "c1", points: quantile(0.5) },
             Line { name: "95 %", class: "c2", points: quantile(0.95) },
             Line { name: "99 %", class: "c3", points: quantile(0.99) },
         ],
     ));
-    out.push_str(&heat_map(&seconds));
+    out.push_str(&heat_map(&seconds, (unit, axis)));
     out.push_str(&chart::lines(
         "Throughput and errors",
         "1/s",
-        "s",
+        axis,
         &[
             Line { name: "samples", class: "c1", points: over(&|values| values.count as f64) },
             Line { name: "errors", class: "c3", points: over(&|values| values.errors as f64) },
@@ -153,15 +164,15 @@ fn write_charts(out: &mut String, results: &Results, total: &Stats) {
         .generator
         .seconds
         .range(..whole)
-        .map(|(&second, own)| (f64::from(second), own.active as f64))
+        .map(|(&second, own)| (f64::from(second) / unit, own.active as f64))
         .collect();
     if users.iter().any(|(_, users)| *users > 0.0) {
         let line = Line { name: "users at a time", class: "c1", points: users };
-        out.push_str(&chart::lines("Users", "", "s", &[line]));
+        out.push_str(&chart::lines("Users", "", axis, &[line]));
     }
     let megabytes = over(&|values| values.received as f64 / 1e6);
     let line = Line { name: "megabytes received", class: "c1", points: megabytes };
-    out.push_str(&chart::lines("Received", "MB/s", "s", &[line]));
+    out.push_str(&chart::lines("Received", "MB/s", axis, &[line]));
     let curve = |timing: &Timing| -> Vec<(f64, f64)> {
         // Equal steps towards 100 %: 90, 99, 99.9 ... have equal distances.
         (0..=60)
@@ -183,7 +194,7 @@ fn write_charts(out: &mut String, results: &Results, total: &Stats) {
 /// Upper bounds of the heat map's rows, in milliseconds.
 const ROWS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, u64::MAX];
 
-fn heat_map(seconds: &BTreeMap<u32, Moment>) -> String {
+fn heat_map(seconds: &BTreeMap<u32, Moment>, (unit, axis): (f64, &str)) -> String {
     let last = seconds.keys().next_back().copied().unwrap_or(0);
     let width = (last as usize / 120) + 1;
     let mut columns = vec![vec![0u64; ROWS.len()]; last as usize / width + 1];
@@ -202,7 +213,8 @@ fn heat_map(seconds: &BTreeMap<u32, Moment>) -> String {
             _ => format!("{bound} ms"),
         }))
         .collect();
-    chart::heat("Where the response times lie", &names, &columns, f64::from(last + 1))
+    let end = (columns.len() * width) as f64 / unit;
+    chart::heat("Where the response times lie", &names, &columns, (end, axis))
 }
 
 /// Columns of the labels' table, behind the label.

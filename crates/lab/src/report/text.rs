@@ -30,6 +30,16 @@ pub(super) fn count(number: u64) -> String {
     out
 }
 
+/// Shows how long something lasted: beyond two minutes with whole seconds, beyond two hours with whole minutes.
+pub(super) fn lasted(time: Duration) -> String {
+    let seconds = (time.as_secs_f64() + 0.5) as u64;
+    match seconds {
+        0..120 => show(time),
+        120..7200 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
 pub(super) fn bytes(count: u64) -> String {
     let count = count as f64;
     if count >= 1e9 {
@@ -357,6 +367,14 @@ fn write_generator(out: &mut String, report: &Report<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_runs_are_told_in_minutes_and_hours() {
+        let told = |seconds: f64| lasted(Duration::from_secs_f64(seconds));
+        assert_eq!(told(20.019), "20.02 s");
+        assert_eq!(told(1800.59), "30 min 1 s");
+        assert_eq!(told(28_859.9), "8 h 1 min");
+    }
 
     #[test]
     fn a_failed_sample_frustrates_once_however_long_it_took() {

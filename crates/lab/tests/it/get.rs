@@ -105,6 +105,29 @@ fn redirects_are_one_sample() {
 }
 
 #[test]
+fn a_redirect_that_never_ends_is_no_answer() {
+    let origin = Origin::always(Answer::status(302).header("Location", "/again"));
+    let load = Get { requests: Some(2), follow: true, ..get(&origin, "/") };
+    let total = load.run().unwrap().total();
+    assert_eq!((total.count(), total.errors, origin.requests()), (2, 2, 2 * 21));
+    assert_eq!(total.reasons.keys().next().unwrap(), "Exceeded maximum number of redirects: 20");
+}
+
+#[test]
+fn credentials_of_an_address_are_sent_to_it_and_not_where_it_leads() {
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/guarded" if seen.header("Authorization") == Some("Basic YW5uOnNAeA==") => {
+            Answer::status(302).header("Location", "/open")
+        }
+        "/open" if seen.header("Authorization").is_none() => Answer::html("here"),
+        _ => Answer::status(401),
+    });
+    let mut load = Get { requests: Some(2), follow: true, ..get(&origin, "/guarded") };
+    load.urls[0] = load.urls[0].replace("://", "://ann:s%40x@");
+    assert_eq!(load.run().unwrap().total().statuses.get(&200), Some(&2));
+}
+
+#[test]
 fn rows_of_a_run_read_back() {
     let origin = Origin::start(|seen| Answer::status(if seen.target == "/x" { 200 } else { 503 }));
     let folder = tempfile::tempdir().unwrap();

@@ -449,12 +449,9 @@ fn what_is_not_supported_is_named_with_its_line_and_nothing_is_sent() {
     );
     let source = sampler("/a", "").replace(
         "<stringProp name=\"HTTPSampler.method\">",
-        "<stringProp name=\"HTTPSampler.ipSource\">1.2.3.4</stringProp><stringProp name=\"HTTPSampler.method\">",
+        "<intProp name=\"HTTPSampler.ipSourceType\">1</intProp><stringProp name=\"HTTPSampler.method\">",
     );
-    refuse(
-        &source,
-        "property HTTPSampler.ipSource is set; source address selection is not supported",
-    );
+    refuse(&source, "sending from a device is not supported, only from an address");
     refuse(
         &sampler(
             "/a",
@@ -525,6 +522,79 @@ fn scripts_prepare_and_judge_samples_in_the_order_of_the_file() {
     let results = &played.outcome.results;
     assert_eq!((results.total().count(), results.total().errors), (2, 0));
     assert_eq!(results.labels["script"].total.body, 2, "the outer script runs before every sample");
+}
+
+#[test]
+fn a_redirect_that_never_ends_fails_as_in_jmeter() {
+    let origin = Origin::always(Answer::status(302).header("Location", "/again"));
+    let text = plan("1", "1", &get(&origin, "/a"));
+    let played = play_with(origin, &text, &[], PathBuf::new());
+    assert_eq!(played.targets.len(), 21);
+    let total = played.outcome.results.total();
+    let reason = total.reasons.keys().next().unwrap();
+    assert_eq!((total.errors, total.statuses.get(&0)), (1, Some(&1)));
+    assert_eq!(reason, "Non HTTP response message: Exceeded maximum number of redirects: 20");
+}
+
+#[test]
+fn requests_are_sent_from_the_address_that_the_plan_names() {
+    let origin = Origin::always(Answer::html(""));
+    let from = |address: &str, name: &str| {
+        sampler("/a", "").replace("GET /a", name).replace(
+            "<stringProp name=\"HTTPSampler.method\">",
+            &format!("<stringProp name=\"HTTPSampler.ipSource\">{address}</stringProp><stringProp name=\"HTTPSampler.method\">"),
+        )
+    };
+    let inside = format!(
+        "{}{}{}{}",
+        from("127.0.0.${__counter(TRUE,)}", "own"),
+        // No address of this machine, and none at all.
+        from("192.0.2.1", "absent"),
+        from("nobody", "no address"),
+        defaults(&origin)
+    );
+    let played = play_with(origin, &plan("3", "1", &inside), &[], PathBuf::new());
+    assert_eq!(played.targets.len(), 3);
+    let labels = &played.outcome.results.labels;
+    assert_eq!((labels["own"].total.count(), labels["own"].total.errors), (3, 0));
+    let reason = |label: &str| labels[label].total.reasons.keys().next().unwrap().clone();
+    assert!(reason("absent").contains("no such address to connect from"), "{}", reason("absent"));
+    assert!(reason("no address").contains("nobody"), "{}", reason("no address"));
+}
+
+#[test]
+fn scripts_may_stand_in_files() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("set.groovy"), "vars.put('x', '${y}' + args[0])\n").unwrap();
+    let script = |file: &str| {
+        let all = [
+            ("filename", file),
+            ("parameters", "1 2"),
+            ("script", "no script"),
+            ("scriptLanguage", "groovy"),
+        ];
+        element("JSR223PreProcessor", "s", &all, "")
+    };
+    let origin = Origin::always(Answer::html(""));
+    let inside =
+        format!("{}{}", defaults(&origin), sampler("/${__urlencode(${x})}", &script("set.groovy")));
+    let played = play_with(origin, &plan("1", "1", &inside), &[], folder.path().to_owned());
+    // As in JMeter, nothing is replaced in a file.
+    assert_eq!(played.targets, ["/%24%7By%7D1"]);
+    for (file, told) in
+        [("none.groovy", "cannot read `"), ("${f}", "known only while the plan runs")]
+    {
+        let text = plan("1", "1", &sampler("/", &script(file)));
+        let error = Plan::parse(text.as_bytes(), "p.jmx", folder.path().to_owned()).unwrap_err();
+        assert!(error.to_string().contains(told), "{error}");
+    }
+    std::fs::write(folder.path().join("bad.groovy"), "new File('x')").unwrap();
+    let text = plan("1", "1", &sampler("/", &script("bad.groovy")));
+    let error = Plan::parse(text.as_bytes(), "p.jmx", folder.path().to_owned()).unwrap_err();
+    assert!(
+        error.to_string().contains("`bad.groovy`: line 1: script calls `new File` (not supported)"),
+        "{error}"
+    );
 }
 
 #[test]

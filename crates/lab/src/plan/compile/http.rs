@@ -29,8 +29,7 @@ const HARMLESS: [&str; 5] = [
 ];
 
 /// Properties that mean something and are not supported.
-const UNSUPPORTED: [(&str, &str); 4] = [
-    ("HTTPSampler.ipSource", "source address selection is not supported"),
+const UNSUPPORTED: [(&str, &str); 3] = [
     ("HTTPSampler.proxyHost", "a proxy is not supported"),
     ("HTTPSampler.md5", "hashing the response is not supported"),
     ("HTTPSampler.proxyUser", "a proxy is not supported"),
@@ -64,6 +63,7 @@ impl<'a> Compiler<'a> {
             method: self.first(&sources, "HTTPSampler.method"),
             connect_timeout: self.first(&sources, "HTTPSampler.connect_timeout"),
             response_timeout: self.first(&sources, "HTTPSampler.response_timeout"),
+            source: self.first(&sources, "HTTPSampler.ipSource"),
             is_raw: sources.iter().any(|source| source.flag("HTTPSampler.postBodyRaw", false)),
             is_multipart: element.flag("HTTPSampler.DO_MULTIPART_POST", false),
             follows: flag_of(&sources, "HTTPSampler.follow_redirects"),
@@ -95,7 +95,12 @@ impl<'a> Compiler<'a> {
                 self.refuse(element, &why);
             }
         }
+        let kind = element.text("HTTPSampler.ipSourceType").trim();
+        if !matches!(kind, "" | "0") {
+            self.refuse(element, "sending from a device is not supported, only from an address");
+        }
         element.ignore(&[
+            "HTTPSampler.ipSourceType",
             "HTTPSampler.proxyPort",
             "HTTPSampler.proxyPass",
             "HTTPSampler.proxyScheme",

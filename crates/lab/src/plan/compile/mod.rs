@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::element::{Element, ElementId};
+use super::files::Files;
 use super::model::{Event, Model, NodeId};
 use super::script::Script;
 use super::template::Template;
@@ -76,6 +77,8 @@ pub(super) struct Compiler<'a> {
     roots: &'a [Element<'a>],
     /// The files that include controllers name: the name, the path, the elements.
     included: &'a [(&'a str, &'a str, Vec<Element<'a>>)],
+    /// Where files of scripts are.
+    files: &'a Files,
     /// Elements that are shared wherever they are in scope, with their place in the model.
     known: HashMap<ElementId, usize>,
     /// Scripts that are shared likewise; nothing for one that is refused.
@@ -91,9 +94,11 @@ impl<'a> Compiler<'a> {
         file: &str,
         roots: &'a [Element<'a>],
         included: &'a [(&'a str, &'a str, Vec<Element<'a>>)],
+        files: &'a Files,
     ) -> Self {
         Self {
             included,
+            files,
             file: file.to_owned(),
             model: Model::default(),
             findings: Vec::new(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::element::Element;
 use super::super::script::{Dialect, Script};
+use super::super::template::Template;
 use super::Compiler;
 
 /// Where a script runs.
@@ -55,11 +56,6 @@ impl<'a> Compiler<'a> {
             _ => ["script", "parameters", "filename", "resetInterpreter"],
         };
         element.ignore(&[reset, "cacheKey"]);
-        if !element.text(file).trim().is_empty() {
-            element.ignore(&[file]);
-            self.refuse(element, "its script stands in a file of its own, which is not supported");
-            return None;
-        }
         let dialect = if element.class.starts_with("BeanShell") {
             Some(Dialect::Java)
         } else {
@@ -70,7 +66,14 @@ impl<'a> Compiler<'a> {
             self.refuse(element, &why);
             return None;
         };
-        let source = self.property(element, text);
+        let name = element.text(file).trim();
+        let source = if name.is_empty() {
+            self.property(element, text)
+        } else {
+            // What stands in the element itself does not count then.
+            element.ignore(&[file, text]);
+            self.script_of_file(element, name)?
+        };
         let given = self.property(element, parameters);
         let is_before =
             moment(element.class) == Some(Moment::Before) || element.class.ends_with("Timer");
@@ -84,6 +87,32 @@ impl<'a> Compiler<'a> {
                     self.close(element);
                 }
                 Some(Arc::new(script))
+            }
+            Err(fault) if name.is_empty() => {
+                self.refuse(element, &fault);
+                None
+            }
+            Err(fault) => {
+                self.refuse(element, &format!("`{name}`: {fault}"));
+                None
+            }
+        }
+    }
+
+    /// Reads a script from a file of its own, where nothing is replaced; it goes to agents with the plan.
+    fn script_of_file(&mut self, element: &Element<'a>, name: &str) -> Option<Template> {
+        if name.contains("${") {
+            self.refuse(element, "the name of its script's file is known only while the plan runs");
+            return None;
+        }
+        let text = self.files.locate(name).and_then(|path| {
+            let told = |error| format!("cannot read `{}`: {error}", path.display());
+            std::fs::read_to_string(&path).map_err(told)
+        });
+        match text {
+            Ok(text) => {
+                self.model.included.push(Template::literal(name));
+                Some(Template::literal(text.trim_start_matches('\u{feff}')))
             }
             Err(fault) => {
                 self.refuse(element, &fault);
