@@ -93,6 +93,17 @@ fn users_and_groups_are_managed_by_whoever_may() {
     ] {
         assert_eq!(author.status("admin", "POST", "/api/v1/users", &body), status, "{body}");
     }
+    let placed = json!({ "name": "zoe", "password": PASSWORD, "folder": "north/berlin", "groups": ["content-authors"] });
+    let zoe = author.done("POST", "/api/v1/users", &placed);
+    assert_eq!(zoe["path"], "/home/users/north/berlin/zoe");
+    assert_eq!(author.get("/api/v1/user?name=zoe")["groups"], json!(["content-authors"]));
+    assert_eq!(author.status("admin", "POST", "/api/v1/users", &placed), 412);
+    for folder in ["../../apps", "ann"] {
+        let body = json!({ "name": "eve", "password": PASSWORD, "folder": folder });
+        let status = author.status("admin", "POST", "/api/v1/users", &body);
+        assert!((400..500).contains(&status), "{folder}: {status}");
+    }
+    assert_eq!(author.status("admin", "DELETE", "/api/v1/user?name=zoe", &Value::Null), 204);
     assert_eq!(names(&author.get("/api/v1/users")["users"]), ["admin", "ann", "bob"]);
     let page = author.get("/api/v1/users?limit=1&search=B");
     assert_eq!((names(&page["users"]), &page["next"]), (vec!["bob"], &Value::Null));

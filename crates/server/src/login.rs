@@ -283,8 +283,21 @@ pub fn create_user(
     user: &str,
     password: &str,
 ) -> tympan_content::Result<()> {
+    create_user_in(session, "", user, password).map(drop)
+}
+
+/// Adds a user with a password as [`create_user`] does, in a folder below `/home/users`; returns where it stands.
+///
+/// # Errors
+/// As [`create_user`], and if something else than a folder stands on the way.
+pub(crate) fn create_user_in(
+    session: &mut Session,
+    folder: &str,
+    user: &str,
+    password: &str,
+) -> tympan_content::Result<NodePath> {
     let path = NodePath::new("/home/users")?.child(user)?;
-    session.add_user(user, &hash_password(&path, password)?)
+    session.add_user_in(folder, user, &hash_password(&path, password)?)
 }
 
 /// Gives a user another password.

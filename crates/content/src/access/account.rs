@@ -48,8 +48,22 @@ impl Session {
     /// # Errors
     /// [`Error::NodeExists`] if a user or group has the name; [`Error::InvalidName`].
     pub fn add_user(&mut self, id: &str, password_hash: &str) -> Result<()> {
+        self.add_user_in("", id, password_hash).map(drop)
+    }
+
+    /// Adds a user in a folder below `/home/users`, such as `north/berlin`, whose missing folders are made; an empty one
+    /// is `/home/users` itself. Returns where the user stands.
+    ///
+    /// # Errors
+    /// [`Error::NodeExists`] if a user or group has the name; [`Error::InvalidName`];
+    /// [`Error::Refused`] if something else than a folder stands on the way.
+    pub fn add_user_in(&mut self, folder: &str, id: &str, password_hash: &str) -> Result<NodePath> {
         let node = account(id, "rep:User")?.with("rep:password", Property::text(password_hash));
-        self.add_account(USERS, id, node)
+        let mut folders = NodePath::new(USERS)?;
+        for name in folder.split('/').filter(|name| !name.is_empty()) {
+            folders = folders.child(name)?;
+        }
+        self.add_account(folders.as_str(), id, node)
     }
 
     /// Adds a group without members.
@@ -57,7 +71,7 @@ impl Session {
     /// # Errors
     /// [`Error::NodeExists`] if a user or group has the name; [`Error::InvalidName`].
     pub fn add_group(&mut self, id: &str) -> Result<()> {
-        self.add_account(GROUPS, id, account(id, "rep:Group")?)
+        self.add_account(GROUPS, id, account(id, "rep:Group")?).map(drop)
     }
 
     /// Makes a user or group a member of a group; does nothing if it is one.
@@ -65,7 +79,17 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
     pub fn add_member(&mut self, group: &str, member: &str) -> Result<()> {
-        let (group, uuid) = self.membership(group, member)?;
+        let member = self.account(member)?;
+        self.add_member_at(group, &member)
+    }
+
+    /// Makes the user or group at a path a member of a group, as [`Session::add_member`] does; it may be one that this
+    /// session has made.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] if there is no such user or group.
+    pub fn add_member_at(&mut self, group: &str, member: &NodePath) -> Result<()> {
+        let (group, uuid) = (self.account(group)?, self.identifier(member)?);
         let mut members = self.members(&group)?;
         if !members.contains(&uuid) {
             members.push(uuid);
@@ -158,7 +182,7 @@ impl Session {
         Ok(None)
     }
 
-    fn add_account(&mut self, folder: &str, id: &str, node: Subtree) -> Result<()> {
+    fn add_account(&mut self, folder: &str, id: &str, node: Subtree) -> Result<NodePath> {
         if RESERVED.contains(&id) {
             let path = NodePath::new(folder)?.child(id)?;
             let reason = "the name means somebody else";
@@ -167,22 +191,35 @@ impl Session {
         if let Some(path) = self.find_account(id)? {
             return Err(Error::NodeExists(path));
         }
-        for folder in ["/home", folder] {
-            let folder = NodePath::new(folder)?;
-            if self.whole()?.node(&folder)?.is_none() {
-                self.add_node(&folder, "rep:AuthorizableFolder")?;
+        let ends = folder.match_indices('/').skip(1).map(|(at, _)| at).chain([folder.len()]);
+        for folder in ends.filter_map(|end| folder.get(..end)) {
+            let path = NodePath::new(folder)?;
+            let known = self.whole()?.node(&path)?.map(|node| node.primary_type().to_owned());
+            match known.as_deref() {
+                None => self.add_node(&path, "rep:AuthorizableFolder")?,
+                Some(kind) if TYPES.contains(&kind) => {
+                    let reason = "a user or a group holds no others";
+                    return Err(Error::Refused { action: "add an account below", path, reason });
+                }
+                Some(_) => {}
             }
         }
-        self.put(&NodePath::new(folder)?.child(id)?, node)
+        let path = NodePath::new(folder)?.child(id)?;
+        self.put(&path, node)?;
+        Ok(path)
     }
 
     /// Returns a group's path and a member's identifier.
     fn membership(&mut self, group: &str, member: &str) -> Result<(NodePath, String)> {
         let (group, member) = (self.account(group)?, self.account(member)?);
-        let node =
-            self.whole()?.node(&member)?.ok_or_else(|| Error::NodeMissing(member.clone()))?;
-        let uuid = node.text("jcr:uuid").unwrap_or_default();
+        let uuid = self.identifier(&member)?;
         Ok((group, uuid))
+    }
+
+    fn identifier(&mut self, account: &NodePath) -> Result<String> {
+        let node =
+            self.whole()?.node(account)?.ok_or_else(|| Error::NodeMissing(account.clone()))?;
+        Ok(node.text("jcr:uuid").unwrap_or_default())
     }
 
     fn members(&mut self, group: &NodePath) -> Result<Vec<String>> {

@@ -1056,6 +1056,32 @@ fn a_user_of_a_name_that_was_given_before_is_another_user() {
 }
 
 #[test]
+fn users_stand_in_folders_and_are_known_by_their_names_alone() {
+    let repository = house();
+    let mut session = repository.session("system").unwrap();
+    let place = session.add_user_in("north/berlin", "zoe", "hash").unwrap();
+    assert_eq!(place, path("/home/users/north/berlin/zoe"));
+    session.add_member_at("content-authors", &place).unwrap();
+    session.commit("add", at()).unwrap();
+    assert_eq!(repository.account_path("zoe").unwrap(), Some(place));
+    let group = repository.snapshot().unwrap();
+    let group = group.node(&path("/home/groups/content-authors")).unwrap().unwrap();
+    assert_eq!(group.property("rep:members").unwrap().values().len(), 2, "ann and zoe");
+    // The name is taken, wherever the other one is to stand, and nobody stands below a user.
+    for (folder, name) in
+        [("", "zoe"), ("south", "zoe"), ("ann", "yves"), ("north/berlin/zoe", "yves")]
+    {
+        assert!(session.add_user_in(folder, name, "hash").is_err(), "{folder} {name}");
+    }
+    for folder in ["../..", "a/./b", "x[1]"] {
+        assert!(session.add_user_in(folder, "yves", "hash").is_err(), "{folder}");
+    }
+    session.remove_account("zoe").unwrap();
+    session.commit("remove", at()).unwrap();
+    assert_eq!(repository.account_path("zoe").unwrap(), None);
+}
+
+#[test]
 fn a_refused_commit_names_nothing_hidden() {
     let repository = house();
     let uuid = "6f1f6f5e-6c4e-4f1e-9d5e-0c8d8a2f4d11";

@@ -39,7 +39,7 @@ use crate::{Error, Result, honesty};
 pub use read::{Config, of_suites, of_yaml};
 pub use suite::{Kind, Look, Mode, Phase, Ramp, SUITES, Test, suite};
 
-use play::{Left, Place, Setting, Shared, Tester};
+use play::{Left, Place, Setting, Shared, Tester, USERS_ROOT};
 
 /// Asks an author for a page that is drawn by a component.
 const LOOKS: &str = "/bin/querybuilder.json?path=%2Fcontent&type=cq%3APageContent&property=sling%3AresourceType\
@@ -134,6 +134,10 @@ impl Tough<'_> {
         }
         let mut author = Author::new(&self.author, &self.login)?;
         author.set_up(&self.name)?;
+        if self.makes(&[Kind::CreateUserTree]) {
+            let body = "./jcr%3AprimaryType=rep%3AAuthorizableFolder";
+            author.post(&format!("{USERS_ROOT}/{}", self.name), body)?;
+        }
         if self.makes(&[Kind::CreateGroupWithUsers]) {
             author.make_group(&Shared::everybody(&self.name))?;
         }
@@ -158,9 +162,17 @@ impl Tough<'_> {
     fn clean_up(&self, author: &mut Author) -> Result<()> {
         let is_published = self.makes(&[Kind::PublishPage, Kind::ActivatePagesTree]);
         let cleaned = author.clean_up(&self.name, is_published);
-        let accounts = [Kind::CreateUser, Kind::CreateUserGroup, Kind::CreateGroupWithUsers];
+        let accounts = [
+            Kind::CreateUser,
+            Kind::CreateUserTree,
+            Kind::CreateUserGroup,
+            Kind::CreateGroupWithUsers,
+        ];
         if self.makes(&accounts) {
             author.remove_accounts(&self.name)?;
+        }
+        if self.makes(&[Kind::CreateUserTree]) {
+            author.post(&format!("{USERS_ROOT}/{}", self.name), "%3Aoperation=delete")?;
         }
         cleaned
     }
@@ -465,8 +477,15 @@ fn table(
         add(label, &series.total);
     }
     for test in phase.tests.iter().filter(|test| !results.labels.contains_key(test.name.as_str())) {
-        let is_composite = matches!(test.kind, Kind::Authoring | Kind::AuthoringTree);
-        if !is_composite {
+        // Their samples have names of their own.
+        let is_composite = matches!(
+            test.kind,
+            Kind::Authoring
+                | Kind::AuthoringTree
+                | Kind::CreateGroupWithUsers
+                | Kind::CreateUserTree
+        );
+        if !is_composite || skipped(&test.name) > 0 {
             add(&test.name, &Stats::default());
         }
     }

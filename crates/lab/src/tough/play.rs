@@ -18,6 +18,8 @@ use crate::record::Sample;
 const MOST_WAITING: usize = 100_000;
 /// Users that `CreateGroupWithUsers` makes at a time, as Tough Day does.
 const USERS: usize = 5;
+/// Where folders of users are made.
+pub(super) const USERS_ROOT: &str = "/home/users";
 /// How often an asset or a page of publish is asked for until it is there.
 const LOOK: Duration = Duration::from_millis(200);
 /// Longest wait for renditions and publication.
@@ -613,6 +615,22 @@ impl Shared {
                 let name = format!("{run}-u{}", self.number());
                 acts.push_back(self.account(label, "users", &name, silence));
             }
+            Kind::CreateUserTree => {
+                let part = |name: &str| format!("{label}: {name}");
+                let number = self.grow("users", test.base)?;
+                let folder = tree_path(run, 'f', test.base, number);
+                let path = format!("{USERS_ROOT}/{folder}");
+                let fields = [("./jcr:primaryType", "rep:AuthorizableFolder")];
+                acts.push_back(self.form(&part("create folder"), &path, &fields, silence));
+                acts.push_back(Act::Grown { tree: ("users", test.base.max(1)), number });
+                let user = format!("{run}-u{}", self.number());
+                let mut body = self.new_user(&user);
+                if let Some(body) = body.as_object_mut() {
+                    body.insert("folder".to_owned(), Value::from(folder));
+                }
+                let place = "/api/v1/users";
+                acts.push_back(self.json(&part("create user"), place, &body, silence));
+            }
             Kind::CreateUserGroup => {
                 let name = format!("{run}-g{}", self.number());
                 acts.push_back(self.account(label, "groups", &name, silence));
@@ -682,10 +700,14 @@ impl Shared {
     /// Makes a user or a group.
     fn account(&self, label: &str, kind: &str, name: &str, silence: Duration) -> Act {
         let body = match kind {
-            "users" => json!({ "name": name, "password": format!("{}-{name}", self.password) }),
+            "users" => self.new_user(name),
             _ => json!({ "name": name }),
         };
         self.json(label, &format!("/api/v1/{kind}"), &body, silence)
+    }
+
+    fn new_user(&self, name: &str) -> Value {
+        json!({ "name": name, "password": format!("{}-{name}", self.password) })
     }
 
     fn json(&self, label: &str, path: &str, body: &Value, silence: Duration) -> Act {

@@ -38,6 +38,38 @@ const IDLE: [&str; 13] = [
     "generatereport",
 ];
 
+/// Texts of what is made, and where: they change nothing that is measured, and everything is made below the run's name.
+/// Passwords of users are random.
+const IDLE_PROPERTIES: [&str; 27] = [
+    "title",
+    "description",
+    "parentpath",
+    "foldertitle",
+    "folderparentpath",
+    "assettitle",
+    "assetparentpath",
+    "pagetitle",
+    "sourcepagetitle",
+    "firstname",
+    "lastname",
+    "password",
+    "emailaddress",
+    "phonenumber",
+    "mobile",
+    "jobtitle",
+    "street",
+    "city",
+    "postalcode",
+    "country",
+    "state",
+    "gender",
+    "aboutme",
+    "increment",
+    "pathtoaddusers",
+    "groupname",
+    "groupdescription",
+];
+
 /// Returns the configuration of predefined suites, whose names stand with commas between them.
 ///
 /// # Errors
@@ -77,6 +109,10 @@ fn phase(tests: Vec<Test>) -> Phase {
         tests,
         is_measured: true,
     }
+}
+
+fn is_called(test: &Test, name: &str) -> bool {
+    test.name == name || Kind::find(name).is_ok_and(|kind| kind == test.kind)
 }
 
 struct Reader<'f> {
@@ -201,9 +237,16 @@ impl Reader<'_> {
         if let Some(timeout) = timeout {
             base.tests.iter_mut().for_each(|test| test.timeout = timeout);
         }
+        let is_silent = find("tests").is_none();
         match find("phases") {
             None => config.phases.push(base),
             Some(phases) => self.phases(phases, &base, &mut config.phases),
+        }
+        for phase in config.phases.iter_mut().filter(|phase| is_silent && phase.tests.is_empty()) {
+            phase.tests = suite("toughday").unwrap_or_default();
+            if let Some(timeout) = timeout {
+                phase.tests.iter_mut().for_each(|test| test.timeout = timeout);
+            }
         }
         for phase in &config.phases {
             if phase.tests.is_empty() {
@@ -322,9 +365,15 @@ impl Reader<'_> {
                     self.unknown(value.line, key, "a test", &["properties"]);
                 }
             }
-            let at = tests.iter().position(|test| {
-                test.name == name || Kind::find(name).is_ok_and(|kind| kind == test.kind)
-            });
+            let at = tests.iter().position(|test| is_called(test, name));
+            // As in Tough Day: where no test was added, the default suite is meant.
+            let at = match (verb.as_str(), at) {
+                ("config" | "exclude", None) if tests.is_empty() => {
+                    tests.extend(suite("toughday").unwrap_or_default());
+                    tests.iter().position(|test| is_called(test, name))
+                }
+                (_, at) => at,
+            };
             match (verb.as_str(), at) {
                 ("add", _) => match Kind::find(name) {
                     Ok(kind) => {
@@ -370,8 +419,7 @@ impl Reader<'_> {
                     test.look.resource_type = Some(self.text(value, key).to_owned());
                 }
                 "template" => test.look.template = Some(self.text(value, key).to_owned()),
-                // Texts of what is made; they change nothing that is measured.
-                "title" | "description" | "parentpath" => {}
+                _ if IDLE_PROPERTIES.contains(&key.as_str()) => {}
                 _ => self.unknown(value.line, key, "`properties`", &KEYS),
             }
         }
@@ -438,6 +486,24 @@ mod tests {
         let rate = Ramp { start: 1.0, end: 10.0, step: 2.0, interval: Duration::from_secs(5) };
         assert_eq!((second.name.as_str(), &second.mode), ("load", &Mode::ConstantLoad { rate }));
         assert_eq!(second.tests.len(), 1);
+    }
+
+    #[test]
+    fn a_file_without_tests_means_the_default_suite() {
+        let tests = |text: &str| {
+            let config = of_yaml(text, "x.yaml").unwrap();
+            let shown = |test: &Test| format!("{} {}", test.name, test.weight);
+            config.phases[0].tests.iter().map(shown).collect::<Vec<_>>()
+        };
+        assert_eq!(tests("globals:\n  port: 4502\n").len(), 5);
+        let changed = tests(
+            "phases:\n- tests:\n  - config: GetHomepage\n    properties:\n      weight: 1\n  - exclude: DeleteImageTest\n",
+        );
+        assert_eq!(changed.len(), 4);
+        assert!(changed.contains(&"GetHomepage 1".to_owned()), "{changed:?}");
+        let named = "tests:\n  - add: CreateUserTreeTest\n    properties:\n      base: 4\n      folderparentpath: /home/users\n      \
+                     firstname: Ann\n";
+        assert_eq!(tests(named), ["CreateUserTree 1"]);
     }
 
     #[test]

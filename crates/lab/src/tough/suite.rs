@@ -31,6 +31,8 @@ pub enum Kind {
     DeleteImage,
     /// Makes users.
     CreateUser,
+    /// Makes users in a tree of folders.
+    CreateUserTree,
     /// Makes groups without members.
     CreateUserGroup,
     /// Makes a group and five users, who become members of it, and of one group of all.
@@ -52,7 +54,7 @@ pub enum Kind {
 }
 
 /// Names, and what Tough Day's tests that are not there lack.
-const NAMES: [(&str, Kind); 22] = [
+const NAMES: [(&str, Kind); 23] = [
     ("CreatePage", Kind::CreatePage),
     ("CreatePageTree", Kind::CreatePageTree),
     ("CreateFolderTree", Kind::CreateFolderTree),
@@ -66,6 +68,7 @@ const NAMES: [(&str, Kind); 22] = [
     ("CreatePDFTree", Kind::CreatePdfTree),
     ("DeleteImage", Kind::DeleteImage),
     ("CreateUser", Kind::CreateUser),
+    ("CreateUserTree", Kind::CreateUserTree),
     ("CreateUserGroup", Kind::CreateUserGroup),
     ("CreateGroupWithUsers", Kind::CreateGroupWithUsers),
     ("PublishPage", Kind::PublishPage),
@@ -97,9 +100,6 @@ impl Kind {
         if lower.contains("livecopy") || lower.contains("rollout") {
             return Err(format!("`{name}` is not supported: it needs live copies"));
         }
-        if lower.contains("usertree") {
-            return Err(format!("`{name}` is not supported: users stand in no folders"));
-        }
         let known: Vec<&str> = Self::names().collect();
         let near = crate::plan::nearest(bare, &known);
         let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
@@ -120,6 +120,7 @@ impl Kind {
             | Self::CreateTagTree
             | Self::CreateUser
             | Self::CreateUserGroup => 1,
+            Self::CreateUserTree => 2,
             Self::CreateGroupWithUsers => 6,
             // A page has its content; an asset its content, its metadata and its original.
             Self::CreatePage
@@ -320,7 +321,7 @@ mod tests {
         );
         assert!(Kind::find("CreateLiveCopyTest").unwrap_err().contains("live copies"));
         assert_eq!(Kind::find("CreateUserTest"), Ok(Kind::CreateUser));
-        assert!(Kind::find("CreateUserTreeTest").unwrap_err().contains("folders"));
+        assert_eq!(Kind::find("CreateUserTreeTest"), Ok(Kind::CreateUserTree));
         assert!(Kind::find("CreatPageTest").unwrap_err().contains("did you mean `CreatePage`"));
         for name in Kind::names() {
             assert_eq!(Kind::find(name).unwrap().name(), name);

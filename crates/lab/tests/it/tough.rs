@@ -194,6 +194,25 @@ fn office() -> (Origin, Accounts) {
         let field = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
         match (seen.method.as_str(), path) {
             ("POST", "/api/v1/users") if field("password").len() < 8 => Answer::status(422),
+            ("POST", "/api/v1/users") if !field("folder").is_empty() => {
+                // A user in a folder: the folder was made before.
+                let folder = format!("f:/home/users/{}", field("folder"));
+                let is_there = known.contains_key(&folder);
+                known.insert(format!("u:{}", field("name")), BTreeSet::from([folder]));
+                Answer::status(if is_there { 201 } else { 409 })
+            }
+            ("POST", path) if path.starts_with("/home/users/") => {
+                let folder = format!("f:{path}");
+                if seen.body.ends_with(b"delete") {
+                    let has_users = known.keys().any(|name| name.starts_with("u:run-1-"));
+                    known.retain(|name, _| !name.starts_with(&folder));
+                    return Answer::status(if has_users { 409 } else { 200 });
+                }
+                let parent = folder.rsplit_once('/').map_or("", |(parent, _)| parent);
+                let is_there = parent == "f:/home/users" || known.contains_key(parent);
+                known.insert(folder.clone(), BTreeSet::new());
+                Answer::status(if is_there { 201 } else { 409 })
+            }
             ("POST", "/api/v1/users" | "/api/v1/groups") => {
                 let mark = if path.ends_with("users") { "u:" } else { "g:" };
                 let is_new = known.insert(format!("{mark}{}", field("name")), BTreeSet::new());
@@ -272,6 +291,35 @@ fn users_and_groups_are_made_and_removed() {
     run(false);
     let left: Vec<String> = accounts.lock().unwrap().keys().cloned().collect();
     assert_eq!(left, ["u:ann-run-1-x"], "only accounts of the run are removed");
+}
+
+#[test]
+fn users_in_folders_are_made_in_a_tree() {
+    let (origin, accounts) = office();
+    let text = "globals:\n  duration: 60\nrunmode:\n  concurrency: 3\n  waittime: 0\ntests:\n\
+        \x20 - add: CreateUserTreeTest\n    properties:\n      count: 14\n      base: 2\n      name: Tree\n";
+    let run = |keeps_content| {
+        let mut run = tough(&origin, of_yaml(text, "x.yaml").unwrap());
+        run.keeps_content = keeps_content;
+        run.run(&mut quiet()).unwrap()
+    };
+    let found = metrics(&run(true), 0);
+    assert_eq!(
+        (found["Tree: create folder"][0], found["Tree: create user"][0]),
+        (14, 14),
+        "{found:?}"
+    );
+    assert!(found.values().all(|[_, failed, _]| *failed == 0), "{found:?}");
+    {
+        let accounts = accounts.lock().unwrap();
+        let folders: Vec<&String> = accounts.keys().filter(|name| name.starts_with("f:")).collect();
+        // The run's own folder, and three levels of two, four and eight.
+        assert_eq!(folders.len(), 15, "{folders:?}");
+        assert!(accounts.contains_key("f:/home/users/run-1/f2-2/f2-6/f2-14"), "{folders:?}");
+    }
+    accounts.lock().unwrap().clear();
+    run(false);
+    assert!(accounts.lock().unwrap().is_empty(), "{:?}", accounts.lock().unwrap());
 }
 
 #[test]

@@ -65,6 +65,15 @@ pub(crate) fn schemas() -> Map<String, Json> {
                     ("name", new_name.clone()),
                     ("password", password.clone()),
                     ("groups", array(name_schema())),
+                    (
+                        "folder",
+                        json!({
+                            "type": "string",
+                            "maxLength": 1000,
+                            "description": "Where the user stands below `/home/users`, such as `north/berlin`; \
+                                            missing folders are made.",
+                        }),
+                    ),
                 ],
             ),
         ),

@@ -11,7 +11,7 @@ use super::{
 use crate::Instance;
 use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Pending, Reply, Verb};
 use crate::failure::{Failure, Result};
-use crate::login::{create_user, set_password};
+use crate::login::{create_user_in, set_password};
 use crate::metrics::count;
 
 /// The endpoints of this part.
@@ -121,21 +121,23 @@ struct NewUser {
     password: String,
     #[serde(default)]
     groups: Vec<String>,
+    /// Below `/home/users`, made where it is missing.
+    #[serde(default)]
+    folder: String,
 }
 
 fn create(instance: &Instance, call: &Call) -> Result<Reply> {
-    let NewUser { name, password, groups } = call.body()?;
+    let NewUser { name, password, groups, folder } = call.body()?;
     check_password(&password)?;
     let snapshot = call.snapshot()?;
     need_management(&snapshot, "/home/users")?;
     let mut session = call.session()?;
-    create_user(&mut session, &name, &password)?;
+    let path = create_user_in(&mut session, &folder, &name, &password)?;
     for group in &groups {
         find(call, &snapshot, group, "group")?;
         guard_administrators(call, group)?;
-        session.add_member(group, &name)?;
+        session.add_member_at(group, &path)?;
     }
-    let path = session.account(&name)?;
     session.commit(&format!("add user {name}"), call.now)?;
     count(&instance.metrics.commits);
     Ok(Reply::created(json!({ "name": name, "path": path.as_str() })))
