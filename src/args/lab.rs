@@ -169,7 +169,7 @@ pub(crate) enum Arrivals {
 
 #[derive(Debug, Args)]
 pub(crate) struct Get {
-    /// What is asked, in turn.
+    /// What is asked, in turn: addresses, or files with one in each line.
     #[arg(required = true)]
     pub(crate) urls: Vec<String>,
     /// Users who each wait for their answer.
@@ -196,9 +196,9 @@ pub(crate) struct Get {
     /// A header, `Name: value`; may be repeated.
     #[arg(short = 'H', long = "header")]
     pub(crate) headers: Vec<String>,
-    /// The method.
-    #[arg(short = 'X', long, default_value = "GET")]
-    pub(crate) method: String,
+    /// The method; GET unless given, or POST where a body is sent.
+    #[arg(short = 'X', long)]
+    pub(crate) method: Option<String>,
     /// A file that is sent as the body.
     #[arg(long, value_name = "FILE")]
     pub(crate) body: Option<PathBuf>,
@@ -229,6 +229,14 @@ pub(crate) struct Get {
     pub(crate) agents: Agents,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+impl Get {
+    /// Returns the method that is sent.
+    pub(crate) fn method(&self) -> String {
+        let usual = if self.body.is_some() { "POST" } else { "GET" };
+        self.method.as_deref().unwrap_or(usual).to_uppercase()
+    }
 }
 
 /// What is kept of a run.
@@ -286,6 +294,9 @@ pub(crate) struct Ab {
     /// A proxy, `host:port`.
     #[arg(short = 'X')]
     pub(crate) proxy: Option<String>,
+    /// The address of this machine that connections begin at.
+    #[arg(short = 'B', value_name = "ADDRESS")]
+    pub(crate) source: Option<std::net::IpAddr>,
     /// Uses connections again.
     #[arg(short = 'k')]
     pub(crate) keep_alive: bool,
@@ -340,6 +351,30 @@ pub(crate) struct Jmeter {
     /// A property, `name=value`; may be repeated.
     #[arg(short = 'J', long = "jmeterproperty")]
     pub(crate) properties: Vec<String>,
+    /// A property for all machines, `name=value`; the same as -J here. May be repeated.
+    #[arg(short = 'G', long = "globalproperty")]
+    pub(crate) global_properties: Vec<String>,
+    /// A file of properties; may be repeated. What -J and -G say counts more.
+    #[arg(short = 'q', long = "addprop", value_name = "FILE")]
+    pub(crate) property_files: Vec<PathBuf>,
+    /// A file of properties that is read before those of -q.
+    #[arg(short = 'p', long = "propfile", value_name = "FILE")]
+    pub(crate) property_file: Option<PathBuf>,
+    /// A property of Java; accepted for JMeter's sake, there is no Java.
+    #[arg(short = 'D', long = "systemproperty")]
+    pub(crate) system_properties: Vec<String>,
+    /// How much is logged; accepted for JMeter's sake, `RUST_LOG` says it.
+    #[arg(short = 'L', long = "loglevel")]
+    pub(crate) log_level: Vec<String>,
+    /// Deletes the result file and an old report first.
+    #[arg(short = 'f', long = "forceDeleteResultFile")]
+    pub(crate) deletes: bool,
+    /// Hosts of remote engines; refused with what to use instead.
+    #[arg(short = 'R', long = "remotestart", value_name = "HOSTS")]
+    pub(crate) remote: Option<String>,
+    /// All remote engines; refused with what to use instead.
+    #[arg(short = 'r', long = "runremote")]
+    pub(crate) is_remote: bool,
     /// The address of a name for this run, `name=address`, whatever the system says; may be repeated.
     #[arg(long, value_name = "NAME=ADDRESS")]
     pub(crate) resolve: Vec<String>,

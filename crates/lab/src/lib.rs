@@ -48,6 +48,7 @@ pub mod plan;
 pub mod profile;
 pub mod program;
 pub mod project;
+pub mod properties;
 pub mod proxy;
 pub mod record;
 pub mod recording;

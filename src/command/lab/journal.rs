@@ -170,8 +170,8 @@ impl Asked {
 
     fn get(&mut self, get: &Get) -> Result<(), Fault> {
         self.note("command", "get");
-        self.note("urls", redact::text(&get.urls.join(" ")));
-        self.note("method", get.method.to_uppercase());
+        self.note("urls", redact::text(&super::pages::addresses(&get.urls)?.join(" ")));
+        self.note("method", get.method());
         self.note_if("body", get.body.as_deref().map(digest).transpose()?.as_ref());
         self.note("concurrency", get.users);
         self.note_if("count", get.requests.as_ref());
@@ -200,6 +200,9 @@ impl Asked {
         self.note_if("time", ab.seconds.as_ref());
         self.note("keep-alive", ab.keep_alive);
         self.note_if("proxy", ab.proxy.as_deref().map(redact::text).as_ref());
+        if let Some(source) = &ab.source {
+            self.note("source", source);
+        }
         self.note_headers(&ab.headers);
         let name = |cookie: &String| cookie.split('=').next().unwrap_or_default().to_owned();
         self.note("cookies", sorted(ab.cookies.iter().map(name)));

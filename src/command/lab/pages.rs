@@ -65,7 +65,7 @@ pub(super) fn slo(arguments: &Slo) -> Outcome {
 }
 
 /// Returns addresses; a word that is none is a file with one per line.
-fn addresses(words: &[String]) -> Result<Vec<String>, Fault> {
+pub(super) fn addresses(words: &[String]) -> Result<Vec<String>, Fault> {
     let mut all = Vec::new();
     for word in words {
         if word.contains("://") || !Path::new(word).is_file() {
@@ -73,7 +73,7 @@ fn addresses(words: &[String]) -> Result<Vec<String>, Fault> {
             continue;
         }
         let text = super::read_text(Path::new(word))?;
-        let lines = text.lines().map(str::trim);
+        let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim);
         all.extend(
             lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned),
         );

@@ -8,10 +8,11 @@ use std::process::ExitCode;
 use tympan_lab::ab;
 use tympan_lab::get;
 use tympan_lab::plan::{Plan, Run as PlanRun};
-use tympan_lab::{goal, honesty};
+use tympan_lab::{goal, honesty, redact};
 
 use super::keep::Keeper;
-use super::{Telling, conclude, duration, fault, goals, write};
+use super::pages::addresses;
+use super::{Telling, conclude, duration, fault, goals, read_text, write};
 use crate::args::lab::{Ab, Arrivals, Get, Jmeter, KeptRun, Output, ReportArguments, Run};
 use crate::command::{Fault, Outcome};
 use crate::say;
@@ -40,8 +41,8 @@ pub(super) fn get(arguments: &Get) -> Outcome {
         (requests, _) => requests,
     };
     let load = get::Get {
-        urls: arguments.urls.clone(),
-        method: arguments.method.to_uppercase(),
+        urls: addresses(&arguments.urls)?,
+        method: arguments.method(),
         headers: headers(&arguments.headers)?,
         body: arguments.body.as_deref().map(read_bytes).transpose()?.unwrap_or_default(),
         users: arguments.users,
@@ -62,7 +63,9 @@ pub(super) fn get(arguments: &Get) -> Outcome {
         seed: arguments.seed,
         trace: arguments.trace,
     };
-    let title = arguments.urls.first().map_or("get", String::as_str);
+    // The heading of reports, which are passed on.
+    let title = load.urls.first().map_or_else(|| "get".to_owned(), |url| redact::text(url));
+    let title = title.as_str();
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
         only_here(&arguments.kept)?;
         return super::fleet::get(fleet, &load, title, &arguments.output);
@@ -122,6 +125,7 @@ pub(super) fn ab(arguments: &Ab) -> Outcome {
         content_type: arguments.content_type.clone(),
         headers: all,
         proxy: arguments.proxy.clone(),
+        source: arguments.source,
         strict: arguments.strict_ab,
         any_length: arguments.any_length,
         without_deviation: arguments.without_deviation,
@@ -279,13 +283,41 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
         output.report = report_path(arguments);
     }
     let Some(plan) = &arguments.plan else { return Err(Fault::usage("-t names no plan")) };
+    if arguments.is_remote || arguments.remote.is_some() {
+        let hosts = arguments.remote.as_deref().unwrap_or("HOST,HOST");
+        return Err(Fault::usage(format!(
+            "there are no remote engines to start; `tympan lab run {} --agents {hosts}` divides the load among machines, \
+             and `--data copy` gives each all rows as JMeter does",
+            plan.display()
+        )));
+    }
+    if arguments.deletes {
+        for path in arguments.rows.iter().chain(&output.report) {
+            delete(path)?;
+        }
+    }
+    let mut properties_of_all = HashMap::new();
+    for file in arguments.property_file.iter().chain(&arguments.property_files) {
+        properties_of_all.extend(tympan_lab::properties::parse(&read_text(file)?));
+    }
+    properties_of_all.extend(properties(&arguments.global_properties)?);
+    properties_of_all.extend(properties(&arguments.properties)?);
     let run = PlanRun {
-        properties: properties(&arguments.properties)?,
+        properties: properties_of_all,
         rows: arguments.rows.clone(),
         hosts: hosts(&arguments.resolve)?,
         ..PlanRun::default()
     };
     play(plan, &run, &output, Keeper::nothing())
+}
+
+fn delete(path: &Path) -> Result<(), Fault> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Fault::cannot_run(format!("cannot delete `{}`: {error}", path.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// JMeter makes a folder with an index; here the report is one file, in that folder if it is one.

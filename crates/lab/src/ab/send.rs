@@ -1,5 +1,6 @@
 //! Sends as ab sends: one URL, a number of connections, a number of requests.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -35,6 +36,8 @@ pub struct Ab {
     pub headers: Vec<(String, String)>,
     /// `-X`: the proxy as `host:port`.
     pub proxy: Option<String>,
+    /// `-B`: the address of this machine that connections begin at.
+    pub source: Option<IpAddr>,
     /// Counts answers of another length as failed, as ab does without `-l`.
     pub strict: bool,
     /// `-l`.
@@ -65,6 +68,7 @@ impl Default for Ab {
             content_type: "text/plain".to_owned(),
             headers: Vec::new(),
             proxy: None,
+            source: None,
             strict: false,
             any_length: false,
             without_deviation: false,
@@ -173,13 +177,13 @@ impl Ab {
 
     fn request(&self, url: &Url) -> Result<Request> {
         let targets = Targets::default();
-        let own = targets.find(url.is_tls, &url.host, url.port);
+        let own = targets.find_at((url.is_tls, &url.host, url.port), None, self.source);
         let (target, asked) = match &self.proxy {
             Some(proxy) => {
                 let at = Url::parse(&format!("http://{proxy}"))?;
                 let port = if at.port == 80 && !proxy.contains(':') { 80 } else { at.port };
                 let asked = format!("http://{}:{}{}", url.host, url.port, url.target);
-                (targets.find(false, &at.host, port)?, asked)
+                (targets.find_at((false, &at.host, port), None, self.source)?, asked)
             }
             None => (own?, url.target.clone()),
         };
@@ -259,7 +263,11 @@ impl Bencher {
         own.received += reply.received;
         match &reply.result {
             Err(
-                Failure::Connect | Failure::ConnectTimeout | Failure::Resolve | Failure::Exhausted,
+                Failure::Connect
+                | Failure::ConnectTimeout
+                | Failure::Resolve
+                | Failure::Exhausted
+                | Failure::Bind,
             ) => {
                 own.failed_connect += 1;
             }
