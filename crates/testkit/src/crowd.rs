@@ -130,9 +130,13 @@ impl Visitor {
         let malformed = || Error::new(ErrorKind::InvalidData, head.clone());
         let status = head.get(9..12).and_then(|status| status.parse().ok());
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-        let length: usize =
-            length.and_then(|length| length.trim().parse().ok()).ok_or_else(malformed)?;
-        while bytes.len() < head_end + length {
+        let length: Option<usize> = length.and_then(|length| length.trim().parse().ok());
+        let is_whole = |bytes: &[u8]| match length {
+            Some(length) => bytes.len() >= head_end + length,
+            // In chunks, of which the last is empty.
+            None => bytes.ends_with(b"\r\n0\r\n\r\n"),
+        };
+        while !is_whole(&bytes) {
             if read(&mut stream, &mut bytes)? == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
