@@ -39,7 +39,8 @@ fn advance(fronts: [&Front; 2], seconds: u64) {
 fn a_cold_dispatcher_takes_what_its_sibling_has() {
     let origin = Origin::start(|seen| {
         let kind = "text/html; charset=gbk";
-        Answer::html(format!("page {}", seen.target))
+        Answer::status(200)
+            .body(format!("page {}", seen.target))
             .header("Content-Type", kind)
             .header("X-Kept", "1")
             .header("Surrogate-Key", "teaser")
