@@ -55,7 +55,8 @@ fn a_missing_page_is_asked_for_once_in_its_time() {
 #[test]
 fn every_flush_ends_what_is_remembered() {
     let keys = |front: &Front| front.send("PURGE", "/x.html", &[("Surrogate-Key", "k")], "");
-    let acts: [(&str, fn(&Front)); 7] = [
+    type Act = fn(&Front);
+    let acts: [(&str, Act); 7] = [
         ("names it", |front| drop(front.flush("Activate", "/content/a", &[]))),
         ("names another", |front| drop(front.flush("Activate", "/content/b", &[]))),
         ("names a picture", |front| drop(front.flush("Delete", "/content/dam/x.png", &[]))),

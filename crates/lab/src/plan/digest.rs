@@ -253,7 +253,7 @@ mod tests {
     fn digest(header: &str) -> Digest {
         match Challenge::read([header].into_iter()).remove(0) {
             Challenge::Digest(digest) => *digest,
-            other => panic!("{other:?}"),
+            other @ Challenge::Basic { .. } => panic!("{other:?}"),
         }
     }
 

@@ -11,6 +11,9 @@ use super::files::Files;
 use super::turns::Turns;
 use crate::load::{Portion, random};
 
+/// A file by the name that the plan calls it, and whether only its rows are kept.
+type LinesOf = (String, bool);
+
 /// What all users of a run share.
 #[derive(Debug, Default)]
 pub(crate) struct World {
@@ -22,8 +25,8 @@ pub(crate) struct World {
     pub(crate) files: Files,
     /// Critical sections.
     pub(super) sections: super::section::Sections,
-    /// Lines of files that functions read, by the names that the plan calls them, and whether only rows are kept.
-    lines: Mutex<StdHashMap<(String, bool), Arc<Vec<String>>>>,
+    /// Lines of files that functions read.
+    lines: Mutex<StdHashMap<LinesOf, Arc<Vec<String>>>>,
     /// What of the run falls to this process.
     pub(crate) portion: Portion,
     /// Whose turn it is to take a row of a data set, by the name of its cursor; nobody else's until it is set.
