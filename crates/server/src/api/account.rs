@@ -17,7 +17,9 @@ pub(crate) use self::group::ENDPOINTS as GROUPS;
 pub(crate) use self::member::Members;
 pub(crate) use self::user::ENDPOINTS as USERS;
 use crate::api::endpoint::{Call, Kind, Parameter};
-use crate::api::schema::{array, name_schema, named, object, sent, text, text_or_null};
+use crate::api::schema::{
+    array, folders_schema, name_schema, named, object, sent, text, text_or_null,
+};
 use crate::api::tag::{self, Condition};
 use crate::failure::{Failure, Result};
 
@@ -65,15 +67,7 @@ pub(crate) fn schemas() -> Map<String, Json> {
                     ("name", new_name.clone()),
                     ("password", password.clone()),
                     ("groups", array(name_schema())),
-                    (
-                        "folder",
-                        json!({
-                            "type": "string",
-                            "maxLength": 1000,
-                            "description": "Where the user stands below `/home/users`, such as `north/berlin`; \
-                                            missing folders are made.",
-                        }),
-                    ),
+                    ("folder", folders_schema()),
                 ],
             ),
         ),

@@ -26,6 +26,18 @@ pub(crate) fn name_schema() -> Value {
     json!({ "type": "string", "pattern": format!("^{}{END}", name()), "maxLength": 256 })
 }
 
+/// Returns the schema of the folders in which a user stands: names with slashes between them; further slashes mean nothing.
+pub(crate) fn folders_schema() -> Value {
+    let pattern = format!("^/*(?:{name}(?:/+{name})*)?/*{END}", name = name());
+    json!({
+        "type": "string",
+        "pattern": pattern,
+        "maxLength": 1000,
+        "description": "Where the user stands below `/home/users`; missing folders are made.",
+        "examples": ["north/berlin"],
+    })
+}
+
 /// Returns the schema of a path.
 pub(crate) fn path_schema() -> Value {
     let pattern = format!("^(?:/{END}|(?:/{})+{END})", name());
