@@ -50,7 +50,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Uploads and replication may be as large as this unless configured.
 const BODY_BYTES: u64 = 4 << 30;
 
-/// Pictures, files and little pages that are remembered; each takes some 400 bytes, without its own. The ledger knows
+/// Pictures, files and little pages that are remembered; each is estimated at 400 bytes, without its own. The ledger knows
 /// 100,000 addresses.
 const REMEMBERED_ANSWERS: usize = 65_536;
 

@@ -25,8 +25,8 @@ use tympan_store::BlobId;
 use crate::place::check_note_name;
 use crate::{BlobContent, Error, Listed, Origin, ReadBlobs, Result, WriteBlobs};
 
-/// For how many blobs it is remembered where they were found, as in Oak: for those of tens of thousands of pictures, which
-/// takes some 100 bytes each. Whatever is not remembered costs a look into every delegate before the one that has it.
+/// For how many blobs it is remembered where they were found, as in Oak: for those of tens of thousands of pictures, at an
+/// estimated 100 bytes each. Whatever is not remembered costs a look into every delegate before the one that has it.
 const ORIGINS: usize = 65_536;
 
 /// One of the places of a composite, with the role that the configuration gives it.
