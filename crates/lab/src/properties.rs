@@ -20,7 +20,7 @@ pub fn parse(text: &str) -> HashMap<String, String> {
             whole.push_str(next.trim_start());
         }
         let (name, value) = split(&whole);
-        found.insert(resolve(name), resolve(value));
+        found.insert(unescape(name, ""), unescape(value, ""));
     }
     found
 }
@@ -42,7 +42,8 @@ fn split(line: &str) -> (&str, &str) {
     (name, rest.strip_prefix(['=', ':']).unwrap_or(rest).trim_start())
 }
 
-fn resolve(text: &str) -> String {
+/// Resolves Java's escapes. Those that only some texts have are named in `more`: `b` is one.
+pub(crate) fn unescape(text: &str, more: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
@@ -55,6 +56,7 @@ fn resolve(text: &str) -> String {
             Some('r') => out.push('\r'),
             Some('t') => out.push('\t'),
             Some('f') => out.push('\u{c}'),
+            Some('b') if more.contains('b') => out.push('\u{8}'),
             Some('u') => {
                 let digits: String = letters.by_ref().take(4).collect();
                 out.extend(u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32));

@@ -358,7 +358,7 @@ fn convert(function: Function, given: &[String]) -> String {
             let spaced = text.replace('+', " ");
             percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
         }
-        Function::Unescape => unescape(text),
+        Function::Unescape => crate::properties::unescape(text, "b"),
         Function::UnescapeHtml => unescape_html(text),
         Function::EscapeXml => text
             .replace('&', "&amp;")
@@ -561,32 +561,6 @@ fn find_pattern(given: &[String], subject: &str, scope: &mut Scope) -> String {
             at.and_then(|at| found.get(at)).map_or_else(|| text(4).to_owned(), fill)
         }
     }
-}
-
-/// Resolves Java's escapes.
-fn unescape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        if letter != '\\' {
-            out.push(letter);
-            continue;
-        }
-        match letters.next() {
-            Some('n') => out.push('\n'),
-            Some('r') => out.push('\r'),
-            Some('t') => out.push('\t'),
-            Some('b') => out.push('\u{8}'),
-            Some('f') => out.push('\u{c}'),
-            Some('u') => {
-                let digits: String = letters.by_ref().take(4).collect();
-                let found = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
-                out.extend(found);
-            }
-            other => out.extend(other),
-        }
-    }
-    out
 }
 
 /// Resolves what pages write for letters: names of the common ones, and numbers.
