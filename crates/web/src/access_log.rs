@@ -8,7 +8,9 @@
 
 use std::fmt;
 
+use crate::digits::Digits;
 use crate::escape::{Escaped, Place, split_quoted, unescape};
+use crate::log_file::PutLine;
 use crate::log_time::LogTime;
 
 /// One line.
@@ -78,31 +80,37 @@ impl fmt::Display for Line {
 
 impl fmt::Display for LineRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&Escaped(self.client, Place::Word), f)?;
-        f.write_str(" - ")?;
+        self.put(f)
+    }
+}
+
+impl PutLine for LineRef<'_> {
+    fn put(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        Escaped(self.client, Place::Word).put(out)?;
+        out.write_str(" - ")?;
         match self.user {
-            Some(user) => write!(f, "{}", Escaped(user, Place::Word))?,
-            None => f.write_str("-")?,
+            Some(user) => Escaped(user, Place::Word).put(out)?,
+            None => out.write_str("-")?,
         }
-        f.write_str(" ")?;
-        fmt::Display::fmt(&self.at, f)?;
-        f.write_str(" \"")?;
-        fmt::Display::fmt(&Escaped(self.request, Place::Quoted), f)?;
-        f.write_str("\" ")?;
-        fmt::Display::fmt(&self.status, f)?;
-        f.write_str(" ")?;
+        out.write_str(" ")?;
+        self.at.put(out)?;
+        out.write_str(" \"")?;
+        Escaped(self.request, Place::Quoted).put(out)?;
+        out.write_str("\" ")?;
+        out.write_str(Digits::of(self.status.into()).as_str())?;
+        out.write_str(" ")?;
         match self.bytes {
-            Some(bytes) => fmt::Display::fmt(&bytes, f)?,
-            None => f.write_str("-")?,
+            Some(bytes) => out.write_str(Digits::of(bytes).as_str())?,
+            None => out.write_str("-")?,
         }
         for value in [self.referer, self.user_agent] {
             match value {
                 Some(value) => {
-                    f.write_str(" \"")?;
-                    fmt::Display::fmt(&Escaped(value, Place::Quoted), f)?;
-                    f.write_str("\"")?;
+                    out.write_str(" \"")?;
+                    Escaped(value, Place::Quoted).put(out)?;
+                    out.write_str("\"")?;
                 }
-                None => f.write_str(" \"-\"")?,
+                None => out.write_str(" \"-\"")?,
             }
         }
         Ok(())

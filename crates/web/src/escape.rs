@@ -39,6 +39,13 @@ const fn plain(is_space_plain: bool) -> [bool; 256] {
 
 impl Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.put(f)
+    }
+}
+
+impl Escaped<'_> {
+    /// Writes the text.
+    pub(crate) fn put(&self, f: &mut impl Write) -> fmt::Result {
         let Self(text, place) = *self;
         let plain = match place {
             Place::Word => &PLAIN_IN_WORDS,

@@ -6,13 +6,14 @@
 //!   [`limit`] (bounded bodies), [`patience`] (with who takes them slowly), [`rate`] (what one client may ask), [`proxy_protocol`] (who is behind a proxy),
 //!   [`client`] (pooled HTTP/1.1).
 //! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`]; the [`flush_message`] from
-//!   publish to dispatcher; [`cache_path`], the rule from a URL to a file below the document root.
+//!   publish to dispatcher; [`cache_path`], the rule from a URL to a file below the document root; [`digits`] of numbers in them.
 //!
 //! Not here: content, caching rules, templates, routes.
 
 pub mod access_log;
 pub mod cache_path;
 pub mod client;
+pub mod digits;
 mod error;
 mod escape;
 pub mod flush_message;

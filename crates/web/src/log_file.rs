@@ -11,7 +11,7 @@
 //! On failure: a line that cannot be written (full disk) is dropped and counted; the next one is tried again. A file
 //! that cannot be renamed goes on under its name.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::marker::PhantomData;
@@ -91,6 +91,24 @@ impl Desk {
         if is_awaited {
             self.bell.notify_one();
         }
+    }
+}
+
+/// A line of a log that is written straight into what waits for the writer: a busy server writes several for a request.
+pub trait PutLine {
+    /// Writes the line, without its line break.
+    ///
+    /// # Errors
+    /// Of `out`.
+    fn put(&self, out: &mut impl fmt::Write) -> fmt::Result;
+}
+
+/// A line that writes itself otherwise.
+struct Displayed<'a, L>(&'a L);
+
+impl<L: Display> PutLine for Displayed<'_, L> {
+    fn put(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        write!(out, "{}", self.0)
     }
 }
 
@@ -178,18 +196,19 @@ impl<L: Display> LogFile<L> {
 
     /// Queues `line`, or drops it if too much waits.
     pub fn write(&self, line: L) {
-        self.write_as(&line);
+        self.write_as(&Displayed(&line));
     }
 
     /// Queues the line that `line` writes, or drops it if too much waits: for lines whose parts are elsewhere.
-    pub fn write_as(&self, line: &impl Display) {
+    pub fn write_as(&self, line: &impl PutLine) {
         self.shared.desk.add(|pending| {
             if pending.text.len() >= QUEUE_BYTES {
                 self.shared.dropped.fetch_add(1, Ordering::Relaxed);
                 return;
             }
             // Writing to a string cannot fail.
-            writeln!(pending.text, "{line}").ok();
+            line.put(&mut pending.text).ok();
+            pending.text.push('\n');
         });
     }
 

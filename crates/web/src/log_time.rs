@@ -65,19 +65,24 @@ thread_local! {
 
 impl fmt::Display for LogTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        LAST.with_borrow_mut(|last| match last {
-            Some((time, text)) if time == self => f.write_str(text),
-            _ => {
-                let mut text = String::with_capacity(32);
-                self.write(&mut text)?;
-                let (_, text) = last.insert((*self, text));
-                f.write_str(text)
-            }
-        })
+        self.put(f)
     }
 }
 
 impl LogTime {
+    /// Writes the time, as a text that is remembered for the next line.
+    pub(crate) fn put(self, out: &mut impl fmt::Write) -> fmt::Result {
+        LAST.with_borrow_mut(|last| match last {
+            Some((time, text)) if *time == self => out.write_str(text),
+            _ => {
+                let mut text = String::with_capacity(32);
+                self.write(&mut text)?;
+                let (_, text) = last.insert((self, text));
+                out.write_str(text)
+            }
+        })
+    }
+
     /// Writes the time anew.
     fn write(self, f: &mut impl fmt::Write) -> fmt::Result {
         let timestamp = Timestamp::from_second(self.unix_seconds).map_err(|_range| fmt::Error)?;

@@ -14,6 +14,7 @@ use std::io::Result;
 use std::pin::Pin;
 use std::task::ready;
 
+use memchr::memchr;
 use tokio::io::{AsyncRead, ReadBuf};
 
 /// What is read at a time.
@@ -84,9 +85,7 @@ impl Head {
         if !is_plain_method(bytes) {
             return Some(Next::Other);
         }
-        while let Some(length) =
-            bytes.get(self.seen..).and_then(|new| new.iter().position(|byte| *byte == b'\n'))
-        {
+        while let Some(length) = bytes.get(self.seen..).and_then(|new| memchr(b'\n', new)) {
             let end = self.seen + length + 1;
             let line = bytes.get(self.line..end).unwrap_or_default();
             if matches!(line, b"\r\n" | b"\n") {

@@ -14,7 +14,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::digits::Digits;
 use crate::escape::{Escaped, Place, unescape};
+use crate::log_file::PutLine;
 use crate::log_time::LogTime;
 
 /// One line.
@@ -119,32 +121,37 @@ impl fmt::Display for Line {
 
 impl fmt::Display for LineRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = |text: &str, f: &mut fmt::Formatter<'_>| Escaped(text, Place::Word).fmt(f);
-        self.at.fmt(f)?;
-        f.write_str(" [")?;
-        self.request.fmt(f)?;
+        self.put(f)
+    }
+}
+
+impl PutLine for LineRef<'_> {
+    fn put(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        self.at.put(out)?;
+        out.write_str(" [")?;
+        out.write_str(Digits::of(self.request).as_str())?;
         match self.event {
             EventRef::Entry { method, target, version } => {
-                f.write_str("] -> ")?;
-                word(method, f)?;
-                f.write_str(" ")?;
-                word(target, f)?;
-                f.write_str(" ")?;
-                word(version, f)
+                out.write_str("] -> ")?;
+                Escaped(method, Place::Word).put(out)?;
+                out.write_str(" ")?;
+                Escaped(target, Place::Word).put(out)?;
+                out.write_str(" ")?;
+                Escaped(version, Place::Word).put(out)
             }
             EventRef::Exit { status, media_type, elapsed } => {
-                f.write_str("] <- ")?;
-                status.fmt(f)?;
-                f.write_str(" ")?;
+                out.write_str("] <- ")?;
+                out.write_str(Digits::of(status.into()).as_str())?;
+                out.write_str(" ")?;
                 match media_type {
                     // Old servers write parameters after a space, so a bare space is part of the format here.
-                    Some(media_type) => Escaped(media_type, Place::Quoted).fmt(f)?,
-                    None => f.write_str("-")?,
+                    Some(media_type) => Escaped(media_type, Place::Quoted).put(out)?,
+                    None => out.write_str("-")?,
                 }
-                f.write_str(" ")?;
-                // Wider numbers cost more than the rest of a line.
-                u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).fmt(f)?;
-                f.write_str("ms")
+                out.write_str(" ")?;
+                let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+                out.write_str(Digits::of(elapsed_ms).as_str())?;
+                out.write_str("ms")
             }
         }
     }
