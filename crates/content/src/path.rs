@@ -48,6 +48,14 @@ impl NodePath {
     /// # Errors
     /// [`Error::InvalidName`] if it climbs above the root or holds an invalid name.
     pub fn resolve(&self, text: &str) -> Result<Self> {
+        // Nearly all are a name or a path as it is stored.
+        if text.starts_with('/') {
+            if text.strip_prefix('/').is_some_and(is_plain) {
+                return Self::new(text);
+            }
+        } else if self.0.len() + 1 + text.len() <= Self::MAX_BYTES && is_plain(text) {
+            return Ok(self.child_unchecked(text));
+        }
         let mut names: Vec<&str> =
             if text.starts_with('/') { Vec::new() } else { self.names().collect() };
         for name in text.split('/') {
@@ -170,21 +178,39 @@ impl NodePath {
 
 /// Tells whether all names of a path are of letters, digits and a few marks, so that no rule need be asked.
 fn is_plain(names: &str) -> bool {
+    let is_name = |(length, dots, colons, last): (u32, u32, u32, u8)| {
+        length > dots && length <= 256 && colons <= 1 && last != b':'
+    };
     let (mut length, mut dots, mut colons, mut last) = (0, 0, 0, b'/');
-    for byte in names.bytes().chain([b'/']) {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => {}
-            b'.' => dots += 1,
-            b':' if length > 0 => colons += 1,
-            b'/' if length > dots && length <= 256 && colons <= 1 && last != b':' => {
-                (length, dots, colons, last) = (0, 0, 0, byte);
-                continue;
+    for byte in names.bytes() {
+        if !PLAIN.get(usize::from(byte)).is_some_and(|is_plain| *is_plain) {
+            match byte {
+                b'.' => dots += 1,
+                b':' if length > 0 => colons += 1,
+                b'/' if is_name((length, dots, colons, last)) => {
+                    (length, dots, colons, last) = (0, 0, 0, byte);
+                    continue;
+                }
+                _ => return false,
             }
-            _ => return false,
         }
         (length, last) = (length + 1, byte);
     }
-    true
+    is_name((length, dots, colons, last))
+}
+
+/// The bytes that mean nothing in any place of a name; every path is looked through for others.
+const PLAIN: [bool; 256] = plain_bytes();
+
+#[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
+const fn plain_bytes() -> [bool; 256] {
+    let mut plain = [false; 256];
+    let mut byte = 0_u8;
+    while byte < u8::MAX {
+        plain[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        byte += 1;
+    }
+    plain
 }
 
 /// Checks a node or property name by JCR's rules and the limits of the tree.
@@ -303,6 +329,22 @@ mod tests {
         let page = NodePath::new("/content/site/page").unwrap();
         assert_eq!(page.resolve("../other/./x").unwrap().as_str(), "/content/site/other/x");
         assert_eq!(page.resolve("/etc//a").unwrap().as_str(), "/etc/a");
+        for (text, expected) in [
+            ("", "/content/site/page"),
+            (".", "/content/site/page"),
+            ("par", "/content/site/page/par"),
+            ("jcr:content/par_1", "/content/site/page/jcr:content/par_1"),
+            ("a b/", "/content/site/page/a b"),
+            ("/", "/"),
+            ("/etc/a", "/etc/a"),
+            ("/etc/../a", "/a"),
+        ] {
+            assert_eq!(page.resolve(text).unwrap().as_str(), expected, "{text:?}");
+        }
+        assert_eq!(NodePath::root().resolve("a/b").unwrap().as_str(), "/a/b");
+        for wrong in ["a:b:c", "/a[1]", &"x/".repeat(501), &"/x".repeat(501)] {
+            assert!(page.resolve(wrong).is_err(), "{wrong:?}");
+        }
         assert!(page.resolve("../../../..").is_err());
         assert_eq!(page.parent().unwrap().as_str(), "/content/site");
         assert_eq!(NodePath::new("/a").unwrap().parent().unwrap(), NodePath::root());

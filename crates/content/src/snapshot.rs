@@ -61,12 +61,37 @@ pub(crate) struct View {
 pub struct Node {
     snapshot: Snapshot,
     place: Arc<Place>,
-    /// The document's body, once something of it was asked for.
-    body: OnceLock<Option<Arc<Body>>>,
+    body: HeldBody,
     /// What of the document the viewer does not see, once something of it was asked for.
     mask: OnceLock<Option<Arc<Mask>>>,
     /// The header without what the viewer does not see.
     seen_summary: OnceLock<Summary>,
+}
+
+/// The body of a node's document.
+enum HeldBody {
+    /// Known when the node was made. Most nodes are, and to say so costs less than to find it out.
+    Known(Arc<Body>),
+    /// Loaded once something of it is asked for; nothing if that failed.
+    Later(OnceLock<Option<Arc<Body>>>),
+}
+
+impl Default for HeldBody {
+    fn default() -> Self {
+        Self::Later(OnceLock::new())
+    }
+}
+
+impl Clone for HeldBody {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Known(body) => Self::Known(Arc::clone(body)),
+            Self::Later(later) => match later.get() {
+                Some(Some(body)) => Self::Known(Arc::clone(body)),
+                _ => Self::Later(later.clone()),
+            },
+        }
+    }
 }
 
 /// Where a node was found, kept for whoever looks for it in the same state of the content again.
@@ -88,10 +113,15 @@ struct Seen {
     document: AtomicU64,
 }
 
+/// Tells whether a viewer saw a place lately by the same rules.
+fn is_known_to(gate: &Gate, known: &AtomicU64) -> bool {
+    gate.number().is_some_and(|number| known.load(atomic::Ordering::Relaxed) == number)
+}
+
 /// Decides about a place, unless the same rules did so lately. What is not seen is asked about each time.
 fn is_seen_by(gate: &Gate, known: &AtomicU64, decide: impl FnOnce() -> bool) -> bool {
     let Some(number) = gate.number() else { return decide() };
-    if known.load(atomic::Ordering::Relaxed) == number {
+    if is_known_to(gate, known) {
         return true;
     }
     let is_seen = decide();
@@ -160,8 +190,7 @@ impl ChildList {
     pub fn at(&self, index: usize) -> Option<Node> {
         match &self.0 {
             ListKind::Places { snapshot, places, body } => {
-                let body =
-                    body.as_ref().map_or_else(OnceLock::new, |body| Some(body.clone()).into());
+                let body = body.clone().map_or_else(HeldBody::default, HeldBody::Known);
                 Some(Node::at_place(snapshot.clone(), places.places.get(index)?.clone(), body))
             }
             ListKind::Nodes(nodes) => nodes.get(index).cloned(),
@@ -275,7 +304,7 @@ impl Opened {
     pub(crate) fn node(&self, path: NodePath, at: BodyNode) -> Node {
         let (snapshot, body) = (self.snapshot.clone(), self.body.clone());
         if at == body.root() {
-            return Node::at_place(snapshot, self.document.clone(), OnceLock::from(Some(body)));
+            return Node::at_place(snapshot, self.document.clone(), HeldBody::Known(body));
         }
         Node::inside(snapshot, self.document.clone(), at, path, body)
     }
@@ -481,8 +510,8 @@ impl Snapshot {
     /// Returns the node at a place that was found before, unless its body has to be loaded anew.
     fn node_at(&self, place: Arc<Place>) -> Option<Node> {
         let body = match &place.kind {
-            PlaceKind::Document(_) => OnceLock::new(),
-            PlaceKind::Inside { body, .. } => OnceLock::from(Some(body.upgrade()?)),
+            PlaceKind::Document(_) => HeldBody::default(),
+            PlaceKind::Inside { body, .. } => HeldBody::Known(body.upgrade()?),
         };
         Some(Node::at_place(self.clone(), place, body))
     }
@@ -553,7 +582,7 @@ impl Snapshot {
     /// Makes a document's own node.
     pub(crate) fn own_node(&self, path: NodePath, record: Record) -> Node {
         let place = Place::new(path, PlaceKind::Document(record));
-        Node::at_place(self.clone(), place, OnceLock::new())
+        Node::at_place(self.clone(), place, HeldBody::default())
     }
 
     /// Makes the nodes of a document that was read already.
@@ -848,7 +877,7 @@ impl Node {
 
     /// Makes the node of a child that has a record of its own.
     pub(crate) fn child_at(&self, place: &Arc<Place>) -> Self {
-        Self::at_place(self.snapshot.clone(), Arc::clone(place), OnceLock::new())
+        Self::at_place(self.snapshot.clone(), Arc::clone(place), HeldBody::default())
     }
 
     /// Returns a page of what [`Node::listed_children`] gives: at most `limit` children, `offset` of them skipped. The
@@ -1047,10 +1076,10 @@ impl Node {
         body: Arc<Body>,
     ) -> Self {
         let kind = PlaceKind::Inside { document, at, body: Arc::downgrade(&body) };
-        Self::at_place(snapshot, Place::new(path, kind), OnceLock::from(Some(body)))
+        Self::at_place(snapshot, Place::new(path, kind), HeldBody::Known(body))
     }
 
-    fn at_place(snapshot: Snapshot, place: Arc<Place>, body: OnceLock<Option<Arc<Body>>>) -> Self {
+    fn at_place(snapshot: Snapshot, place: Arc<Place>, body: HeldBody) -> Self {
         Self { snapshot, place, body, mask: OnceLock::new(), seen_summary: OnceLock::new() }
     }
 
@@ -1061,7 +1090,7 @@ impl Node {
 
     /// Lets go of the document's body, which is loaded anew when something of it is asked for.
     pub(crate) fn release_body(&mut self) {
-        self.body.take();
+        self.body = HeldBody::default();
     }
 
     /// Tells whether the snapshot's viewer sees the node.
@@ -1092,8 +1121,15 @@ impl Node {
     /// Returns what of the document is hidden from the snapshot's viewer.
     fn mask(&self) -> Option<&Mask> {
         let gate = self.snapshot.1.as_ref()?;
+        if let Some(known) = self.mask.get() {
+            return known.as_deref();
+        }
+        let (place, record) = self.place.document_place();
+        // Nothing is hidden of most documents, which is not worth a note of each node.
+        if is_known_to(gate, &place.seen.document) {
+            return None;
+        }
         let find = || {
-            let (place, record) = self.place.document_place();
             let body = self.body()?;
             let mut mask = None;
             let decide = || {
@@ -1142,7 +1178,10 @@ impl Node {
                 }
             }
         };
-        self.body.get_or_init(load).as_ref()
+        match &self.body {
+            HeldBody::Known(body) => Some(body),
+            HeldBody::Later(later) => later.get_or_init(load).as_ref(),
+        }
     }
 }
 
