@@ -74,7 +74,22 @@ impl Resource {
             _ => None,
         }
     }
+
+    /// Returns the type and the super type, with one look at the node.
+    pub(crate) fn types(&self) -> Types<'_> {
+        if let Some(forced) = &self.0.forced_type {
+            return (forced, None);
+        }
+        let Some(node) = self.node() else { return (self.resource_type(), None) };
+        let stored = node.borrowed();
+        let text = |name| stored.and_then(|stored| stored.text(name));
+        let resource_type = text("sling:resourceType").unwrap_or_else(|| node.primary_type());
+        (resource_type, text("sling:resourceSuperType"))
+    }
 }
+
+/// The type of a resource, and the super type that it has by itself.
+pub(crate) type Types<'a> = (&'a str, Option<&'a str>);
 
 /// Returns a single text-like property, where it is stored.
 fn text_of<'a>(node: &'a Node, name: &str) -> Option<&'a str> {

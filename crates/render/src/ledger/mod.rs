@@ -87,6 +87,10 @@ const MAX_ASKED: usize = 500;
 /// The most look-ups for lists that are asked again for one change; the other lists count as if they had another answer.
 const MAX_LIST_READS: u64 = 200_000;
 
+/// How often the lock is tried by those who may not wait for it. Most hold it for about as long as that takes, and what was
+/// drawn meanwhile would be drawn again.
+const TRIES: u32 = 64;
+
 /// Draws a request as visitors get it from a state; nothing if that cannot be done now.
 pub type Draw<'a> = &'a dyn Fn(&Snapshot, &RenderRequest<'_>) -> Option<RenderResponse>;
 
@@ -351,7 +355,8 @@ impl Ledger {
     }
 
     /// Records an answer that shows something and was recorded before, as [`Ledger::record_answer`] would, if that can be
-    /// done without waiting for anything: neither for the ledger's lock nor for a disk. Tells whether it was.
+    /// done without waiting for anything: neither for a disk nor, longer than a moment, for the ledger's lock. Tells whether
+    /// it was.
     #[must_use]
     pub fn is_known_now(
         &self,
@@ -360,7 +365,14 @@ impl Ledger {
         digest: ReadDigest,
         look: &Look,
     ) -> bool {
-        let Some(mut index) = self.0.index.try_lock() else { return false };
+        let mut tries = 0..TRIES;
+        let mut index = loop {
+            match self.0.index.try_lock() {
+                Some(index) => break index,
+                None if tries.next().is_none() => return false,
+                None => std::hint::spin_loop(),
+            }
+        };
         let (root, look) = (Some(root), Some(look));
         let sketch = Sketch { url, root, digest: digest.0, look, is_fault: false };
         let is_known = index.is_known(ticket.0, sketch);

@@ -55,6 +55,8 @@ pub(crate) struct Resolution {
     pub script: Option<Arc<Script>>,
     /// The hashes of the folders in which it was looked for.
     pub places: Arc<[u64]>,
+    /// How the type is put into pages, if for each visitor.
+    pub dynamic: Option<Dynamic>,
 }
 
 /// All scripts, compiled, with the resolutions found so far.
@@ -192,13 +194,8 @@ impl Scripts {
         &self.dictionaries
     }
 
-    /// Tells whether any type is put into pages for each visitor.
-    pub(crate) fn has_dynamics(&self) -> bool {
-        !self.dynamics.is_empty()
-    }
-
     /// Tells how a type, or the nearest super type that says so, is put into pages.
-    pub(crate) fn dynamic(&self, resource_type: &str, super_type: Option<&str>) -> Option<Dynamic> {
+    fn dynamic(&self, resource_type: &str, super_type: Option<&str>) -> Option<Dynamic> {
         if self.dynamics.is_empty() {
             return None;
         }
@@ -245,7 +242,7 @@ impl Scripts {
         (resource_type, super_type): (&str, Option<&str>),
         wanted: &Wanted<'_>,
     ) -> Option<Arc<Script>> {
-        let Resolution { script, places } = self.resolve((resource_type, super_type), wanted);
+        let Resolution { script, places, .. } = self.resolve((resource_type, super_type), wanted);
         reader.note_scripts(places);
         script
     }
@@ -260,7 +257,9 @@ impl Scripts {
         self.resolutions.get(&key).unwrap_or_else(|| {
             let script = self.index.find(resource_type, super_type, wanted);
             let script = script.map(|path| self.script(&path));
-            let found = Resolution { script, places: self.places_of(resource_type, super_type) };
+            let places = self.places_of(resource_type, super_type);
+            let dynamic = self.dynamic(resource_type, super_type);
+            let found = Resolution { script, places, dynamic };
             self.resolutions.insert(key, found.clone());
             found
         })

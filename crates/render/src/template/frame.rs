@@ -19,7 +19,8 @@ use crate::page;
 use crate::policy::relative;
 use crate::reads::Facts;
 use crate::request::Parameters;
-use crate::resource::Resource;
+use crate::resource::{Resource, Types};
+use crate::script::Resolution;
 
 /// The name under which functions find the frame; no template can spell it.
 const FRAME: &str = "tympan frame";
@@ -124,15 +125,19 @@ impl Frame {
     pub(super) fn include(&self, target: &Value, change: Change) -> String {
         let selectors = change.selectors.unwrap_or_else(|| Arc::clone(&self.selectors));
         let forced = change.resource_type;
-        let find = || self.find_resource(target, forced.clone());
-        match self.path_of(target) {
+        let path = self.path_of(target);
+        let find = || self.find_resource((target, path.as_ref()), forced.clone());
+        match path.clone() {
             Some(path) => {
                 let (forced, around) = (forced.clone(), self.around());
                 let hole = Hole { path, forced, selectors, is_itself: false, around };
                 self.include_hole(hole, find, target)
             }
             None => match find() {
-                Ok(resource) => self.include_resource(&resource, selectors),
+                Ok(resource) => {
+                    let found = self.scope.resolve(resource.types(), &selectors);
+                    self.include_resource(&resource, found, selectors)
+                }
                 Err(failure) => self.place_failure(&failure, &target.to_string()),
             },
         }
@@ -148,12 +153,14 @@ impl Frame {
         let draw = |resource: &Resource| {
             // The address of a part is that of its node, which tells nothing of another type.
             let around = hole.around.as_deref();
+            let types = resource.types();
+            let found = self.scope.resolve(types, &hole.selectors);
             let part = match hole.forced {
-                None => self.leave_to_visitor(resource, around),
+                None => self.leave_to_visitor(resource, types, (around, found.dynamic)),
                 Some(_) => None,
             };
             let selectors = Arc::clone(&hole.selectors);
-            Ok(part.unwrap_or_else(|| self.include_resource(resource, selectors)))
+            Ok(part.unwrap_or_else(|| self.include_resource(resource, found, selectors)))
         };
         let drawn = self.scope.draw_kept(&hole, find, draw);
         let text =
@@ -172,11 +179,16 @@ impl Frame {
         scripts.dynamic_children(resource_type, super_type)
     }
 
-    /// Draws a resource with its own script.
-    fn include_resource(&self, resource: &Resource, selectors: Arc<[String]>) -> String {
+    /// Draws a resource with the script that was found for it.
+    fn include_resource(
+        &self,
+        resource: &Resource,
+        found: Resolution,
+        selectors: Arc<[String]>,
+    ) -> String {
         let scope = &self.scope;
         let path = resource.path().as_str();
-        let drawn = match scope.find_script(resource, &selectors) {
+        let drawn = match scope.note_resolved(resource, found) {
             Some(script) => scope.draw(resource, &script, selectors),
             None => Err(Failure::NoScript(resource.resource_type().to_owned())),
         };
@@ -191,20 +203,17 @@ impl Frame {
         )
     }
 
-    /// Returns what stands for a component that is drawn for each visitor; nothing if it is to be drawn here.
+    /// Returns what stands for a component that is drawn for each visitor; nothing if it is to be drawn here. The component
+    /// around it may say how it is put into the page, or its own type.
     fn leave_to_visitor(
         &self,
         resource: &Resource,
-        around: Option<&DynamicChildren>,
+        (resource_type, super_type): Types<'_>,
+        (around, own): (Option<&DynamicChildren>, Option<Dynamic>),
     ) -> Option<String> {
         let scope = &self.scope;
-        if around.is_none() && !scope.scripts.has_dynamics() {
-            return None;
-        }
-        let (resource_type, super_type) = (resource.resource_type(), resource.super_type());
         let said = around.and_then(|around| around.get(relative(resource_type)).copied());
-        let own = || scope.scripts.dynamic(resource_type, super_type);
-        let dynamic = said.or_else(own)?;
+        let dynamic = said.or(own)?;
         let is_page = matches!(scope.request.method.as_str(), "GET" | "HEAD");
         if scope.mode == Mode::Author || !is_page || scope.request.error.is_some() {
             return None;
@@ -265,18 +274,25 @@ impl Frame {
             .collect()
     }
 
-    /// Finds what to include: pages stand for their content.
-    fn find_resource(&self, target: &Value, forced: Option<String>) -> Result<Resource, Failure> {
+    /// Finds what to include, and where that is, if known: pages stand for their content.
+    fn find_resource(
+        &self,
+        (target, path): (&Value, Option<&NodePath>),
+        forced: Option<String>,
+    ) -> Result<Resource, Failure> {
         if target.is_undefined() || target.is_none() {
             return Err(Failure::NoTarget);
         }
         let described = || Failure::NoResource(target.to_string());
         let resource = match target.downcast_object_ref::<ResourceObject>() {
             Some(object) => object.resource.clone(),
-            None => match self.glance(target) {
-                Some(node) => Resource::of(node),
-                None => Resource::missing(self.path_of(target).ok_or_else(described)?),
-            },
+            None => {
+                let found = node_of(target).cloned();
+                match found.or_else(|| self.scope.reader.glance(path?)) {
+                    Some(node) => Resource::of(node),
+                    None => Resource::missing(path.cloned().ok_or_else(described)?),
+                }
+            }
         };
         let resource = match (resource.node(), forced) {
             (_, Some(forced)) => return Ok(resource.with_type(forced)),
@@ -308,7 +324,7 @@ pub(super) fn fill(scope: &Arc<Scope>, hole: &Hole) -> String {
     let target = Value::from(hole.path.as_shared());
     let find = || match frame.scope.reader.glance(&hole.path) {
         Some(node) if hole.is_itself => Ok(Resource::of(node)),
-        _ => frame.find_resource(&target, hole.forced.clone()),
+        _ => frame.find_resource((&target, Some(&hole.path)), hole.forced.clone()),
     };
     frame.include_hole(hole.clone(), find, &target)
 }

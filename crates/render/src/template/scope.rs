@@ -26,7 +26,7 @@ use crate::page;
 use crate::reads::{Facts, Reader};
 use crate::request::Parameters;
 use crate::resolve::Routes;
-use crate::resource::Resource;
+use crate::resource::{Resource, Types};
 use crate::response::Redirect;
 use crate::script::{Resolution, Script, ScriptTable, Scripts, Wanted};
 use crate::text_picture::TextPicture;
@@ -165,7 +165,7 @@ impl Running {
     /// Returns the script that was found for types and selectors.
     fn known_script(
         &self,
-        (resource_type, super_type): (&str, Option<&str>),
+        (resource_type, super_type): Types<'_>,
         selectors: &[String],
     ) -> Option<Resolution> {
         let is_known = |one: &&KnownScript| {
@@ -179,7 +179,7 @@ impl Running {
     /// Remembers the script that was found for types and selectors.
     fn know_script(
         &mut self,
-        (resource_type, super_type): (&str, Option<&str>),
+        (resource_type, super_type): Types<'_>,
         selectors: &[String],
         found: &Resolution,
     ) {
@@ -225,26 +225,29 @@ impl Scope {
         self.routes.outward(&self.request.scheme, &self.request.host, address)
     }
 
-    /// Finds the script for a resource.
-    pub(crate) fn find_script(
-        &self,
-        resource: &Resource,
-        selectors: &[String],
-    ) -> Option<Arc<Script>> {
-        if let Some(node) = resource.node() {
-            self.reader.note_type(node);
-        }
-        let types = (resource.resource_type(), resource.super_type());
+    /// Finds the script for types and selectors. Whoever uses it notes that by [`Scope::note_resolved`].
+    pub(super) fn resolve(&self, types: Types<'_>, selectors: &[String]) -> Resolution {
         let known = self.running().lock().known_script(types, selectors);
-        let Resolution { script, places } = known.unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
             let extension = Some(self.request.extension.as_str());
             let wanted = Wanted { method: "GET", selectors, extension };
             let found = self.scripts.resolve(types, &wanted);
             self.running().lock().know_script(types, selectors, &found);
             found
-        });
-        self.reader.note_scripts(places);
-        script
+        })
+    }
+
+    /// Notes that the script for a resource was looked for, and returns it.
+    pub(super) fn note_resolved(
+        &self,
+        resource: &Resource,
+        resolution: Resolution,
+    ) -> Option<Arc<Script>> {
+        if let Some(node) = resource.node() {
+            self.reader.note_type(node);
+        }
+        self.reader.note_scripts(resolution.places);
+        resolution.script
     }
 
     /// Draws a resource with a script.
