@@ -10,11 +10,13 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use tympan_web::digits::Digits;
 use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
 use tympan_web::request_log::{self, EventRef};
@@ -144,8 +146,7 @@ impl Texts {
     ) -> Self {
         let lengths = [referer, user_agent].map(|text| text.map_or(0, <[u8]>::len));
         let mut all = String::with_capacity(path.len() + lengths.iter().sum::<usize>() + 64);
-        // Writing to a string cannot fail.
-        write!(all, "{}", peer.addr.ip()).ok();
+        push_address(&mut all, peer.addr.ip());
         let client = 0..all.len();
         for part in [method.as_str(), " ", path, " HTTP/1.1"] {
             all.push_str(part);
@@ -277,11 +278,26 @@ fn write_head(
     };
     let is_told = tells_length || (length.is_none() && status == StatusCode::NOT_MODIFIED);
     if !is_told {
-        add(&header::CONTENT_LENGTH, HeaderValue::from(length.unwrap_or(0)).as_bytes());
+        let length = Digits::of(length.unwrap_or(0) as u64);
+        add(&header::CONTENT_LENGTH, length.as_str().as_bytes());
     }
     with_date(now, |date| add(&header::DATE, date.as_bytes()));
     head.extend_from_slice(b"\r\n");
     head
+}
+
+/// Writes an address, for which the standard library has more cases than a line of a log.
+fn push_address(text: &mut String, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => {
+            for (place, byte) in address.octets().into_iter().enumerate() {
+                text.push_str(if place == 0 { "" } else { "." });
+                text.push_str(Digits::of(byte.into()).as_str());
+            }
+        }
+        // Writing to a string cannot fail.
+        IpAddr::V6(address) => write!(text, "{address}").unwrap_or_default(),
+    }
 }
 
 thread_local! {
@@ -332,6 +348,16 @@ mod tests {
             "GET /a.jpg HTTP/1.1\nHost: h\n\nGET /b HTTP/1.1",
         ] {
             assert!(!is_plain(head), "{head}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_written_as_ever() {
+        for text in ["0.0.0.0", "127.0.0.1", "255.10.9.100", "::1", "2001:db8::7", "::ffff:1.2.3.4"]
+        {
+            let mut written = String::new();
+            push_address(&mut written, text.parse().unwrap());
+            assert_eq!(written, text);
         }
     }
 
