@@ -88,9 +88,7 @@ impl Snapshot {
 
     /// Finds the node at a path, seen or not.
     fn any_node(&self, path: &NodePath) -> Result<Option<Node>> {
-        // Pending edits belong to one session, and an empty map has no nodes to remember.
-        let content = self.0.content.root().filter(|_| self.0.overlay.is_empty());
-        let Some(content) = content else {
+        let Some(content) = self.0.known_map() else {
             return self.find(path);
         };
         let places = &self.0.shared.bodies.places;

@@ -161,14 +161,8 @@ impl Node {
 
     /// Returns where the children are that have records of their own, seen or not, in order.
     pub(crate) fn places_of_children(&self) -> Result<Arc<ChildPlaces>> {
-        let view = &self.snapshot.0;
-        // As with single nodes, pending edits belong to one session.
-        let content = view.content.root().filter(|_| view.overlay.is_empty());
-        let listings = &view.shared.bodies.listings;
-        if let Some(content) = content
-            && let Some(known) = listings.get(&PlaceQuery(&content, self.path()))
-        {
-            return Ok(known);
+        if let Some(kept) = self.kept_places() {
+            return Ok(kept);
         }
         let range = keys::children_of(self.path())?;
         let place = |entry: Result<(Bytes, Found<'_>)>| {
@@ -176,35 +170,39 @@ impl Node {
             let path = self.path().child_unchecked(keys::name_of(&key)?);
             Ok(Place::new(path, PlaceKind::Document(found.record(&key)?)))
         };
-        let mut places = view.entries(&range).map(place).collect::<Result<Vec<_>>>()?;
+        let entries = self.snapshot.0.entries(&range);
+        let mut places = entries.map(place).collect::<Result<Vec<_>>>()?;
         if has_ordered_children(self.primary_type()) {
             places.sort_by(|left, right| left.document().1.order.cmp(&right.document().1.order));
         }
-        let places = Arc::new(ChildPlaces::new(places));
-        if let Some(content) = content.filter(|_| places.len() <= MAX_KEPT_CHILDREN) {
-            listings.insert(PlaceKey(content, self.path().clone()), Arc::clone(&places));
-        }
-        Ok(places)
+        Ok(self.keep_places(places))
     }
 
     /// Returns where the children are that lie in the document, seen or not, in order.
     fn places_inside(&self, body: &Arc<Body>) -> Arc<ChildPlaces> {
-        let view = &self.snapshot.0;
-        let content = view.content.root().filter(|_| view.overlay.is_empty());
-        let listings = &view.shared.bodies.listings;
-        if let Some(content) = content
-            && let Some(known) = listings.get(&PlaceQuery(&content, self.path()))
-        {
-            return known;
+        if let Some(kept) = self.kept_places() {
+            return kept;
         }
         let place = |at| {
             let path = self.path().child_unchecked(body.name(at));
             let (document, body) = (self.document_place().clone(), Arc::downgrade(body));
             Place::new(path, PlaceKind::Inside { document, at, body })
         };
-        let places = Arc::new(ChildPlaces::new(body.children(self.at(body)).map(place).collect()));
-        if let Some(content) = content.filter(|_| places.len() <= MAX_KEPT_CHILDREN) {
-            listings.insert(PlaceKey(content, self.path().clone()), Arc::clone(&places));
+        self.keep_places(body.children(self.at(body)).map(place).collect())
+    }
+
+    /// Returns the places of the children as they were found before.
+    fn kept_places(&self) -> Option<Arc<ChildPlaces>> {
+        let view = &self.snapshot.0;
+        view.shared.bodies.listings.get(&PlaceQuery(&view.known_map()?, self.path()))
+    }
+
+    /// Keeps the places of the children for whoever asks for them again.
+    fn keep_places(&self, places: Vec<Arc<Place>>) -> Arc<ChildPlaces> {
+        let (view, places) = (&self.snapshot.0, Arc::new(ChildPlaces::new(places)));
+        if let Some(content) = view.known_map().filter(|_| places.len() <= MAX_KEPT_CHILDREN) {
+            let key = PlaceKey(content, self.path().clone());
+            view.shared.bodies.listings.insert(key, Arc::clone(&places));
         }
         places
     }

@@ -141,6 +141,12 @@ impl View {
         }))
     }
 
+    /// Returns the content map under which what is found here is remembered for others; nothing with pending edits, which
+    /// belong to one session, nor of an empty map, which has no nodes.
+    pub(super) fn known_map(&self) -> Option<ChunkId> {
+        self.content.root().filter(|_| self.overlay.is_empty())
+    }
+
     /// Loads a record's body, through the cache of bodies.
     pub(crate) fn body(&self, record: &Record, path: &NodePath) -> Result<Arc<Body>> {
         let chunks = self.shared.reads();
