@@ -1,0 +1,96 @@
+//! How a front ends: nobody is accepted any more, clients are told to come anew, and open requests finish.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::Front;
+use crate::seats::Seats;
+
+/// How a front ends; clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub struct Drain(Arc<DrainState>);
+
+#[derive(Debug, Default)]
+struct DrainState {
+    linger_ms: AtomicU64,
+    stopped: watch::Sender<bool>,
+}
+
+impl Drain {
+    /// Lets clients send one more request on connections that they hold open, for so long after the shutdown began; its
+    /// answer tells them to come anew. Without it, a request that is on its way while its connection is closed is lost.
+    pub fn linger(&self, time: Duration) {
+        let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.0.linger_ms.store(milliseconds, Ordering::SeqCst);
+    }
+
+    /// Waits until no connection is accepted any more.
+    pub async fn stopped(&self) {
+        // The sender lives as long as this.
+        self.stopping().wait_for(|stopped| *stopped).await.ok();
+    }
+
+    /// Returns what tells that no connection is accepted any more.
+    pub(super) fn stopping(&self) -> watch::Receiver<bool> {
+        self.0.stopped.subscribe()
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        *self.0.stopped.borrow()
+    }
+
+    fn stop(&self) -> Duration {
+        self.0.stopped.send_replace(true);
+        Duration::from_millis(self.0.linger_ms.load(Ordering::SeqCst))
+    }
+}
+
+/// What tells the connections of one listener to end.
+pub(super) struct Ends {
+    http1: GracefulShutdown,
+    http2: GracefulShutdown,
+    lanes: watch::Sender<bool>,
+}
+
+impl Ends {
+    pub(super) fn new() -> Self {
+        let (http1, http2) = (GracefulShutdown::new(), GracefulShutdown::new());
+        Self { http1, http2, lanes: watch::Sender::new(false) }
+    }
+
+    /// Returns what tells a connection to end while hyper has it: of HTTP/1.1, and of HTTP/2.
+    pub(super) fn watchers(&self) -> (Watcher, Watcher) {
+        (self.http1.watcher(), self.http2.watcher())
+    }
+
+    /// Returns what tells a connection to end while hyper does not have it.
+    pub(super) fn ending(&self) -> watch::Receiver<bool> {
+        self.lanes.subscribe()
+    }
+
+    /// Ends all connections: returns when they have ended, or the time for that has.
+    pub(super) async fn drain(self, front: &Front, seats: &Seats) {
+        let Self { http1, http2, lanes } = self;
+        let (linger, limits) = (front.drain.stop(), &front.limits);
+        let end = async {
+            let lingering = async {
+                tokio::time::timeout(linger, seats.emptied(limits.max_connections)).await.ok();
+                lanes.send_replace(true);
+                http1.shutdown().await;
+            };
+            // HTTP/2 tells its clients itself which requests were not seen, so it need not linger.
+            tokio::join!(lingering, http2.shutdown());
+        };
+        if tokio::time::timeout(linger + limits.drain_timeout, end).await.is_err() {
+            warn!(
+                elapsed_ms = limits.drain_timeout.as_millis() as u64,
+                "requests were still open when the time to finish them ended"
+            );
+        }
+    }
+}

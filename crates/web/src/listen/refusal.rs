@@ -1,0 +1,40 @@
+//! Telling clients that there is no place for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+use super::Front;
+
+/// Connections that are being told to come again at a time; further ones are closed without a word.
+pub(super) const MOST_REFUSALS: usize = 256;
+/// How long one may take to hear it.
+const REFUSAL_TIME: Duration = Duration::from_secs(2);
+const REFUSAL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 59\r\nRetry-After: 1\r\nConnection: close\r\n\r\n\
+    all connections are in use; please try again in a moment.\r\n";
+
+/// Tells a client to come again, and closes.
+pub(super) fn refuse(mut stream: TcpStream, front: &Front, refusals: &Arc<Semaphore>) {
+    let Ok(turn) = Arc::clone(refusals).try_acquire_owned() else { return };
+    if front.tls.is_some() {
+        return;
+    }
+    tokio::spawn(async move {
+        let telling = async {
+            stream.write_all(REFUSAL).await?;
+            stream.shutdown().await?;
+            // Closed before the request was read, the connection would be reset, and the answer lost.
+            let mut rest = [0; 4096];
+            while stream.read(&mut rest).await? > 0 {}
+            Ok::<_, std::io::Error>(())
+        };
+        // A client that has gone, or sends without end, is none to wait for.
+        tokio::time::timeout(REFUSAL_TIME, telling).await.ok();
+        drop(turn);
+    });
+}
