@@ -14,6 +14,7 @@ use super::exchange::Exchange;
 use super::model::{Action, Flow, Kind, Model, NodeId, OnError, Pace, Timer};
 use super::pace::Pacer;
 use super::pattern::Patterns;
+use super::sample::Finished;
 use super::scope::Scope;
 use super::section::Inside;
 use super::shape;
@@ -140,7 +141,7 @@ pub(super) struct Actor {
     /// When the first request of a visit is due; taken by it.
     pub(super) due: Option<Instant>,
     is_visiting: bool,
-    pub(super) finished: Vec<super::exchange::Finished>,
+    pub(super) finished: Vec<Finished>,
     iterations: u64,
     samples_of_iteration: u64,
     /// The request under way as it is sent.

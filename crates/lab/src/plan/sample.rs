@@ -1,0 +1,393 @@
+//! Samples that have ended: judged, counted in the transactions they stand in, and told to the recorder.
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::actor::Actor;
+use super::answer::Answer;
+use super::judge::{Judge, Verdict};
+use super::model::{After, Kind, NodeId, OnError};
+use crate::load::Turn;
+use crate::record::jtl::Row;
+use crate::record::{Sample, Trace, cut, request_text, without_secrets};
+
+/// How the message of a sample without an answer begins.
+const NO_ANSWER: &str = "Non HTTP response message: ";
+
+/// What a sample adds up to with its redirects and parts.
+#[derive(Debug)]
+pub(super) struct Sum {
+    pub(super) started: Instant,
+    pub(super) ended: Instant,
+    pub(super) first_byte: Instant,
+    pub(super) connect: Duration,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) body: u64,
+    pub(super) status: u16,
+    pub(super) is_ok: bool,
+    pub(super) data_type: &'static str,
+    pub(super) answer: Answer,
+    /// What the server said of its own time.
+    pub(super) server_timing: Option<Box<str>>,
+    /// The request as it was sent, if the exchange is kept whole.
+    pub(super) traced: Option<Arc<[u8]>>,
+    pub(super) media_type: String,
+}
+
+/// A finished sample, to be told at the end of the turn.
+#[derive(Debug)]
+pub(super) struct Finished {
+    label: Arc<str>,
+    is_transaction: bool,
+    /// Inside a transaction that stands for its samples.
+    is_hidden: bool,
+    /// When it was due, if that is known.
+    due: Option<Instant>,
+    started: Instant,
+    first_byte: Instant,
+    ended: Instant,
+    idle: Duration,
+    connect: Duration,
+    status: u16,
+    is_ok: bool,
+    received: u64,
+    body: u64,
+    sent: u64,
+    code: Cow<'static, str>,
+    message: Message,
+    failure: String,
+    data_type: &'static str,
+    url: Cow<'static, str>,
+    server_timing: Option<Box<str>>,
+    trace: Option<Box<Trace>>,
+}
+
+/// What a sample says, put into words where somebody reads it.
+#[derive(Debug)]
+enum Message {
+    Text(String),
+    /// Samples of a transaction, and how many of them failed.
+    Transaction(u64, u64),
+}
+
+impl Message {
+    fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) => text.as_str().into(),
+            Self::Transaction(calls, failed) => format!(
+                "Number of samples in transaction : {calls}, number of failing samples : {failed}"
+            )
+            .into(),
+        }
+    }
+}
+
+impl Actor {
+    /// Finishes a sample that had no reply.
+    pub(super) fn finish_plain(
+        &mut self,
+        node: NodeId,
+        answer: Answer,
+        started: Instant,
+        is_ok: bool,
+    ) {
+        let now = Instant::now();
+        let sum = Sum {
+            started,
+            ended: now,
+            first_byte: started,
+            connect: Duration::ZERO,
+            sent: 0,
+            received: answer.body.len() as u64,
+            body: answer.body.len() as u64,
+            status: answer.code.parse().unwrap_or(0),
+            is_ok,
+            data_type: "text",
+            answer,
+            server_timing: None,
+            traced: None,
+            media_type: String::new(),
+        };
+        self.conclude(node, sum);
+    }
+
+    /// Judges a sample and notes it.
+    pub(super) fn conclude(&mut self, node: NodeId, mut sum: Sum) {
+        let model = Arc::clone(&self.model);
+        let Some(Kind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind) else {
+            return;
+        };
+        sum.answer.elapsed_ms = millis(sum.ended.saturating_duration_since(sum.started));
+        sum.answer.bytes = sum.received;
+        let mut is_ok = sum.is_ok;
+        let mut failure = String::new();
+        if sampler.judges.iter().any(Judge::assumes_success) && sum.status != 0 {
+            is_ok = true;
+        }
+        let mut actions = Vec::new();
+        // A script that is a sampler itself may say that it is none: nothing looks at it then.
+        let was_ignored = sum.answer.said.is_ignored;
+        for after in sampler.after.iter().filter(|_| !was_ignored) {
+            match after {
+                After::Extract(extractor) => {
+                    extractor.run(&sum.answer, &mut self.scope, &mut self.patterns);
+                }
+                After::Script(script) => is_ok = self.run_after(script, &mut sum.answer, is_ok),
+                After::OnError(action) => actions.push(*action),
+            }
+        }
+        for judge in sampler.judges.iter().filter(|_| !was_ignored) {
+            let verdict = match judge {
+                Judge::Script(script) => self.run_judge(script, &mut sum.answer, &mut is_ok),
+                _ => judge.judge(&sum.answer, &mut self.scope, &mut self.patterns),
+            };
+            match verdict {
+                Verdict::Right | Verdict::RightAtLast => {}
+                Verdict::Wrong(fault) => {
+                    is_ok = false;
+                    if failure.is_empty() {
+                        failure = fault;
+                    }
+                }
+            }
+        }
+        self.last_ok = is_ok;
+        self.scope.set("JMeterThread.last_sample_ok", if is_ok { "true" } else { "false" });
+        let said = sum.answer.said;
+        if !said.is_ignored {
+            self.note_sample(sum, is_ok, failure);
+        }
+        for (is_said, action) in [
+            (said.stops_thread, OnError::StopThread),
+            (said.stops_test, OnError::StopTest),
+            (said.starts_next_loop, OnError::NextLoop),
+        ] {
+            if is_said {
+                self.take_error(action);
+            }
+        }
+        if !is_ok {
+            actions.push(self.squad.on_error);
+            for action in actions {
+                if action != OnError::Continue {
+                    self.take_error(action);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Adds a sample to what is to be told.
+    fn note_sample(&mut self, sum: Sum, is_ok: bool, failure: String) {
+        let hidden = self.enter_transactions(&sum, is_ok);
+        let trace = sum.trace(&self.scope.sampler, is_ok, &failure).map(Box::new);
+        self.finished.push(Finished {
+            label: Arc::clone(&self.scope.sampler),
+            is_transaction: false,
+            is_hidden: hidden,
+            due: self.due.take(),
+            started: sum.started,
+            first_byte: sum.first_byte,
+            ended: sum.ended,
+            idle: Duration::ZERO,
+            connect: sum.connect,
+            status: sum.status,
+            is_ok,
+            received: sum.received,
+            body: sum.body,
+            sent: sum.sent,
+            code: sum.answer.code.into(),
+            message: Message::Text(sum.answer.message),
+            failure,
+            data_type: sum.data_type,
+            url: sum.answer.url.into(),
+            server_timing: sum.server_timing,
+            trace,
+        });
+    }
+
+    /// Adds a sample to the transactions it stands in; true if one of them stands for it.
+    fn enter_transactions(&mut self, sum: &Sum, is_ok: bool) -> bool {
+        let model = Arc::clone(&self.model);
+        let mut is_hidden = false;
+        for (node, state) in self.states.iter_mut().enumerate() {
+            let Some(open) = &mut state.open else { continue };
+            let Some(Kind::Transaction { is_parent, with_timers }) =
+                model.nodes.get(node).map(|node| &node.kind)
+            else {
+                continue;
+            };
+            if !with_timers {
+                open.idle += sum.started.saturating_duration_since(open.previous_end);
+            }
+            open.previous_end = sum.ended;
+            open.failed += u64::from(!is_ok);
+            open.received += sum.received;
+            open.sent += sum.sent;
+            open.latency += sum.first_byte.saturating_duration_since(sum.started);
+            open.connect += sum.connect;
+            open.children += sum.ended.saturating_duration_since(sum.started);
+            is_hidden |= is_parent;
+        }
+        is_hidden
+    }
+
+    /// Ends a transaction and notes its sample.
+    pub(super) fn end_transaction(&mut self, node: NodeId) {
+        let model = Arc::clone(&self.model);
+        let Some(entry) = model.nodes.get(node) else { return };
+        let Kind::Transaction { is_parent, with_timers } = &entry.kind else { return };
+        let Some(open) = self.states.get_mut(node).and_then(|state| state.open.take()) else {
+            return;
+        };
+        if open.calls == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let mut idle = open.idle;
+        if !with_timers {
+            idle += now.saturating_duration_since(open.previous_end);
+        }
+        let is_hidden = self.states.iter().enumerate().any(|(other, state)| {
+            let kind = model.nodes.get(other).map(|node| &node.kind);
+            state.open.is_some() && matches!(kind, Some(Kind::Transaction { is_parent: true, .. }))
+        });
+        if *is_parent && !with_timers {
+            idle = now.saturating_duration_since(open.started).saturating_sub(open.children);
+        }
+        let is_ok = open.failed == 0;
+        self.finished.push(Finished {
+            label: entry.name.share(&mut self.scope),
+            is_transaction: true,
+            is_hidden,
+            due: None,
+            started: open.started,
+            first_byte: open.started + open.latency,
+            ended: now,
+            idle,
+            connect: open.connect,
+            status: if is_ok { 200 } else { 0 },
+            is_ok,
+            received: open.received,
+            body: open.received,
+            sent: open.sent,
+            code: if is_ok { "200" } else { "" }.into(),
+            message: Message::Transaction(open.calls, open.failed),
+            failure: String::new(),
+            data_type: "",
+            url: "null".into(),
+            server_timing: None,
+            trace: None,
+        });
+    }
+
+    /// Tells the recorder what was finished.
+    pub(super) fn tell(&mut self, turn: &mut Turn<'_>) {
+        if self.finished.is_empty() {
+            return;
+        }
+        let mut all = std::mem::take(&mut self.finished);
+        for finished in all.drain(..) {
+            let elapsed = finished
+                .ended
+                .saturating_duration_since(finished.started)
+                .saturating_sub(finished.idle);
+            let label = turn.recorder.label_of(&finished.label, finished.is_transaction);
+            let message = if finished.is_ok { Cow::Borrowed("") } else { finished.message.text() };
+            let reason = match (finished.is_ok, finished.failure.as_str()) {
+                (true, _) => None,
+                (false, "") if finished.status == 0 => Some(&*message),
+                // Where nothing was answered, that is the reason, and not what was expected of the answer.
+                (false, _) if message.starts_with(NO_ANSWER) => Some(&*message),
+                (false, "") => Some("status"),
+                (false, failure) => Some(failure),
+            };
+            turn.recorder.sample(&Sample {
+                label,
+                intended: finished.due.map_or(finished.started, |due| due.min(finished.started)),
+                started: finished.started,
+                first_byte: finished.first_byte,
+                ended: finished.started + elapsed,
+                connect: finished.connect,
+                status: finished.status,
+                failure: reason,
+                received: finished.received,
+                body: finished.body,
+                sent: finished.sent,
+            });
+            if let Some(header) = &finished.server_timing {
+                turn.recorder.phases(label, header);
+            }
+            if let Some(trace) = finished.trace {
+                turn.recorder.trace(finished.started, *trace);
+            }
+            if finished.is_hidden {
+                continue;
+            }
+            if !finished.is_transaction {
+                let start = self.stage.epoch_ms(finished.started);
+                let mut tally = self.stage.tally.lock().unwrap_or_else(PoisonError::into_inner);
+                tally.0.add(start, millis(elapsed), finished.is_ok);
+                tally.1.add(start, millis(elapsed), finished.is_ok);
+            }
+            if turn.recorder.wants_rows() {
+                let group_threads = self.squad.active.load(Ordering::Relaxed);
+                let row = Row {
+                    elapsed: millis(elapsed),
+                    label: (&*finished.label).into(),
+                    code: finished.code.as_ref().into(),
+                    message: finished.message.text(),
+                    thread: self.scope.thread_name.as_ref().into(),
+                    data_type: finished.data_type.into(),
+                    is_ok: finished.is_ok,
+                    failure: finished.failure.into(),
+                    bytes: finished.received,
+                    sent: finished.sent,
+                    group_threads,
+                    all_threads: self.stage.threads().active.max(group_threads),
+                    url: finished.url.as_ref().into(),
+                    latency: millis(
+                        finished.first_byte.saturating_duration_since(finished.started),
+                    ),
+                    idle: millis(finished.idle),
+                    connect: millis(finished.connect),
+                    ..Row::default()
+                };
+                turn.recorder.row(finished.started, row);
+            }
+        }
+        // Its room serves the next sample.
+        self.finished = all;
+    }
+}
+
+impl Sum {
+    /// Returns the exchange, if it is kept whole.
+    fn trace(&self, label: &str, is_ok: bool, failure: &str) -> Option<Trace> {
+        let bytes = self.traced.as_ref()?;
+        let answer = &self.answer;
+        let elapsed = self.ended.saturating_duration_since(self.started);
+        Some(Trace {
+            label: label.to_owned(),
+            url: answer.url.clone(),
+            started_ms: 0,
+            elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
+            code: answer.code.clone(),
+            message: answer.message.clone(),
+            is_ok,
+            failure: failure.to_owned(),
+            request: request_text(bytes),
+            head: without_secrets(&answer.headers),
+            body: cut(answer.body.clone()),
+            media_type: self.media_type.clone(),
+            body_bytes: self.body,
+        })
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
