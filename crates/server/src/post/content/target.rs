@@ -1,0 +1,204 @@
+//! Which nodes a POST is for, and what new ones are called.
+
+use http::StatusCode;
+use tympan_content::{JCR_CONTENT, NodePath, Snapshot};
+
+use super::Work;
+use crate::failure::{Failure, Result};
+use crate::post::fields::Fields;
+
+/// Returns the paths that an operation is for, as [`targets`] does; a path where nothing is counts where that is allowed.
+pub(crate) fn targets_of(
+    snapshot: &Snapshot,
+    path: &str,
+    fields: &Fields,
+    may_be_missing: bool,
+) -> Result<Vec<String>> {
+    match targets(snapshot, path, fields) {
+        Err(failure) if may_be_missing && failure.status == StatusCode::NOT_FOUND => {
+            Ok(vec![NodePath::new(cut(path))?.to_string()])
+        }
+        found => found,
+    }
+}
+
+/// Returns the paths that an operation is for: those of `:applyTo`, or the request's own.
+pub(crate) fn targets(snapshot: &Snapshot, path: &str, fields: &Fields) -> Result<Vec<String>> {
+    let wanted = fields.commands(":applyTo");
+    if wanted.is_empty() {
+        return Ok(vec![existing(snapshot, path)?.to_string()]);
+    }
+    let base = NodePath::new(cut(path)).unwrap_or_else(|_| NodePath::root());
+    let mut paths = Vec::new();
+    for one in wanted {
+        match one.strip_suffix("/*") {
+            Some(folder) => {
+                if let Some(node) = snapshot.node(&base.resolve(folder)?)? {
+                    paths.extend(node.children()?.iter().map(|child| child.path().to_string()));
+                }
+            }
+            // What is missing is passed over, as in Sling.
+            None => {
+                let path = base.resolve(one)?;
+                if snapshot.node(&path)?.is_some() {
+                    paths.push(path.to_string());
+                }
+            }
+        }
+    }
+    Ok(paths)
+}
+
+/// Finds the node that a URL means: the path itself, or without its selectors and extension.
+pub(super) fn existing(snapshot: &Snapshot, path: &str) -> Result<NodePath> {
+    for candidate in [path, cut(path)] {
+        if let Ok(candidate) = NodePath::new(candidate)
+            && snapshot.node(&candidate)?.is_some()
+        {
+            return Ok(candidate);
+        }
+    }
+    Err(Failure::not_found(path))
+}
+
+/// Cuts selectors and extension off the last name.
+pub(super) fn cut(path: &str) -> &str {
+    let from = path.rfind('/').map_or(0, |at| at + 1);
+    match path.get(from..).and_then(|name| name.find('.')) {
+        Some(0) | None => path,
+        Some(dot) => path.get(..from + dot).unwrap_or(path),
+    }
+}
+
+impl Work<'_> {
+    /// Finds the node to change, or the path of the node to create.
+    pub(super) fn resolve_target(
+        &mut self,
+        path: &str,
+        fields: &Fields,
+    ) -> Result<(NodePath, bool)> {
+        if let Some(folder) = path.strip_suffix("/*").or_else(|| path.strip_suffix('/')) {
+            let folder = if folder.is_empty() { NodePath::root() } else { NodePath::new(folder)? };
+            let name = self.free_name(&folder, fields)?;
+            return Ok((folder.child(&name)?, true));
+        }
+        let snapshot = self.session.snapshot()?;
+        match existing(&snapshot, path) {
+            Ok(path) => Ok((path, false)),
+            Err(_) => Ok((NodePath::new(cut(path))?, true)),
+        }
+    }
+
+    /// Chooses the name of a new node by Sling's rules.
+    fn free_name(&mut self, folder: &NodePath, fields: &Fields) -> Result<String> {
+        if let Some(name) = fields.command(":name") {
+            return Ok(name.to_owned());
+        }
+        const SOURCES: [&str; 6] =
+            ["title", "jcr:title", "name", "description", "jcr:description", "abstract"];
+        let from_content = || {
+            let content = SOURCES.iter().map(|name| format!("{JCR_CONTENT}/{name}"));
+            let own = SOURCES.iter().map(|name| (*name).to_owned());
+            own.chain(content).find_map(|name| fields.value(&name).map(str::to_owned))
+        };
+        let hint = fields.command(":nameHint").map(str::to_owned).or_else(from_content);
+        let base = hint.map(|hint| filter_name(&hint)).filter(|name| !name.is_empty());
+        let snapshot = self.session.snapshot()?;
+        let is_taken =
+            |name: &str| -> Result<bool> { Ok(snapshot.node(&folder.child(name)?)?.is_some()) };
+        if let Some(base) = &base
+            && !is_taken(base)?
+        {
+            return Ok(base.clone());
+        }
+        let base = base.unwrap_or_default();
+        for number in 0..10_000 {
+            let name =
+                if base.is_empty() { format!("{number}") } else { format!("{base}_{number}") };
+            if !is_taken(&name)? {
+                return Ok(name);
+            }
+        }
+        Err(Failure::bad_request("no free name was found; say one with `:name`"))
+    }
+
+    /// Returns where imported content goes: below the node of the request under the name of `:name`, `:nameHint` or the
+    /// content itself, or at the node.
+    pub(super) fn import_place(
+        &mut self,
+        path: &str,
+        fields: &Fields,
+        own: &str,
+    ) -> Result<NodePath> {
+        let folder = path.strip_suffix("/*").or_else(|| path.strip_suffix('/'));
+        let at = match folder {
+            Some("") => NodePath::root(),
+            Some(folder) => NodePath::new(folder)?,
+            None => {
+                let snapshot = self.session.snapshot()?;
+                existing(&snapshot, path)
+                    .or_else(|_| Ok::<_, Failure>(NodePath::new(cut(path))?))?
+            }
+        };
+        match (fields.command(":name"), fields.command(":nameHint")) {
+            (Some(name), _) => Ok(at.child(name)?),
+            (None, Some(_)) => Ok(at.child(&self.free_name(&at, fields)?)?),
+            (None, None) if !own.is_empty() => Ok(at.child(own)?),
+            (None, None) if folder.is_some() => Ok(at.child(&self.free_name(&at, fields)?)?),
+            (None, None) => Ok(at),
+        }
+    }
+}
+
+/// Makes a node name of a text by Sling's filter: lower case, others than letters and digits to `_`, at most 20.
+fn filter_name(hint: &str) -> String {
+    let mut name = String::new();
+    for character in hint.trim().to_lowercase().chars() {
+        let character = if character.is_ascii_lowercase() || character.is_ascii_digit() {
+            character
+        } else {
+            '_'
+        };
+        if name.is_empty() && character.is_ascii_digit() {
+            name.push('_');
+        }
+        if character != '_' || !name.ends_with('_') {
+            name.push(character);
+        }
+        if name.len() >= 20 {
+            break;
+        }
+    }
+    name.truncate(20);
+    if name == "_" { String::new() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_slings_filter() {
+        for (hint, expected) in [
+            ("Hello World", "hello_world"),
+            ("  A -- B  ", "a_b"),
+            ("2026 plans", "_2026_plans"),
+            ("ÄÖÜ", ""),
+            ("a very long title that goes on", "a_very_long_title_th"),
+        ] {
+            assert_eq!(filter_name(hint), expected, "{hint}");
+        }
+    }
+
+    #[test]
+    fn selectors_and_extension_are_cut() {
+        for (path, expected) in [
+            ("/a/b.html", "/a/b"),
+            ("/a/b.x.y.html", "/a/b"),
+            ("/a.b/c", "/a.b/c"),
+            ("/a/.hidden", "/a/.hidden"),
+        ] {
+            assert_eq!(cut(path), expected);
+        }
+    }
+}

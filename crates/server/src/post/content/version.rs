@@ -1,0 +1,69 @@
+//! Versions: checking in and out, and making a node as one of its versions holds it.
+
+use tympan_content::{After, CheckIn, MIXIN_TYPES, NodePath, Property};
+
+use super::Work;
+use crate::failure::{Failure, Result};
+use crate::post::fields::Fields;
+
+impl Work<'_> {
+    /// Checks a node in or out, or makes it as one of its versions holds it.
+    pub(super) fn change_version(
+        &mut self,
+        operation: &str,
+        path: &str,
+        fields: &Fields,
+    ) -> Result<()> {
+        path.clone_into(&mut self.done.path);
+        let path = NodePath::new(path)?;
+        match operation {
+            "checkin" => self.check_in(&path)?,
+            "checkout" => self.session.check_out(&path)?,
+            _ => {
+                let missing = || Failure::bad_request("say which version: `:version`");
+                let version = fields.command(":version").ok_or_else(missing)?;
+                self.session.restore(&path, version, self.now, After::CheckedOut)?;
+            }
+        }
+        let word = match operation {
+            "checkin" => "checkin",
+            "checkout" => "checkout",
+            _ => "restored",
+        };
+        self.done.changes.push((word, vec![path.to_string()]));
+        Ok(())
+    }
+
+    fn check_in(&mut self, path: &NodePath) -> Result<()> {
+        let how = CheckIn { comment: "", at: self.now, after: After::CheckedIn };
+        self.session.check_in(path, &how)?;
+        Ok(())
+    }
+
+    /// Checks a node out if it is versionable.
+    pub(super) fn check_out(&mut self, path: &NodePath) -> Result<()> {
+        match self.session.check_out(path) {
+            Ok(()) | Err(tympan_content::Error::Refused { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Checks in what this request has made and what is versionable.
+    pub(super) fn check_in_created(&mut self) -> Result<()> {
+        let created = self.done.changes.iter().filter(|(word, _)| *word == "created");
+        let paths: Vec<String> = created.filter_map(|(_, paths)| paths.first().cloned()).collect();
+        for path in paths {
+            let path = NodePath::new(&path)?;
+            let is_versionable = self.session.node(&path)?.is_some_and(|node| {
+                let mixins = node.property(MIXIN_TYPES);
+                let mixins = mixins.as_ref().map(Property::values).unwrap_or_default();
+                mixins.iter().any(|mixin| mixin.as_str() == Some("mix:versionable"))
+            });
+            if is_versionable {
+                self.check_in(&path)?;
+                self.done.changes.push(("checkin", vec![path.to_string()]));
+            }
+        }
+        Ok(())
+    }
+}
