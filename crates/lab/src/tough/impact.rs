@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::play::{Left, Shared, Tester};
+use super::play::Tester;
+use super::shared::{Left, Shared};
 use super::{Author, DRAIN, Kind, Phase, Ramp, Test, Tough, order};
 use crate::goal::show;
 use crate::load::{Crew, Crowd, Load, Process, Schedule, User, processors, run as run_load};

@@ -10,9 +10,11 @@
 //!
 //! Not here: live copies, which are refused by name.
 
+mod act;
 pub mod impact;
 mod play;
 mod read;
+mod shared;
 mod suite;
 mod yaml;
 
@@ -39,7 +41,9 @@ use crate::{Error, Result, honesty};
 pub use read::{Config, of_suites, of_yaml};
 pub use suite::{Kind, Look, Mode, Phase, Ramp, SUITES, Test, suite};
 
-use play::{Left, Place, Setting, Shared, Tester, USERS_ROOT};
+use act::USERS_ROOT;
+use play::Tester;
+use shared::{Left, Place, Setting, Shared};
 
 /// Asks an author for a page that is drawn by a component.
 const LOOKS: &str = "/bin/querybuilder.json?path=%2Fcontent&type=cq%3APageContent&property=sling%3AresourceType\
