@@ -1,0 +1,277 @@
+//! Answers: which URLs a change concerns, and which of them are owed until their flushes are stored.
+//!
+//! What differs is held against what was drawn; lists are asked again, and pages drawn again, as long as that is not too
+//! much.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tympan_content::{ChunkId, Snapshot};
+
+use super::drawing::{Candidate, Concerned, Settled, Spared, Step};
+use super::look::Look;
+use super::{Error, Ledger, Result};
+use crate::dependency::Dependencies;
+use crate::request::RenderRequest;
+use crate::response::RenderResponse;
+use crate::touched::Touched;
+
+/// The most URLs of one change that are drawn to see whether they show it. A drawing takes about a millisecond, and a
+/// flush waits for all of them.
+const MAX_COMPARED: usize = 200;
+/// The most lists that are asked again for one change; of more, all count as if they had another answer.
+const MAX_ASKED: usize = 500;
+/// The most look-ups for lists that are asked again for one change; the other lists count as if they had another answer.
+const MAX_LIST_READS: u64 = 200_000;
+
+/// Draws a request as visitors get it from a state; nothing if that cannot be done now.
+pub type Draw<'a> = &'a dyn Fn(&Snapshot, &RenderRequest<'_>) -> Option<RenderResponse>;
+
+/// What a change concerns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Affected {
+    /// Paths of URLs, as they were asked for, sorted.
+    pub urls: Vec<String>,
+    /// Paths below which there may be URLs that are not known one by one; `/` means anything.
+    pub scopes: Vec<String>,
+    /// How many documents differ.
+    pub documents: usize,
+    /// How many URLs were drawn from what differs and look the same.
+    pub spared: usize,
+    /// The answer's number, for [`Ledger::settle`].
+    number: u64,
+    /// When it was found out what the change concerns, and the state in which it ends.
+    end: Option<(u64, ChunkId)>,
+    same: Vec<Spared>,
+}
+
+impl Affected {
+    /// Tells whether nothing has to be flushed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.urls.is_empty() && self.scopes.is_empty()
+    }
+}
+
+/// What lists answer in a state.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    state: Option<ChunkId>,
+    known: HashMap<u64, u64>,
+}
+
+impl Ledger {
+    /// Returns the URLs that a change of content concerns, those of changes that were not settled included.
+    ///
+    /// # Errors
+    /// If the two states cannot be compared.
+    pub fn affected(&self, before: &Snapshot, after: &Snapshot) -> Result<Affected> {
+        self.affected_shown(before, after, &|_, _| None)
+    }
+
+    /// Returns the URLs that show a change of content, those of changes that were not settled included: what was drawn
+    /// from something that differs is drawn again and compared, as long as that is not too much.
+    ///
+    /// # Errors
+    /// If the two states cannot be compared.
+    pub fn affected_shown(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        draw: Draw<'_>,
+    ) -> Result<Affected> {
+        let to = after.root_id();
+        // Answers go on where the last one ended, stored or not: what that one named is owed until it is.
+        let begin = self.0.index.lock().end().filter(|end| *end != before.root_id());
+        let earlier = begin.and_then(|end| self.state_at(after, end).transpose()).transpose()?;
+        let is_lost = begin.is_some() && earlier.is_none();
+        let from = earlier.as_ref().unwrap_or(before);
+        let compare = |error| Error::Compare(Box::new(error));
+        let touched = match from.root_id() == to {
+            true => Touched::default(),
+            false => Touched::between(from, after).map_err(compare)?,
+        };
+        let counters = &self.0.counters;
+        counters.changes.fetch_add(u64::from(!touched.is_empty()), Ordering::Relaxed);
+        counters.everything.fetch_add(u64::from(touched.is_everything()), Ordering::Relaxed);
+        let documents = touched.documents();
+        let is_idle = touched.is_empty() && !is_lost;
+        // What visitors see of the state before is told of that state alone that was given.
+        let same = match touched.is_empty() || begin.is_some() {
+            true => HashSet::new(),
+            false => self.ask_lists(&touched, before, after),
+        };
+        let ends = [from.root_id(), to];
+        let since = self.since_strays(ends, after);
+        let step = Step { ends, touched: Arc::new(touched) };
+        let (is_altered, Concerned { candidates, seen, strays }) = {
+            let mut index = self.0.index.lock();
+            let is_altered = index.is_altered();
+            let concerned = index.concerned(step, &same, &since);
+            self.0.steps.store(index.steps(), Ordering::Release);
+            (is_altered, concerned)
+        };
+        counters.strays.fetch_add(strays as u64, Ordering::Relaxed);
+        let (named, same) = self.compare(candidates, after, draw);
+        let (number, urls, mut scopes) = self.0.index.lock().answer(&named);
+        if is_idle && !is_altered {
+            // Nothing changed for the others.
+            scopes = self.0.index.lock().due(scopes);
+        }
+        counters.named.fetch_add(urls.len() as u64, Ordering::Relaxed);
+        let spared = same.len();
+        Ok(Affected { urls, scopes, documents, spared, number, end: Some((seen, to)), same })
+    }
+
+    /// Reads the state in which the last answer ended; nothing if it is gone, and everything is owed.
+    fn state_at(&self, newer: &Snapshot, root: ChunkId) -> Result<Option<Snapshot>> {
+        match newer.state_at(root) {
+            Ok(state) => Ok(Some(state)),
+            Err(error) if error.is_transient() => {
+                Err(Error::Compare(Box::new(crate::Error::Content(error))))
+            }
+            Err(error) => {
+                tracing::warn!(root = %root, error = %error, "the state of the last flushes is gone");
+                self.0.index.lock().add_scope("/");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Compares the states that strays are of with the one in which a step ends. One that cannot be read is left out.
+    fn since_strays(&self, ends: [ChunkId; 2], after: &Snapshot) -> HashMap<ChunkId, Touched> {
+        let roots = self.0.index.lock().stray_roots(ends);
+        let compared = roots.into_iter().filter_map(|root| {
+            let state = after.state_at(root).ok()?;
+            Some((root, Touched::between(&state, after).ok()?))
+        });
+        compared.collect()
+    }
+
+    /// Asks the lists again whose answers a change may have changed; returns those with the same answer before and after it.
+    fn ask_lists(&self, touched: &Touched, before: &Snapshot, after: &Snapshot) -> HashSet<u64> {
+        let mut answers = self.0.answers.lock();
+        let Answers { state, known } = &mut *answers;
+        if *state != Some(before.root_id()) {
+            known.clear();
+        }
+        *state = Some(after.root_id());
+        let doubtful = {
+            let mut index = self.0.index.lock();
+            let doubtful = index.doubtful_listings(touched);
+            // Of a list that nobody notes any more, later changes would not be noticed.
+            known.retain(|id, _| index.has_listing(*id));
+            doubtful
+        };
+        if touched.is_everything() || doubtful.len() > MAX_ASKED {
+            // Also what is known of others may not hold for what visitors see now.
+            known.clear();
+            return HashSet::new();
+        }
+        let (mut same, mut left) = (HashSet::new(), MAX_LIST_READS);
+        for listing in doubtful {
+            let old = known.remove(&listing.id());
+            if left == 0 {
+                continue;
+            }
+            self.0.counters.asked.fetch_add(1, Ordering::Relaxed);
+            let mut ask = |state: &Snapshot| {
+                let (digest, reads) = listing.answer(state)?;
+                left = left.saturating_sub(reads);
+                Some(digest)
+            };
+            let old = old.or_else(|| ask(before));
+            let new = ask(after);
+            known.extend(new.map(|new| (listing.id(), new)));
+            if old.is_some() && old == new {
+                same.insert(listing.id());
+            }
+        }
+        self.0.counters.unchanged.fetch_add(same.len() as u64, Ordering::Relaxed);
+        same
+    }
+
+    /// Draws URLs that a change concerns again; returns those that show it or may, and the others.
+    fn compare(
+        &self,
+        candidates: Vec<Candidate>,
+        after: &Snapshot,
+        draw: Draw<'_>,
+    ) -> (Vec<Arc<str>>, Vec<Spared>) {
+        let (mut named, mut same, mut left) = (Vec::new(), Vec::new(), MAX_COMPARED);
+        // Of very many only those are worth a drawing of which it is doubtful.
+        let is_few = candidates.len() <= MAX_COMPARED;
+        for candidate in candidates {
+            let is_tried = left > 0 && (is_few || candidate.is_doubtful());
+            let looked = candidate.look.as_ref().filter(|_| is_tried).and_then(|look| {
+                left -= 1;
+                self.0.counters.compared.fetch_add(1, Ordering::Relaxed);
+                let mut read = Dependencies::default();
+                for request in look.requests(&candidate.url) {
+                    let drawn = draw(after, &request)?;
+                    Look::of(&drawn, &request).filter(|now| now.is_like(look))?;
+                    read = read.union(&drawn.reads.dependencies());
+                }
+                Some(read)
+            });
+            let spared = looked.and_then(|read| self.0.index.lock().spare(&candidate, &read));
+            match spared {
+                Some(one) => same.push(one),
+                None => named.push(candidate.url),
+            }
+        }
+        self.0.counters.spared.fetch_add(same.len() as u64, Ordering::Relaxed);
+        (named, same)
+    }
+
+    /// Returns the URLs that a step from one state to the next concerns, for a follower that stores its place together
+    /// with the flushes and then tells so ([`Ledger::stored`]). A step that is asked for again gets the same answer, or more.
+    /// A follower asks also where nothing seems to differ: copies of states in between may be about.
+    ///
+    /// # Errors
+    /// If the two states cannot be compared.
+    pub fn step(&self, before: &Snapshot, after: &Snapshot, draw: Draw<'_>) -> Result<Affected> {
+        let mut answered = self.0.answered.lock();
+        let affected = self.affected_shown(before, after, draw)?;
+        *answered = Some(affected.clone());
+        Ok(affected)
+    }
+
+    /// Notes that the flushes for the last step are stored, and that the follower stands at a state. If no step was asked
+    /// for that ends there, nobody was to be told of what led there, and what was drawn before is held against it.
+    pub fn stored(&self, root: ChunkId) {
+        let answered = self.0.answered.lock().take();
+        match answered.filter(|answer| answer.end.is_some_and(|(_, end)| end == root)) {
+            Some(answer) => self.settle(&answer),
+            None => {
+                self.0.index.lock().pass(root);
+                self.0.bell.notify_one();
+            }
+        }
+    }
+
+    /// Notes that the flushes for an answer are stored, so that they will be sent whatever happens.
+    pub fn settle(&self, affected: &Affected) {
+        let Affected { urls, scopes, number, end, .. } = affected;
+        let mut index = self.0.index.lock();
+        index.settle(Settled { number: *number, end: *end, urls, scopes });
+        index.settle_spared(&affected.same);
+        drop(index);
+        self.0.bell.notify_one();
+    }
+
+    /// Tells whether something waits to be named by the next answer although no change concerns it: URLs of a publisher that
+    /// is gone, of which nobody told what changed since, what was named and not flushed, and that a publisher is gone.
+    #[must_use]
+    pub fn is_owing(&self) -> bool {
+        self.0.index.lock().is_owing() || !self.0.gone.lock().is_empty()
+    }
+
+    /// Returns what is owed, as an answer to no change.
+    #[must_use]
+    pub fn owed(&self) -> Affected {
+        let (number, urls, scopes) = self.0.index.lock().owed();
+        Affected { urls, scopes, number, ..Affected::default() }
+    }
+}
