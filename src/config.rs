@@ -3,22 +3,25 @@
 //! Every section belongs to one part. Unknown keys are refused with their place and the nearest known key; durations
 //! and sizes are texts with units, never bare numbers.
 
+mod export;
+mod text;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _};
 
 use tympan_content::VersionRetention;
 use tympan_content::query::Limits;
-use tympan_render::export::{ExportOptions, ExportRule, Handler};
 use tympan_render::{FragmentOptions, Invalidation};
 use tympan_replicate::Keeping;
 use tympan_store::Retention;
 
 use crate::command::Fault;
+
+pub(crate) use self::export::Export;
+pub(crate) use self::text::{ByteSize, Span, parse_size, parse_span, parse_toml};
 
 /// The whole file. A missing file is an empty one.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -219,115 +222,6 @@ impl Logs {
             keep: self.keep.unwrap_or(default.keep),
             max_bytes: self.max_size.map(|size| size.0),
             ..default
-        }
-    }
-}
-
-/// Pages as files for a web server: what `tympan export` does, and with `dir` a running publisher.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Export {
-    /// The folder that a running publisher exports to; default none, and it does not. The web server serves `current` in it.
-    pub(crate) dir: Option<PathBuf>,
-    /// When it makes files: `"on-demand"` when `/handle404` asks for one, `"on-demand-subtree"` the same, and a change takes
-    /// away all pages in its folder, `"after-publish"` when a change concerns them. Default `"on-demand"`.
-    pub(crate) handler: Option<ExportHandler>,
-    /// Where the site begins in content; default `["/content"]`.
-    pub(crate) roots: Option<Vec<String>>,
-    /// Whether a resource is exported about which content says nothing by a property `export`; default false, as in OpenCms.
-    /// Set it to true for a site that is exported as a whole.
-    pub(crate) default: Option<bool>,
-    /// Extensions that are exported although content says nothing, such as `.jpg`. The default has those of OpenCms and what
-    /// the web has learnt since.
-    pub(crate) suffixes: Option<Vec<String>>,
-    /// What stands before the file in the URL of an exported page, such as `"/export"`; default nothing.
-    pub(crate) prefix: Option<String>,
-    /// What stands before the path in the URL of a page that is not exported; default nothing.
-    pub(crate) dynamic_prefix: Option<String>,
-    /// Whether links between exported pages are relative; default false. Set it where the files are read from a disk.
-    pub(crate) relative_links: Option<bool>,
-    /// The site's address without encryption, for links from pages with `secure` to those without.
-    pub(crate) server: Option<String>,
-    /// The site's address with encryption, for links to pages with `secure`.
-    pub(crate) secure_server: Option<String>,
-    /// The host for which pages are drawn, so that `/etc/map` shortens links; default none.
-    pub(crate) host: Option<String>,
-    /// Parts of the site with a folder and a prefix of their own (`[[export.rule]]`), for several sites in one export; of
-    /// several that fit a resource the first counts.
-    pub(crate) rule: Vec<ReadRule>,
-    /// Whole exports before the present one that are kept; default 0.
-    pub(crate) backups: Option<usize>,
-}
-
-/// A part of a site with a folder and a prefix of its own. The names of OpenCms's `rfs-rule` are understood, too.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RuleText {
-    /// A regular expression that fits the whole path of a resource, such as `"/content/de(/.*)?"`.
-    source: String,
-    /// What stands before the file in its URL: a path, or a server such as `"http://de.example.org"`; default nothing.
-    #[serde(default, alias = "rfs-prefix")]
-    prefix: String,
-    /// The folder of the tree that the files go to, which a web server serves as a site of its own; default the top.
-    #[serde(default, alias = "exportpath")]
-    folder: String,
-    /// Whether links between these pages are relative; default as for all.
-    #[serde(default, alias = "userelativelinks")]
-    relative_links: Option<bool>,
-}
-
-/// A rule whose expression and folder are sound.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(try_from = "RuleText")]
-pub(crate) struct ReadRule(ExportRule);
-
-impl TryFrom<RuleText> for ReadRule {
-    type Error = String;
-
-    fn try_from(text: RuleText) -> Result<Self, String> {
-        let mut rule = ExportRule::new(&text.source, &text.prefix, &text.folder)?;
-        rule.is_relative = text.relative_links;
-        Ok(Self(rule))
-    }
-}
-
-/// When files are made.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ExportHandler {
-    OnDemand,
-    OnDemandSubtree,
-    AfterPublish,
-}
-
-impl Export {
-    /// Returns the options for a folder.
-    pub(crate) fn options(&self, dir: &Path) -> ExportOptions {
-        let usual = ExportOptions::at(dir);
-        let prefix = |text: &Option<String>| {
-            text.as_deref().unwrap_or_default().trim_end_matches('/').to_owned()
-        };
-        ExportOptions {
-            handler: match self.handler {
-                None | Some(ExportHandler::OnDemand) => Handler::OnDemand,
-                Some(ExportHandler::OnDemandSubtree) => Handler::OnDemandSubtree,
-                Some(ExportHandler::AfterPublish) => Handler::AfterPublish,
-            },
-            roots: self.roots.clone().unwrap_or(usual.roots),
-            default: self.default.unwrap_or(usual.default),
-            suffixes: match &self.suffixes {
-                Some(suffixes) => suffixes.iter().map(|one| one.to_ascii_lowercase()).collect(),
-                None => usual.suffixes,
-            },
-            prefix: prefix(&self.prefix),
-            dynamic_prefix: prefix(&self.dynamic_prefix),
-            is_relative: self.relative_links.unwrap_or(usual.is_relative),
-            server: prefix(&self.server),
-            secure_server: prefix(&self.secure_server),
-            host: self.host.clone().unwrap_or_default(),
-            rules: self.rule.iter().map(|rule| rule.0.clone()).collect(),
-            backups: self.backups.unwrap_or(usual.backups),
-            dir: usual.dir,
         }
     }
 }
@@ -651,66 +545,6 @@ impl Assets {
     }
 }
 
-/// A number of bytes, written as `"64 MiB"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ByteSize(pub(crate) u64);
-
-/// A duration, written as `"30s"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Span(pub(crate) Duration);
-
-impl<'de> Deserialize<'de> for ByteSize {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_size(&text)
-            .map(Self)
-            .ok_or_else(|| D::Error::custom(format!("`{text}` is no size; write \"64 MiB\"")))
-    }
-}
-
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_span(&text)
-            .map(Self)
-            .ok_or_else(|| D::Error::custom(format!("`{text}` is no duration; write \"30s\"")))
-    }
-}
-
-/// Reads a size such as `64 MiB`.
-pub(crate) fn parse_size(text: &str) -> Option<u64> {
-    let (number, unit) = split_unit(text)?;
-    let factor = match unit {
-        "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        "TiB" => 1 << 40,
-        _ => return None,
-    };
-    number.checked_mul(factor)
-}
-
-/// Reads a duration such as `30s`.
-pub(crate) fn parse_span(text: &str) -> Option<Duration> {
-    let (number, unit) = split_unit(text)?;
-    Some(match unit {
-        "ms" => Duration::from_millis(number),
-        "s" => Duration::from_secs(number),
-        "min" => Duration::from_secs(number.checked_mul(60)?),
-        "h" => Duration::from_secs(number.checked_mul(3600)?),
-        "d" => Duration::from_secs(number.checked_mul(24 * 3600)?),
-        _ => return None,
-    })
-}
-
-fn split_unit(text: &str) -> Option<(u64, &str)> {
-    let text = text.trim();
-    let at = text.find(|character: char| !character.is_ascii_digit())?;
-    let (number, unit) = text.split_at(at);
-    Some((number.parse().ok()?, unit.trim()))
-}
-
 /// Reads `tympan.toml` of a home.
 ///
 /// # Errors
@@ -738,50 +572,6 @@ fn parse(file: &str, text: &str) -> Result<Config, String> {
     parse_toml(file, text)
 }
 
-/// Reads TOML; a fault is told as `file:line:column: message`, with the nearest key for an unknown one.
-pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(
-    file: &str,
-    text: &str,
-) -> Result<T, String> {
-    toml::from_str(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
-        let before = text.get(..at).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        let message = error.message();
-        let hint =
-            nearest_key(message).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
-        format!("{file}:{line}:{column}: {message}{hint}")
-    })
-}
-
-/// Finds the expected key that is nearest to the unknown one in serde's message.
-fn nearest_key(message: &str) -> Option<&str> {
-    let mut names = message.split('`').skip(1).step_by(2);
-    let unknown = names.next().filter(|_| message.starts_with("unknown field"))?;
-    names.min_by_key(|known| distance(unknown, known))
-}
-
-/// Counts the insertions, deletions and replacements that make one text of the other.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (at, character) in left.chars().enumerate() {
-        let mut diagonal = at;
-        let mut previous = at + 1;
-        for (cell, other) in row.iter_mut().skip(1).zip(&right) {
-            let replaced = diagonal + usize::from(character != *other);
-            diagonal = *cell;
-            *cell = replaced.min(diagonal + 1).min(previous + 1);
-            previous = *cell;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = at + 1;
-        }
-    }
-    row.last().copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -803,22 +593,5 @@ mod tests {
         assert!(fault("[listen]\nmax_body = 7\n").starts_with("tympan.toml:2:12: "));
         assert!(fault("[listen]\nmax_body = \"7\"\n").contains("is no size"));
         assert!(fault("[listen\n").starts_with("tympan.toml:1:"));
-    }
-
-    #[test]
-    fn sizes_and_durations_have_units() {
-        assert_eq!(parse_size("64 MiB"), Some(64 << 20));
-        assert_eq!(parse_size("1B"), Some(1));
-        assert_eq!(parse_size("64 MB"), None);
-        assert_eq!(parse_span("250ms"), Some(Duration::from_millis(250)));
-        assert_eq!(parse_span("5min"), Some(Duration::from_secs(300)));
-        assert_eq!(parse_span("s"), None);
-    }
-
-    #[test]
-    fn distances_count_edits() {
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("abc", "abc"), 0);
     }
 }
