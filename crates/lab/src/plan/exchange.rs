@@ -11,7 +11,7 @@ use super::digest::{Challenge, Sent};
 use super::embedded;
 use super::http::{Drawn, HttpSpec, show};
 use super::model::{Kind, NodeId};
-use super::sample::Sum;
+use super::sample::{NO_ANSWER, Sum};
 use crate::load::{Step, Turn};
 use crate::net::{Failure, Head, Keep, MOST_HOPS, Reply, Request};
 
@@ -60,11 +60,8 @@ impl Actor {
         let drawn = match spec.draw(&mut self.scope) {
             Ok(drawn) => drawn,
             Err((exception, message)) => {
-                let answer = Answer {
-                    code: format!("Non HTTP response code: {exception}"),
-                    message: format!("Non HTTP response message: {message}"),
-                    ..Answer::default()
-                };
+                let (code, message) = no_answer(&exception, &message);
+                let answer = Answer { code, message, ..Answer::default() };
                 self.finish_plain(node, answer, turn.now, false);
                 return None;
             }
@@ -286,65 +283,29 @@ impl Actor {
         reply: Reply,
         spec: &HttpSpec,
     ) -> Option<String> {
-        let url = &exchange.drawn.url;
-        let mut server_timing = None;
-        let (status, code, message, is_ok, head, body, body_bytes) = match reply.result {
-            Ok(response) => {
-                server_timing = response.server_timing;
-                let head = response.head.unwrap_or_default();
-                let is_ok = (200..400).contains(&response.status);
-                let code = response.status.to_string();
-                (
-                    response.status,
-                    code,
-                    head.reason().to_owned(),
-                    is_ok,
-                    head,
-                    response.body,
-                    response.body_bytes,
-                )
-            }
-            Err(failure) => (
-                0,
-                format!("Non HTTP response code: {}", failure.exception()),
-                format!("Non HTTP response message: {}", failure.words()),
-                false,
-                Head::default(),
-                Vec::new(),
-                0,
-            ),
+        let failure = reply.result.as_ref().err().copied();
+        let response = reply.result.unwrap_or_default();
+        let (status, head) = (response.status, response.head.unwrap_or_default());
+        let (code, message) = match failure {
+            None => (status.to_string(), head.reason().to_owned()),
+            Some(failure) => no_answer(failure.exception(), failure.words()),
         };
-        if let Some(place) = spec.cookies {
-            self.open_jar(place);
-            if let Some(jar) = self.jars.get_mut(&place) {
-                head.all("Set-Cookie").for_each(|cookie| jar.take(cookie, url, SystemTime::now()));
-            }
-        }
-        if let Some(place) = spec.cache
-            && exchange.drawn.method == "GET"
-        {
-            self.caches.entry(place).or_default().note(
-                &show(url),
-                status,
-                &head,
-                SystemTime::now(),
-            );
-        }
+        self.remember(&exchange.drawn, spec, status, &head);
         let content_type = head.header("Content-Type");
-        let text = to_text(decode(body, head.header("Content-Encoding")), content_type);
+        let body = to_text(decode(response.body, head.header("Content-Encoding")), content_type);
         let data_type = data_type(content_type, status);
         let traced = exchange.traced.take();
         // Only an exchange that is kept whole tells it.
         let media_type = content_type.filter(|_| traced.is_some()).unwrap_or_default().to_owned();
         let location = redirect_of(&head, status, &exchange.drawn.method, spec);
         let answer = Answer {
-            url: show(url),
+            url: exchange.drawn.shown_url(),
             code,
             message,
             headers: head.into_text(),
             request: self.request.take(),
-            body: text,
-            body_bytes,
+            body,
+            body_bytes: response.body_bytes,
             ..Answer::default()
         };
         let asked = exchange.asked;
@@ -355,26 +316,40 @@ impl Actor {
             connect: asked.map_or(Duration::ZERO, |asked| asked.connect) + reply.connect,
             sent: reply.sent,
             received: reply.received,
-            body: body_bytes,
+            body: response.body_bytes,
             status,
-            is_ok,
+            is_ok: (200..400).contains(&status),
             data_type,
             answer,
-            server_timing,
+            server_timing: response.server_timing,
             traced,
             media_type,
         });
         location
     }
 
+    /// Lets the jar of cookies and the cache take what an answer's head says.
+    fn remember(&mut self, drawn: &Drawn, spec: &HttpSpec, status: u16, head: &Head) {
+        if let Some(place) = spec.cookies {
+            self.open_jar(place);
+            if let Some(jar) = self.jars.get_mut(&place) {
+                let take = |cookie: &str| jar.take(cookie, &drawn.url, SystemTime::now());
+                head.all("Set-Cookie").for_each(take);
+            }
+        }
+        if let Some(place) = spec.cache
+            && drawn.method == "GET"
+        {
+            let cache = self.caches.entry(place).or_default();
+            cache.note(&drawn.shown_url(), status, head, SystemTime::now());
+        }
+    }
+
+    /// Finishes a sample whose request failed to become one.
     fn fail(&mut self, exchange: &Exchange, turn: &mut Turn<'_>) {
         let (exception, message) = exchange.fault.clone().unwrap_or_default();
-        let answer = Answer {
-            url: exchange.drawn.shown_url(),
-            code: format!("Non HTTP response code: {exception}"),
-            message: format!("Non HTTP response message: {message}"),
-            ..Answer::default()
-        };
+        let (code, message) = no_answer(&exception, &message);
+        let answer = Answer { url: exchange.drawn.shown_url(), code, message, ..Answer::default() };
         let started = exchange.sum.as_ref().map_or(turn.now, |sum| sum.started);
         self.finish_plain(exchange.node, answer, started, false);
     }
@@ -407,8 +382,7 @@ impl Exchange {
     fn lose(&mut self, failure: Failure) {
         let Some(sum) = &mut self.sum else { return };
         (sum.is_ok, sum.status) = (false, 0);
-        sum.answer.code = format!("Non HTTP response code: {}", failure.exception());
-        sum.answer.message = format!("Non HTTP response message: {}", failure.words());
+        (sum.answer.code, sum.answer.message) = no_answer(failure.exception(), failure.words());
     }
 
     fn add_parts(&mut self, replies: &[Box<Reply>]) {
@@ -425,6 +399,11 @@ impl Exchange {
             }
         }
     }
+}
+
+/// Returns JMeter's code and message of a sample that has no answer, by the name and the words of Java's exception.
+fn no_answer(exception: &str, words: &str) -> (String, String) {
+    (format!("Non HTTP response code: {exception}"), format!("{NO_ANSWER}{words}"))
 }
 
 /// Returns where an answer sends on to, if it is followed.

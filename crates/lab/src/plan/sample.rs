@@ -14,7 +14,7 @@ use crate::record::jtl::Row;
 use crate::record::{Sample, Trace, cut, request_text, without_secrets};
 
 /// How the message of a sample without an answer begins.
-const NO_ANSWER: &str = "Non HTTP response message: ";
+pub(super) const NO_ANSWER: &str = "Non HTTP response message: ";
 
 /// What a sample adds up to with its redirects and parts.
 #[derive(Debug)]
