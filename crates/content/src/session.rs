@@ -7,6 +7,12 @@
 //! * Records are cut by the rule of `boundary` at every edit, so a type change moves children in or out of their
 //!   parent's record at once.
 //! * A failed commit leaves the pending edits as they were.
+//!
+//! `document` has the document that is being edited, `copy` moves and copies, `order` puts siblings in order.
+
+mod copy;
+mod document;
+mod order;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -15,33 +21,21 @@ use std::time::SystemTime;
 
 use tympan_store::{ChunkId, Hold};
 
+use self::document::Hot;
 use crate::access::{self, Gate, Inner, Rulings};
-use crate::body::Body;
-use crate::boundary::{has_ordered_children, is_container, is_own_content};
+use crate::boundary::is_container;
 use crate::commit::Checks;
 use crate::order::OrderKey;
-use crate::record::{BodyPlace, Record};
+use crate::record::Record;
 use crate::repository::{MAIN, Repository};
-use crate::siblings::Spot;
 use crate::snapshot::View;
-use crate::version::{IS_CHECKED_OUT, Passes, check_privilege};
+use crate::version::{Passes, check_privilege};
 use crate::{
-    BlobId, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree, Value, Viewer,
+    BlobId, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree, Viewer,
     check_name, commit, keys,
 };
 
-/// Where to put a node among its siblings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// Before all others.
-    First,
-    /// Behind all others.
-    Last,
-    /// Before the sibling with this name.
-    Before(String),
-    /// Behind the sibling with this name.
-    After(String),
-}
+pub use self::order::Place;
 
 /// One user's view and pending edits.
 #[derive(Debug)]
@@ -70,16 +64,6 @@ pub struct Session {
     checks: Checks,
     /// The keys of documents that nobody else may have changed when the session commits.
     guarded: BTreeSet<Vec<u8>>,
-}
-
-/// A decoded document.
-#[derive(Debug)]
-struct Hot {
-    path: NodePath,
-    /// The record and body it was decoded from.
-    record: Record,
-    body: Arc<Body>,
-    tree: Subtree,
 }
 
 impl Session {
@@ -305,158 +289,6 @@ impl Session {
         }
     }
 
-    /// Moves a node with everything below it; documents move as they are, without being read.
-    ///
-    /// # Errors
-    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::Refused`] for the root or a place inside itself.
-    pub fn move_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
-        if from.is_root() || to.is_within(from) {
-            return Err(refused("move", from, "a node cannot move into itself"));
-        }
-        let histories = self.histories_from(from)?;
-        self.require_seen(from)?;
-        let tree_of_copy = self.prepare_copy(from, to)?;
-        match tree_of_copy {
-            Some(tree) => {
-                self.remove(from)?;
-                self.put(to, tree)?;
-            }
-            None => {
-                self.copy_records(from, to, Identity::Kept)?;
-                self.remove_records(from)?;
-            }
-        }
-        self.move_histories(histories, from, to)?;
-        self.moves.push((from.clone(), to.clone()));
-        Ok(())
-    }
-
-    /// Copies a node with everything below it; referenceable nodes of the copy get identifiers of their own.
-    ///
-    /// # Errors
-    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::Refused`] for a place inside itself.
-    pub fn copy_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
-        if to.is_within(from) {
-            return Err(refused("copy", from, "a node cannot be copied into itself"));
-        }
-        if self.gate.as_ref().is_some_and(|gate| !gate.is_unbound()) {
-            return self.copy_seen(from, to);
-        }
-        match self.prepare_copy(from, to)? {
-            Some(mut tree) => {
-                renew_identifiers(&mut tree);
-                self.put(to, tree)
-            }
-            None => self.copy_records(from, to, Identity::Renewed),
-        }
-    }
-
-    /// Copies what the viewer sees of a node.
-    fn copy_seen(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
-        let node = self.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
-        if self.whole()?.node(to)?.is_some() {
-            return Err(self.taken(to)?);
-        }
-        let mut tree = node.read()?;
-        drop(node);
-        renew_identifiers(&mut tree);
-        self.put(to, tree)
-    }
-
-    /// Puts a node in another place among its siblings.
-    ///
-    /// # Errors
-    /// [`Error::NodeMissing`] for the node or the sibling; [`Error::Refused`] where siblings have no order.
-    pub fn order(&mut self, path: &NodePath, place: &Place) -> Result<()> {
-        let parent = path.parent().ok_or_else(|| refused("order", path, "it is the root"))?;
-        self.require_seen(path)?;
-        self.cool()?;
-        let Some(record) = self.pending.0.record(&keys::key_of(path)?, path)? else {
-            return self.edit(&parent, |node| order_children(node, path, place));
-        };
-        let parent_node =
-            self.pending.node(&parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
-        if !has_ordered_children(parent_node.primary_type()) {
-            return Err(refused("order", path, "the children of its folder are listed by name"));
-        }
-        drop(parent_node);
-        self.last_order = None;
-        let deals = {
-            let siblings = self.pending.0.siblings(&parent)?.ok_or_else(|| Error::Damaged {
-                path: parent.clone(),
-                reason: "its state has no map of order keys",
-            })?;
-            let spot = match place {
-                Place::First => Spot::First,
-                Place::Last => Spot::Last,
-                Place::Before(name) | Place::After(name) => {
-                    if name == path.name() {
-                        return Ok(());
-                    }
-                    let entry = self.order_entry(&parent.child(name)?)?;
-                    if matches!(place, Place::Before(_)) {
-                        Spot::Before(entry)
-                    } else {
-                        Spot::After(entry)
-                    }
-                }
-            };
-            siblings.make_room(&keys::order_entry(&keys::key_of(path)?, &record.order), spot)?
-        };
-        for (key, order) in deals {
-            let path = keys::path_of(&key)?;
-            if let Some(record) = self.pending.0.record(&key, &path)? {
-                self.write(&path, Record { order, ..Record::clone(&record) })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the entry of a record in the map of order keys.
-    fn order_entry(&self, path: &NodePath) -> Result<Vec<u8>> {
-        let key = keys::key_of(path)?;
-        let record = self.pending.0.record(&key, path)?;
-        let record = record.ok_or_else(|| Error::NodeMissing(path.clone()))?;
-        Ok(keys::order_entry(&key, &record.order))
-    }
-
-    /// Brings the children of a node into the order of `names`; children that it does not name go last. Does nothing
-    /// where children have no order.
-    ///
-    /// # Errors
-    /// [`Error::NodeMissing`].
-    pub fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
-        let places: BTreeMap<&str, usize> =
-            names.iter().enumerate().map(|(at, name)| (&**name, at)).collect();
-        let place = |name: &str| places.get(name).copied().unwrap_or(usize::MAX);
-        self.require_seen(path)?;
-        self.edit(path, |node| {
-            node.children.sort_by_key(|child| place(&child.name));
-            Ok(())
-        })?;
-        let node = self.whole()?.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
-        if !has_ordered_children(node.primary_type()) {
-            return Ok(());
-        }
-        let mut children: Vec<(NodePath, Record)> = node
-            .listed_children()?
-            .iter()
-            .map(|child| (child.path().clone(), child.record().clone()))
-            .collect();
-        drop(node);
-        if children.is_sorted_by_key(|(path, _)| place(path.name())) {
-            return Ok(());
-        }
-        children.sort_by_key(|(path, _)| place(path.name()));
-        self.last_order = None;
-        let mut order = OrderKey::first();
-        for (path, record) in children {
-            self.write(&path, Record { order: order.clone(), ..record })?;
-            order = OrderKey::after(&order);
-        }
-        Ok(())
-    }
-
     /// Replaces all properties of a node.
     ///
     /// # Errors
@@ -589,168 +421,6 @@ impl Session {
         Ok(())
     }
 
-    /// Changes a node inside its decoded document.
-    fn edit<T>(
-        &mut self,
-        path: &NodePath,
-        change: impl FnOnce(&mut Subtree) -> Result<T>,
-    ) -> Result<T> {
-        self.heat(path)?;
-        let missing = || Error::NodeMissing(path.clone());
-        let hot = self.hot.as_mut().ok_or_else(missing)?;
-        let relative = path.relative_to(&hot.path).ok_or_else(missing)?;
-        change(hot.tree.find_mut(relative).ok_or_else(missing)?)
-    }
-
-    /// Decodes the document that holds `path`, unless it is the one that is being edited.
-    fn heat(&mut self, path: &NodePath) -> Result<()> {
-        if let Some(hot) = &self.hot
-            && path.relative_to(&hot.path).is_some_and(|relative| hot.tree.find(relative).is_some())
-        {
-            return Ok(());
-        }
-        self.cool()?;
-        let node = self.pending.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
-        let owner = node.owner().clone();
-        let node = if owner == *path { Some(node) } else { self.pending.node(&owner)? };
-        let node = node.ok_or_else(|| Error::NodeMissing(path.clone()))?;
-        let record = node.record().clone();
-        let body = self.pending.0.body(&record, &owner)?;
-        let tree = node.read_own()?;
-        self.hot = Some(Hot { path: owner, record, body, tree });
-        Ok(())
-    }
-
-    /// Writes the edited document back to the pending edits. What cannot be written stays, so that no later commit goes
-    /// through without it.
-    fn cool(&mut self) -> Result<()> {
-        let Some(hot) = self.hot.take() else { return Ok(()) };
-        let written = self.write_back(&hot);
-        if written.is_err() {
-            self.hot = Some(hot);
-        }
-        written
-    }
-
-    fn write_back(&mut self, Hot { path, record, body, tree }: &Hot) -> Result<()> {
-        let order = record.order.clone();
-        let (old_type, new_type) = (record.summary.primary_type(), tree.primary_type());
-        let is_cut_alike = new_type == old_type
-            || !(is_container(path.name(), new_type) || is_container(path.name(), old_type));
-        if is_cut_alike {
-            let deep = || refused("write", path, "it is nested too deeply");
-            let changed = Record::of(tree, order).ok_or_else(deep)?;
-            // The bytes name blobs by their places in the list beside them.
-            let is_same = matches!(&changed.body, BodyPlace::Pending(new)
-                if new.bytes() == body.bytes() && new.blobs() == body.blobs());
-            return if is_same { Ok(()) } else { self.write(path, changed) };
-        }
-        if path.is_root() && !is_container("", new_type) {
-            return Err(refused("change the type of", path, "the root must be a folder"));
-        }
-        // The type decides which children have records of their own: put the whole subtree anew.
-        let node = self.pending.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
-        let mut tree = tree.clone();
-        for child in node.listed_children()? {
-            tree.children.push(child.read()?);
-        }
-        self.put_record(path, tree, order)
-    }
-
-    /// Tells whether a child `name` of `parent` has a record of its own.
-    pub(crate) fn is_record_place(&mut self, parent: &NodePath, name: &str) -> Result<bool> {
-        self.cool()?;
-        let node = self.pending.node(parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
-        let primary_type = node.primary_type();
-        Ok(node.summary().is_some()
-            && is_container(parent.name(), primary_type)
-            && !is_own_content(primary_type, name))
-    }
-
-    /// Replaces the record at `path` and all below it by those of `tree`; all of it or, on failure, nothing.
-    fn put_record(&mut self, path: &NodePath, tree: Subtree, order: OrderKey) -> Result<()> {
-        let mut records = Vec::new();
-        cut(path, tree, order, &mut records)?;
-        self.remove_records(path)?;
-        records.into_iter().try_for_each(|(path, record)| self.write(&path, record))
-    }
-
-    /// Removes the record at `path` and all below it from the pending state.
-    pub(crate) fn remove_records(&mut self, path: &NodePath) -> Result<()> {
-        self.last_order = None;
-        for (key, _) in self.pending.0.records(&keys::below(path)?)? {
-            self.edits().put(key, None)?;
-        }
-        let key = keys::key_of(path)?;
-        self.edits().put(key, None)
-    }
-
-    /// Checks source and target of a copy. Gives the decoded subtree unless both are places of records.
-    fn prepare_copy(&mut self, from: &NodePath, to: &NodePath) -> Result<Option<Subtree>> {
-        let node = self.whole()?.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
-        if self.pending.node(to)?.is_some() {
-            return Err(self.taken(to)?);
-        }
-        let parent = to.parent().unwrap_or_else(NodePath::root);
-        check_name(to.name())?;
-        // Also finds out, before anything is removed, whether the new parent exists.
-        let is_record_place = self.is_record_place(&parent, to.name())?;
-        let primary_type = node.primary_type();
-        let stays_cut = node.summary().is_some()
-            && is_container(from.name(), primary_type) == is_container(to.name(), primary_type);
-        if is_record_place && stays_cut { Ok(None) } else { Ok(Some(node.read()?)) }
-    }
-
-    /// Writes the records of a subtree under another path.
-    fn copy_records(&mut self, from: &NodePath, to: &NodePath, identity: Identity) -> Result<()> {
-        let order = self.next_order(&to.parent().unwrap_or_else(NodePath::root))?;
-        let top = self.pending.0.record(&keys::key_of(from)?, from)?;
-        let top = top.ok_or_else(|| Error::NodeMissing(from.clone()))?;
-        let mut records = vec![(to.clone(), Record { order, ..Record::clone(&top) })];
-        for (key, record) in self.pending.0.records(&keys::below(from)?)? {
-            let path = keys::path_of(&key)?;
-            let target = path.rebased(from, to).ok_or(Error::NodeMissing(path))?;
-            records.push((NodePath::new(target.as_str())?, Record::clone(&record)));
-        }
-        for (path, record) in records {
-            let record = match identity {
-                Identity::Kept => record,
-                Identity::Renewed => self.with_new_identifiers(&path, record)?,
-            };
-            self.write(&path, record)?;
-        }
-        Ok(())
-    }
-
-    /// Gives the referenceable nodes of a record identifiers of their own.
-    fn with_new_identifiers(&self, path: &NodePath, record: Record) -> Result<Record> {
-        let body = self.pending.0.body(&record, path)?;
-        let mut tree = body.subtree(body.root());
-        if !renew_identifiers(&mut tree) {
-            return Ok(record);
-        }
-        Record::of(&tree, record.order)
-            .ok_or_else(|| refused("copy", path, "it is nested too deeply"))
-    }
-
-    /// Returns the order key of a new last child; empty where children have no order.
-    pub(crate) fn next_order(&mut self, parent: &NodePath) -> Result<OrderKey> {
-        let last = match &self.last_order {
-            Some((known, last)) if known == parent => Some(last.clone()),
-            _ => {
-                let node =
-                    self.pending.node(parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
-                if !has_ordered_children(node.primary_type()) {
-                    return Ok(OrderKey::default());
-                }
-                self.pending.0.last_order(parent)?
-            }
-        };
-        let next = last.as_ref().map_or_else(OrderKey::first, OrderKey::after);
-        self.last_order = Some((parent.clone(), next.clone()));
-        Ok(next)
-    }
-
     pub(crate) fn write(&mut self, path: &NodePath, record: Record) -> Result<()> {
         let key = keys::key_of(path)?;
         self.edits().put(key, Some(Arc::new(record)))
@@ -759,82 +429,6 @@ impl Session {
     pub(crate) fn edits(&mut self) -> &mut View {
         Arc::<View>::make_mut(&mut self.pending.0)
     }
-}
-
-/// Cuts a tree into records.
-fn cut(
-    path: &NodePath,
-    mut tree: Subtree,
-    order: OrderKey,
-    records: &mut Vec<(NodePath, Record)>,
-) -> Result<()> {
-    let primary_type = tree.primary_type().to_owned();
-    let (own, others): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut tree.children).into_iter().partition(|child| {
-            !is_container(path.name(), &primary_type) || is_own_content(&primary_type, &child.name)
-        });
-    tree.children = own;
-    let record = Record::of(&tree, order);
-    let record = record.ok_or_else(|| refused("write", path, "it is nested too deeply"))?;
-    records.push((path.clone(), record));
-    let mut child_order = has_ordered_children(&primary_type).then(OrderKey::first);
-    for child in others {
-        let child_path = path.child(&child.name)?;
-        let order = child_order.clone().unwrap_or_default();
-        child_order = child_order.as_ref().map(OrderKey::after);
-        cut(&child_path, child, order, records)?;
-    }
-    Ok(())
-}
-
-/// Whether the referenceable nodes of a copy keep their identifiers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Identity {
-    Kept,
-    Renewed,
-}
-
-/// Gives every referenceable node of a tree a new identifier, and checks every one out, as a copy has no versions; tells
-/// whether there was one.
-fn renew_identifiers(tree: &mut Subtree) -> bool {
-    let mut has_any = false;
-    if let Some(is_out) = tree.properties.get_mut(IS_CHECKED_OUT) {
-        *is_out = Value::Boolean(true).into();
-        has_any = true;
-    }
-    if let Some(property) = tree.properties.get_mut("jcr:uuid") {
-        *property = Property::text(uuid::Uuid::new_v4().to_string());
-        has_any = true;
-    }
-    for child in &mut tree.children {
-        has_any |= renew_identifiers(child);
-    }
-    has_any
-}
-
-/// Moves a child inside its parent's list of children.
-fn order_children(parent: &mut Subtree, path: &NodePath, place: &Place) -> Result<()> {
-    let missing = |name: &str| {
-        Error::NodeMissing(path.parent().unwrap_or_else(NodePath::root).child_unchecked(name))
-    };
-    let position = |parent: &Subtree, name: &str| {
-        parent.children.iter().position(|child| child.name == name).ok_or_else(|| missing(name))
-    };
-    if let Place::Before(name) | Place::After(name) = place {
-        position(parent, name)?;
-        if name == path.name() {
-            return Ok(());
-        }
-    }
-    let child = parent.remove_child(path.name()).ok_or_else(|| missing(path.name()))?;
-    let at = match place {
-        Place::First => 0,
-        Place::Last => parent.children.len(),
-        Place::Before(name) => position(parent, name)?,
-        Place::After(name) => position(parent, name)? + 1,
-    };
-    parent.children.insert(at, child);
-    Ok(())
 }
 
 fn refused(action: &'static str, path: &NodePath, reason: &'static str) -> Error {
