@@ -58,6 +58,7 @@ impl Shared {
     fn add(&self, test: &Test, kind: Kind, label: &str, acts: &mut VecDeque<Act>) -> Option<()> {
         let run = &self.run;
         let silence = test.timeout;
+        let part = |name: &str| format!("{label}: {name}");
         match kind {
             Kind::CreatePage => {
                 let path = format!("/content/{run}/flat/p{}", self.number());
@@ -125,8 +126,7 @@ impl Shared {
                 let number = self.grow("assets", test.base)?;
                 let folder = tree_path(&format!("/content/dam/{run}/tree"), 'd', test.base, number);
                 let fields = [("./jcr:primaryType", "sling:OrderedFolder")];
-                let name = format!("{label}: folder");
-                acts.push_back(self.form(&name, &folder, &fields, silence));
+                acts.push_back(self.form(&part("folder"), &folder, &fields, silence));
                 acts.push_back(Act::Grown { tree: ("assets", test.base.max(1)), number });
                 self.upload((label, &folder), (kind == Kind::CreatePdfTree, true), silence, acts);
             }
@@ -135,7 +135,6 @@ impl Shared {
                 acts.push_back(self.account(label, "users", &name, silence));
             }
             Kind::CreateUserTree => {
-                let part = |name: &str| format!("{label}: {name}");
                 let number = self.grow("users", test.base)?;
                 let folder = tree_path(run, 'f', test.base, number);
                 let path = format!("{USERS_ROOT}/{folder}");
@@ -155,7 +154,6 @@ impl Shared {
                 acts.push_back(self.account(label, "groups", &name, silence));
             }
             Kind::CreateGroupWithUsers => {
-                let part = |name: &str| format!("{label}: {name}");
                 let group = format!("{run}-g{}", self.number());
                 acts.push_back(self.account(&part("create group"), "groups", &group, silence));
                 for _ in 0..USERS {
@@ -185,25 +183,17 @@ impl Shared {
                 let path = self.in_turn(&test.queries).unwrap_or_else(|| "/".to_owned());
                 acts.push_back(self.get(label, &fit(&path), test.on_publish, silence)?);
             }
-            Kind::Authoring | Kind::AuthoringTree => {
-                let is_tree = kind == Kind::AuthoringTree;
-                let part = |name: &str| format!("{label}: {name}");
-                if is_tree {
-                    self.add(test, Kind::CreatePageTree, &part("create page"), acts)?;
-                } else {
-                    let page = format!("/content/{run}/flat/p{}", self.number());
-                    acts.push_back(self.page(test, &part("create page"), &page, None));
-                    let folder = format!("/content/dam/{run}/flat");
-                    let asset = self.upload(
-                        (&part("upload asset"), &folder),
-                        (false, false),
-                        silence,
-                        acts,
-                    );
-                    acts.push_back(self.delete(&part("delete page"), &page, silence));
-                    acts.push_back(self.delete(&part("delete asset"), &asset, silence));
-                    return Some(());
-                }
+            Kind::Authoring => {
+                let page = format!("/content/{run}/flat/p{}", self.number());
+                acts.push_back(self.page(test, &part("create page"), &page, None));
+                let folder = format!("/content/dam/{run}/flat");
+                let name = part("upload asset");
+                let asset = self.upload((&name, &folder), (false, false), silence, acts);
+                acts.push_back(self.delete(&part("delete page"), &page, silence));
+                acts.push_back(self.delete(&part("delete asset"), &asset, silence));
+            }
+            Kind::AuthoringTree => {
+                self.add(test, Kind::CreatePageTree, &part("create page"), acts)?;
                 let folder = format!("/content/dam/{run}/flat");
                 self.upload((&part("upload asset"), &folder), (false, true), silence, acts);
             }
