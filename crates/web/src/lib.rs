@@ -33,6 +33,7 @@ mod quiet;
 pub mod rate;
 pub mod read_body;
 pub mod request_log;
+mod resident;
 mod seats;
 pub mod shortcut;
 mod stall;

@@ -5,8 +5,8 @@
 //!
 //! Invariants
 //! * Nothing is read of the client here, and nothing is known of what follows the request.
-//! * Files go from the page cache to the socket without a copy. They are small enough that one that has to be read from
-//!   the disk holds up others for no longer than a page does.
+//! * Files go from the page cache to the socket without a copy. One that is not there is read by a thread that may wait,
+//!   so that a disk holds up nobody else.
 //!
 //! On failure: a client that takes nothing for the stall time, or takes it too slowly, or a file that ends too early, ends the connection, which
 //! tells the client that the answer is not whole.
@@ -26,6 +26,7 @@ use tokio::net::TcpStream;
 
 use crate::listen::Peer;
 use crate::patience::Patience;
+use crate::resident::{load, would_wait};
 use crate::wire::before_file;
 
 /// No file that is sent so is longer.
@@ -116,6 +117,11 @@ impl Drop for Sending {
 /// Of the socket; [`ErrorKind::TimedOut`] if the client takes nothing for `patience`, or less than [`Patience`] asks for.
 pub(crate) async fn send_ready(stream: &TcpStream, ready: Ready, patience: Duration) -> Result<()> {
     let Ready { head, body, done } = ready;
+    if let ReadyBody::File { file, start, length: length @ 1.. } = &body
+        && would_wait(file, *start, *length)
+    {
+        load(Arc::clone(file), *start, *length).await;
+    }
     let total = head.len() as u64 + body.length();
     let mut sending = Sending { head, body, sent: 0, done: Some(done) };
     let mut waiting: Option<(Instant, Patience)> = None;
