@@ -226,6 +226,7 @@ fn draw_noted(
         return Ok((draw(instance, repository, (asked, wishes), recording)?, true));
     };
     let may_repeat = instance.hot.get().is_some() && asked.is_plain() && asked.method == "GET";
+    let begun = Instant::now();
     for _ in 0..MAX_DRAWINGS {
         let ticket = ledger.ticket();
         let begin = may_repeat.then(Instant::now);
@@ -237,8 +238,8 @@ fn draw_noted(
         let (when, look) = ((ticket, drawn.root), drawn.look.clone());
         match ledger.record_answer(when, &asked.path, &drawn.answer, look) {
             Recorded::Kept => return Ok((drawn, true)),
-            Recorded::Outdated => {}
-            Recorded::Lost | Recorded::Crowded => return Ok((drawn, false)),
+            Recorded::Outdated if begun.elapsed() < DRAWN_AGAIN_WITHIN => {}
+            Recorded::Outdated | Recorded::Lost | Recorded::Crowded => return Ok((drawn, false)),
         }
     }
     Ok((draw(instance, repository, (asked, wishes), Recording::Count)?, false))
@@ -270,6 +271,9 @@ pub(crate) fn take_form(instance: &Instance, asked: &Asked) -> Result<Option<Res
 
 /// Drawings of one request that changes may overtake, before one is sent that nobody may keep.
 const MAX_DRAWINGS: usize = 3;
+/// What was overtaken after so long is not drawn again: the visitor has waited long enough, and gets what was true when the
+/// drawing began.
+const DRAWN_AGAIN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Draws from the newest state.
 fn draw(

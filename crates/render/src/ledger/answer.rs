@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use tympan_content::{ChunkId, Snapshot};
 
@@ -20,6 +21,9 @@ use crate::touched::Touched;
 /// The most URLs of one change that are drawn to see whether they show it. A drawing takes about a millisecond, and a
 /// flush waits for all of them.
 const MAX_COMPARED: usize = 200;
+/// How long they are drawn, however few were. Pages that took long when they were asked for are left out from the
+/// beginning ([`Look::of`]); this is for those that take long now.
+const COMPARED_FOR: Duration = Duration::from_secs(2);
 /// The most lists that are asked again for one change; of more, all count as if they had another answer.
 const MAX_ASKED: usize = 500;
 /// The most look-ups for lists that are asked again for one change; the other lists count as if they had another answer.
@@ -202,8 +206,10 @@ impl Ledger {
         let (mut named, mut same, mut left) = (Vec::new(), Vec::new(), MAX_COMPARED);
         // Of very many only those are worth a drawing of which it is doubtful.
         let is_few = candidates.len() <= MAX_COMPARED;
+        let begun = Instant::now();
         for candidate in candidates {
-            let is_tried = left > 0 && (is_few || candidate.is_doubtful());
+            let is_in_time = left > 0 && begun.elapsed() < COMPARED_FOR;
+            let is_tried = is_in_time && (is_few || candidate.is_doubtful());
             let looked = candidate.look.as_ref().filter(|_| is_tried).and_then(|look| {
                 left -= 1;
                 self.0.counters.compared.fetch_add(1, Ordering::Relaxed);

@@ -5,12 +5,13 @@
 //!
 //! Only what everybody gets can be drawn again: an answer that used more of its request than the URL, the scheme and the
 //! host has no look, nor has one that used parameters which were given, or asked an index, which follows content in its own
-//! time.
+//! time. One that took long has none either: a flush would wait while it is drawn to find out that nobody needs to fetch it.
 //!
 //! Caches that fill in includes and those that do not may get the same bytes now and others after a change. So a look
 //! remembers which of them asked, and is drawn again for each.
 
 use std::hash::{Hash, Hasher};
+use std::time::Duration;
 
 use crate::dependency::{folded, mix};
 use crate::reads::{Facts, Recording};
@@ -25,6 +26,8 @@ const REPEATABLE: Facts = Facts::PAGE
     .and(Facts::FAULT)
     .and(Facts::PARAMETERS)
     .and(Facts::ACCOUNTS);
+/// What took longer is not drawn again to be compared. Most pages take a millisecond or a few.
+const MAX_DRAWING: Duration = Duration::from_millis(250);
 /// Longer hosts are not kept.
 const MAX_HOST_BYTES: usize = 255;
 
@@ -62,6 +65,7 @@ impl Look {
             && request.host.len() <= MAX_HOST_BYTES
             && request.method == "GET";
         let is_whole = reads.max_age.is_none()
+            && drawn.timing.total() <= MAX_DRAWING
             && reads.facts.without(REPEATABLE) == Facts::default()
             && (request.query.is_empty() || !reads.facts.has(Facts::PARAMETERS));
         (is_plain && is_whole).then(|| Self {
@@ -258,6 +262,35 @@ mod tests {
             assert_eq!(Look::from_bytes(bytes), None);
         }
         assert_eq!(Look::from_bytes(&[[0; 16].as_slice(), &[PLAIN | HOST, 0xff]].concat()), None);
+    }
+
+    #[test]
+    fn what_took_long_is_not_drawn_again() {
+        let look = |spent| {
+            let row = crate::timing::Row {
+                script: "page.html.j2".into(),
+                path: "/content/a".into(),
+                depth: 0,
+                calls: 1,
+                total: spent,
+                self_time: spent,
+                reads: 0,
+                queries: 0,
+            };
+            let answer = RenderResponse {
+                outcome: Outcome::Ok,
+                content_type: "text/html".into(),
+                headers: Vec::new(),
+                body: Body::Empty,
+                reads: crate::reads::Reads::default(),
+                timing: crate::timing::Timing { rows: vec![row] },
+                failed_components: 0,
+                fragments: crate::template::FragmentCounts::default(),
+            };
+            Look::of(&answer, &RenderRequest::get("/content/a.html"))
+        };
+        assert!(look(MAX_DRAWING).is_some());
+        assert!(look(MAX_DRAWING + Duration::from_micros(1)).is_none());
     }
 
     #[test]
