@@ -52,5 +52,7 @@ fn start_log() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_target(false)
+        // Its complaint about a log that cannot be written would go to the same place, and panic there.
+        .log_internal_errors(false)
         .init();
 }

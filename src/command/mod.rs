@@ -22,6 +22,7 @@ mod user;
 
 pub(crate) use backup::{ContentView, LeftBelow, Settings, backend_at, keep_here, new_spool};
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use crate::args::{Arguments, Command};
@@ -55,10 +56,9 @@ impl Fault {
         &self.message
     }
 
-    /// Writes the message to standard error.
-    #[expect(clippy::print_stderr, reason = "a command speaks to the person who called it")]
+    /// Writes the message to standard error. Where that cannot be written, the exit code has to do.
     pub(crate) fn print(&self) {
-        eprintln!("tympan: {}", self.message);
+        writeln!(std::io::stderr(), "tympan: {}", self.message).ok();
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {

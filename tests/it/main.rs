@@ -69,6 +69,7 @@ mod sources;
 mod staging;
 mod stalled;
 mod tokens;
+mod unlogged;
 mod varnish;
 mod work;
 

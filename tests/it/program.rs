@@ -82,10 +82,18 @@ impl Running {
         variables: &[(&str, &str)],
         arguments: &[&str],
     ) -> Result<Self, String> {
+        Self::try_start_logging(Stdio::piped(), variables, arguments)
+    }
+
+    /// Does the same with a log that goes elsewhere.
+    pub(crate) fn try_start_logging(
+        log: Stdio,
+        variables: &[(&str, &str)],
+        arguments: &[&str],
+    ) -> Result<Self, String> {
         let mut command = tympan();
         command.envs(variables.iter().copied());
-        let mut child =
-            command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut greeting = String::new();
         for line in &mut lines {
@@ -93,14 +101,17 @@ impl Running {
             if line == "ready" {
                 // Whatever it says later must not fill the pipe.
                 std::thread::spawn(move || lines.for_each(drop));
-                let mut errors = child.stderr.take().unwrap();
-                std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+                if let Some(mut errors) = child.stderr.take() {
+                    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+                }
                 return Ok(Self { child, greeting });
             }
             greeting.push_str(&line);
             greeting.push('\n');
         }
-        child.stderr.take().unwrap().read_to_string(&mut greeting).unwrap();
+        if let Some(mut errors) = child.stderr.take() {
+            errors.read_to_string(&mut greeting).unwrap();
+        }
         Err(format!("{greeting}{:?}", child.wait().unwrap()))
     }
 
