@@ -24,6 +24,7 @@ use crate::decision::{Action, decide_among, is_flush, place};
 use crate::dispatcher::{FarmState, Inner};
 use crate::farm::Found;
 use crate::forward::{Purpose, clean_response, is_circling, proxy_headers};
+use crate::gossip::PASSED;
 use crate::include::has_includes;
 use crate::log::Level;
 use crate::memory::Keepable;
@@ -140,6 +141,10 @@ impl Inner {
         if is_circling(&view) {
             return refusal(StatusCode::LOOP_DETECTED);
         }
+        if view.method == Method::POST && view.headers.contains_key(PASSED) {
+            return self.hear(&view, body).await;
+        }
+        self.ready.wait().await;
         // A flush names pages as farms know them, so no rule of visitors' URLs concerns it.
         if is_flush(&view) {
             return self.answer_in_farm(&view, body, limit).await;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 
-use crate::cache::{NUMBERS_FILE, TEMPORARY_FOLDER};
+use crate::cache::OWN_PREFIX;
 use crate::config::Farm;
 use crate::request::RequestView;
 use crate::sessions::Session;
@@ -178,12 +178,13 @@ pub(crate) fn is_reserved(path: &CanonicalPath) -> bool {
     path.segments().any(is_reserved_name)
 }
 
-/// `.stat`, the side files `.h` and `.ttl` of a file with an extension, unfinished files, and the numbers of flushes.
+/// `.stat`, the side files `.h` and `.ttl` of a file with an extension, and the dispatcher's own: unfinished files, the
+/// numbers of flushes, and what siblings are told.
 pub(crate) fn is_reserved_name(name: &str) -> bool {
     let is_side_file = [".h", ".ttl"]
         .iter()
         .any(|side| name.strip_suffix(side).is_some_and(|main| main.contains('.')));
-    name == ".stat" || is_side_file || name == TEMPORARY_FOLDER || name == NUMBERS_FILE
+    name == ".stat" || is_side_file || name.starts_with(OWN_PREFIX)
 }
 
 pub(crate) fn has_credentials(request: &RequestView) -> bool {

@@ -60,6 +60,7 @@ pub fn check(loaded: &Loaded) -> Vec<Diagnostic> {
                 format!("/{name} has no `/clientheaders`, so renders see no header of the visitor"),
             );
         }
+        check_passing(farm, &mut warn);
         check_roots(farm, farms, &mut warn);
     }
     findings
@@ -155,6 +156,23 @@ fn check_cache(farm: &Farm, cache: &Cache, warn: &mut impl FnMut(&Position, Stri
     }
     if cache.ignore_url_params.rules.is_empty() {
         note("no `/ignoreUrlParams`, so every parameter that campaigns add goes to the renders");
+    }
+}
+
+fn check_passing(farm: &Farm, warn: &mut impl FnMut(&Position, String)) {
+    if !farm.passes_flushes {
+        return;
+    }
+    let name = &farm.name;
+    if farm.siblings.is_empty() {
+        warn(
+            &farm.at,
+            format!("/{name}: `/x-passFlushes` does nothing without `/x-siblings` that are told"),
+        );
+    }
+    if farm.cache.as_ref().is_none_or(|cache| cache.docroot.is_none()) {
+        let message = "`/x-passFlushes` needs a `/cache` with a `/docroot`, where it keeps what siblings are told";
+        warn(&farm.at, format!("/{name}: {message}"));
     }
 }
 

@@ -34,10 +34,13 @@ use crate::config::{Config, Farm};
 use crate::fast::Lanes;
 use crate::flight::Flights;
 use crate::front::Gate;
+use crate::gossip::{Peers, Ready, new_word};
 use crate::hot::Budget;
 use crate::log::{Level, Log};
 use crate::memory::Memory;
-use crate::metrics::{Metrics, Tally, connections_to_text, farms_to_text, renders_to_text};
+use crate::metrics::{
+    Metrics, Tally, connections_to_text, farms_to_text, renders_to_text, siblings_to_text,
+};
 use crate::refetch::Queue;
 use crate::sessions;
 use crate::settings::{Settings, Switches};
@@ -116,6 +119,9 @@ pub(crate) struct Inner {
     pub(crate) proxy: Client,
     /// What is asked of each request before anything else.
     pub(crate) gate: Gate,
+    /// Tells this dispatcher from its siblings.
+    pub(crate) instance: Arc<str>,
+    pub(crate) ready: Arc<Ready>,
 }
 
 /// A farm and what belongs to it at run time.
@@ -126,6 +132,8 @@ pub(crate) struct FarmState {
     pub(crate) upstream: Upstream,
     /// Other dispatchers that may have a page.
     pub(crate) siblings: Option<Upstream>,
+    /// Those of them that are told what is flushed.
+    pub(crate) peers: Option<Peers>,
     /// Other renders whose answers are compared.
     pub(crate) shadow: Option<Shadow>,
     pub(crate) refetch: Arc<Queue>,
@@ -213,6 +221,10 @@ impl Dispatcher {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), Error> {
         let is_first = self.begin_background();
+        if is_first {
+            // Nobody is shown what siblings know to be out of date.
+            tokio::spawn(self.current().catch_up());
+        }
         self.0.counters.lock().push(Arc::clone(&front.counters));
         let dispatcher = self.clone();
         let service = service_fn(move |request: Request<Incoming>| {
@@ -341,6 +353,7 @@ impl Inner {
             let state = open_farm(farm, &runtime, switches.keep_alive, known);
             farms.push(Arc::new(state));
         }
+        let has_peers = farms.iter().any(|farm| farm.peers.is_some());
         Ok(Self {
             config,
             switches,
@@ -354,6 +367,9 @@ impl Inner {
             has_shares,
             proxy: old.map_or_else(|| Client::new(Options::default()), |old| old.proxy.clone()),
             gate,
+            instance: old.map_or_else(|| new_word().into(), |old| Arc::clone(&old.instance)),
+            ready: old
+                .map_or_else(|| Arc::new(Ready::new(!has_peers)), |old| Arc::clone(&old.ready)),
         })
     }
 
@@ -401,6 +417,12 @@ impl Inner {
         let renders =
             self.farms.iter().map(|farm| (farm.farm.name.as_str(), farm.upstream.renders()));
         text.push_str(&renders_to_text(renders));
+        let siblings = self.farms.iter().filter_map(|farm| {
+            let (peers, root) = (farm.peers.as_ref()?, farm.docroot.as_ref()?);
+            let last = root.log_of(&farm.farm.name).last();
+            Some((farm.farm.name.as_str(), peers.status(last)))
+        });
+        text.push_str(&siblings_to_text(siblings));
         text.push_str(&self.roots_to_text());
         text
     }
@@ -432,7 +454,12 @@ impl Inner {
         };
         let farms = self.farms.iter();
         let tasks = farms.clone().filter_map(load_vanity).chain(farms.clone().filter_map(probe));
-        tasks.chain(farms.filter_map(sweep)).chain(self.keep_roots(handle)).collect()
+        let tell = |farm: &Arc<FarmState>| {
+            let peers = farm.peers.as_ref();
+            peers.map_or_else(Vec::new, |peers| peers.start((farm, self), handle))
+        };
+        let tasks = tasks.chain(farms.clone().filter_map(sweep)).chain(farms.flat_map(tell));
+        tasks.chain(self.keep_roots(handle)).collect()
     }
 
     pub(crate) fn log(&self, level: Level, text: impl FnOnce() -> String) {
@@ -514,6 +541,7 @@ fn open_farm(
         docroot,
         upstream: Upstream::new(farm, runtime, keep_alive),
         siblings: siblings_of(farm, runtime, keep_alive),
+        peers: Peers::of(farm, runtime),
         shadow: Shadow::of(farm, runtime),
         refetch: old.map(|old| Arc::clone(&old.refetch)).unwrap_or_default(),
         storm: Storm::default(),

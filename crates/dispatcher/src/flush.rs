@@ -1,7 +1,8 @@
 //! Obeying flush messages.
 //!
 //! Order: who may flush; fetches of named files are overtaken; `.stat` files are touched; files are removed, those on the
-//! re-fetch list marked; the handler program and the render are told; the answer; the re-fetch in the background. The
+//! re-fetch list marked; the handler program and the render are told; the answer, once siblings in reach that are told have
+//! done the same; the re-fetch in the background. The
 //! stat files come first since a re-fetched file must be newer than they are.
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use crate::cache::Named;
 use crate::cacheable::check_request;
 use crate::config::{Cache, FlushMode};
 use crate::dispatcher::{FarmState, Inner};
+use crate::gossip::Event;
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::page::{Body, full};
@@ -106,14 +108,21 @@ impl Inner {
             sticky: None,
         };
         // The agent may leave; a flush that has begun is carried out.
-        let obey = Arc::clone(self).obey(Arc::clone(farm), message, call);
+        let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
+        let name = farm.farm.name.clone();
+        let obey = async move {
+            let passed = inner.pass_on(&farm, Event::of(&message)).await;
+            let obeyed = Arc::clone(&inner).obey(Arc::clone(&farm), message, Some(call)).await;
+            inner.siblings_have(&farm, passed).await;
+            obeyed
+        };
         match tokio::spawn(obey).await {
             Ok(Ok(())) => {
                 self.metrics.count(Counter::Flushes);
                 accepted()
             }
             Ok(Err(error)) => {
-                tracing::error!(farm = %farm.farm.name, reason = %error, "flush failed");
+                tracing::error!(farm = %name, reason = %error, "flush failed");
                 refusal(StatusCode::INTERNAL_SERVER_ERROR)
             }
             Err(_panicked) => refusal(StatusCode::INTERNAL_SERVER_ERROR),
@@ -129,16 +138,43 @@ impl Inner {
             return refusal(StatusCode::FORBIDDEN);
         }
         exchange.cache = "purge";
-        if view.headers.contains_key(SURROGATE_KEY) {
-            return self.purge_keys(farm, flushed_keys(&view.headers)).await;
+        let keys = view.headers.contains_key(SURROGATE_KEY).then(|| flushed_keys(&view.headers));
+        let event = match &keys {
+            Some(keys) => Event::Keys(keys.clone()),
+            None => Event::Page(view.wire_target()),
+        };
+        // Who sent it may leave; what has begun is carried out.
+        let (inner, farm, view) = (Arc::clone(self), Arc::clone(farm), view.clone());
+        let purge = async move {
+            let passed = inner.pass_on(&farm, event).await;
+            let purged = match keys {
+                Some(keys) => inner.purge_keyed(&farm, keys).await,
+                None => inner.purge_page(&farm, &view).await,
+            };
+            inner.siblings_have(&farm, passed).await;
+            purged
+        };
+        match tokio::spawn(purge).await {
+            Ok(None | Some(Ok(false))) => refusal(StatusCode::NOT_FOUND),
+            Ok(Some(Ok(true))) => accepted(),
+            Ok(Some(Err(error))) => {
+                tracing::error!(farm = %exchange.farm.farm.name, reason = %error, "purge failed");
+                refusal(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+            Err(_panicked) => refusal(StatusCode::INTERNAL_SERVER_ERROR),
         }
+    }
+
+    /// Forgets one page and tells whether it was there; nothing if the farm does not cache it.
+    pub(crate) async fn purge_page(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        view: &RequestView,
+    ) -> Option<std::io::Result<bool>> {
         let mut page = view.clone();
         page.method = Method::GET;
-        let (Ok(file), Some(root), Some(cache)) =
-            (check_request(&farm.farm, &page), &farm.docroot, &farm.farm.cache)
-        else {
-            return refusal(StatusCode::NOT_FOUND);
-        };
+        let file = check_request(&farm.farm, &page).ok()?;
+        let (root, cache) = (farm.docroot.as_ref()?, farm.farm.cache.as_ref()?);
         let (root, mode) = (Arc::clone(root), cache.flush_mode);
         let (flights, clock) = (Arc::clone(&self.flights), self.runtime.clock.clone());
         let absolute = farm.absolute(&file);
@@ -168,37 +204,23 @@ impl Inner {
             })?;
             Ok(is_there)
         };
-        let purged = tokio::task::spawn_blocking(work).await;
-        self.memory.note_change();
-        match purged {
-            Ok(Ok(is_there)) => {
-                self.metrics.count(Counter::Flushes);
-                if is_there { accepted() } else { refusal(StatusCode::NOT_FOUND) }
-            }
-            Ok(Err(error)) => {
-                tracing::error!(farm = %farm.farm.name, reason = %error, "purge failed");
-                refusal(StatusCode::INTERNAL_SERVER_ERROR)
-            }
-            Err(_panicked) => refusal(StatusCode::INTERNAL_SERVER_ERROR),
-        }
+        Some(self.purge_by(work).await)
     }
 
-    /// Forgets all pages that carry one of these keys.
-    async fn purge_keys(
+    /// Forgets all pages that carry one of these keys; nothing if the farm has no cache.
+    pub(crate) async fn purge_keyed(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         keys: Vec<String>,
-    ) -> Response<Body> {
-        let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) else {
-            return refusal(StatusCode::NOT_FOUND);
-        };
+    ) -> Option<std::io::Result<bool>> {
+        let (root, cache) = (farm.docroot.as_ref()?, farm.farm.cache.as_ref()?);
         let (root, mode) = (Arc::clone(root), cache.flush_mode);
         let inner = Arc::clone(self);
-        let work = move || -> std::io::Result<usize> {
+        let work = move || -> std::io::Result<bool> {
             let docroot = root.current()?;
             root.note_flush(inner.runtime.clock.tick());
             root.tags.complete(&docroot);
-            inner.flights.while_nothing_is_stored(|| {
+            let count = inner.flights.while_nothing_is_stored(|| {
                 let files = root.tags.flush(&keys, inner.runtime.clock.tick(), &docroot);
                 for file in &files {
                     match mode {
@@ -206,30 +228,33 @@ impl Inner {
                         FlushMode::Delete => docroot.remove_file(file)?,
                     }
                 }
-                Ok(files.len())
-            })
+                Ok::<_, std::io::Error>(files.len())
+            })?;
+            inner.log(Level::Info, || format!("Flushed {count} files by their keys"));
+            Ok(true)
         };
-        let purged = tokio::task::spawn_blocking(work).await;
-        self.memory.note_change();
-        match purged {
-            Ok(Ok(count)) => {
-                self.metrics.count(Counter::Flushes);
-                self.log(Level::Info, || format!("Flushed {count} files by their keys"));
-                accepted()
-            }
-            Ok(Err(error)) => {
-                tracing::error!(farm = %farm.farm.name, reason = %error, "flush by keys failed");
-                refusal(StatusCode::INTERNAL_SERVER_ERROR)
-            }
-            Err(_panicked) => refusal(StatusCode::INTERNAL_SERVER_ERROR),
-        }
+        Some(self.purge_by(work).await)
     }
 
-    async fn obey(
+    async fn purge_by(
+        &self,
+        work: impl FnOnce() -> std::io::Result<bool> + Send + 'static,
+    ) -> std::io::Result<bool> {
+        let purged = tokio::task::spawn_blocking(work).await;
+        self.memory.note_change();
+        let purged = purged.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()));
+        if purged.is_ok() {
+            self.metrics.count(Counter::Flushes);
+        }
+        purged
+    }
+
+    /// Carries out a flush; `call` is what renders are told of it.
+    pub(crate) async fn obey(
         self: Arc<Self>,
         farm: Arc<FarmState>,
         mut message: FlushMessage,
-        call: Call,
+        call: Option<Call>,
     ) -> std::io::Result<()> {
         if let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) {
             let hot = self.hot_named(&farm, cache, &message);
@@ -253,7 +278,7 @@ impl Inner {
             applied?;
         }
         self.call_handler(&farm, &message).await;
-        if farm.farm.propagates_flushes {
+        if let Some(call) = call.filter(|_| farm.farm.propagates_flushes) {
             tokio::spawn(async move {
                 if farm.upstream.send(&call).await.is_err() {
                     tracing::warn!(farm = %farm.farm.name, "cannot forward a flush to the render");

@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use crate::cache::StoredHeaders;
 use crate::decompose::decompose;
 use crate::fast::{read_fields, read_head, read_key};
+use crate::gossip::{Event, Log as PassedLog, Told};
 use crate::http2::hpack::Fields;
 use crate::http2::session::{Bounds, Kept, Session, Step};
 use crate::memory::key_of;
@@ -16,6 +17,22 @@ use crate::plan::{Entity, Plan, plan};
 pub fn header_file(text: &[u8]) {
     let Some(stored) = StoredHeaders::parse(text) else { return };
     assert_eq!(StoredHeaders::parse(&stored.to_text()), Some(stored));
+}
+
+/// Reads what siblings tell, and the log of what they are told; what was read is written and read alike.
+pub fn gossip(bytes: &[u8]) {
+    if let Some(told) = Told::parse(bytes) {
+        let text = serde_json::to_vec(&told).unwrap_or_default();
+        assert_eq!(Told::parse(&text), Some(told));
+    }
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Some(mut log) = PassedLog::parse(text, "run".to_owned()) else { return };
+    assert_eq!(PassedLog::parse(&log.to_text(), "run".to_owned()).as_ref(), Some(&log));
+    let line = log.append(Event::All);
+    assert!(
+        log.to_text().ends_with(&line),
+        "what is added to the file is what the whole file ends with"
+    );
 }
 
 /// Splits a path; the parts and the separators between them are the path.
@@ -171,7 +188,7 @@ pub fn conditions(lines: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{conditions, header_file, http2, lane, url_path};
+    use super::{conditions, gossip, header_file, http2, lane, url_path};
     use crate::http2::hpack::push_literal;
     use proptest::prelude::*;
 
@@ -282,6 +299,8 @@ mod tests {
         lane(b"GET /a HTTP/1.1\nHost: h\n\n");
         header_file(b"tympan-headers 1 5\nlink: a\nlink: b\n");
         conditions(b"range: bytes=0-9\nif-range: \"0123\"");
+        gossip(b"tympan-passed 1 o r1 4\nr1 5 {\"page\":\"/5.html\"}\nr2 6 \"stats\"\n");
+        gossip(b"tympan-passed 1 o r9007199254740991\nr1 9007199254740992 \"all\"\n");
         url_path("/a..b...html/");
     }
 }

@@ -42,6 +42,7 @@ mod front;
 #[doc(hidden)]
 pub mod fuzzing;
 mod glob;
+mod gossip;
 mod health;
 mod hit;
 mod hot;

@@ -10,6 +10,7 @@ use tympan_web::listen::Counters;
 
 use crate::answer::Outcome;
 use crate::cacheable::Reason;
+use crate::gossip::SiblingStatus;
 use crate::times::Times;
 use crate::top::Top;
 use crate::upstream::RenderStatus;
@@ -53,10 +54,13 @@ pub(crate) enum Counter {
     ShadowsDifferent,
     ShadowFailures,
     ShadowsSkipped,
+    FlushesPassed,
+    FlushesHeard,
+    SiblingResets,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 36] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 39] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -199,6 +203,18 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 36] = [
         Counter::ShadowsSkipped,
         "shadow_skipped",
         "Pages of the share that were not compared, as the shadow is too slow.",
+    ),
+    (
+        Counter::FlushesPassed,
+        "flushes_passed",
+        "Flushes that siblings were told and have carried out (`/x-passFlushes`), each sibling counted.",
+    ),
+    (Counter::FlushesHeard, "flushes_heard", "Flushes of siblings that were carried out."),
+    (
+        Counter::SiblingResets,
+        "sibling_resets",
+        "How often a whole document root was taken for out of date, as nobody could tell which flushes of a sibling it has \
+         missed; it follows siblings that were away for long, or that lost their document root.",
     ),
 ];
 
@@ -445,6 +461,30 @@ pub(crate) fn renders_to_text<'a>(
         }
     }
     requests + &sticky + &gauges.concat()
+}
+
+/// Writes how siblings stand that are told what is flushed; nothing where no farm tells any.
+pub(crate) fn siblings_to_text<'a>(
+    farms: impl Iterator<Item = (&'a str, Vec<SiblingStatus>)>,
+) -> String {
+    let mut reached = gauge(
+        "sibling_reached",
+        "1 if a sibling takes what is flushed, 0 if it is away or refuses; look at the logs of both then.",
+    );
+    let mut behind = gauge(
+        "sibling_behind",
+        "Flushes that a sibling has not carried out yet; a rise means that it is away.",
+    );
+    let mut is_empty = true;
+    for (farm, siblings) in farms {
+        for sibling in siblings {
+            is_empty = false;
+            let labels = format!("farm=\"{}\",sibling=\"{}\"", label(farm), label(&sibling.name));
+            line(&mut reached, "sibling_reached", &labels, sibling.is_reached.into());
+            line(&mut behind, "sibling_behind", &labels, sibling.behind);
+        }
+    }
+    if is_empty { String::new() } else { reached + &behind }
 }
 
 /// Writes what listeners count.

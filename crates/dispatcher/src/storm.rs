@@ -21,6 +21,7 @@ use crate::config::{Cache, FlushMode};
 use crate::dispatcher::{FarmState, Inner};
 use crate::flush::Flush;
 use crate::freshness::window_end;
+use crate::gossip::Event;
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::numbering::{Numbers, Order};
@@ -154,6 +155,7 @@ impl Inner {
             if order.is_doubtful() {
                 tracing::warn!(farm = %farm.farm.name, agent = source, reason = order.name(),
                     "flushes may have been missed: all pages count as out of date");
+                self.note_for_siblings(farm, Event::Stats);
                 self.log(Level::Warn, || {
                     format!(
                         "Flushes of {source} may have been missed ({}): touched all stat files",
@@ -178,6 +180,17 @@ impl Inner {
         };
         let farms = self.farms.iter().filter(is_there);
         farms.filter_map(|farm| farm.farm.cache.as_ref())
+    }
+
+    /// Touches all stat files of all farms on a document root; no window is waited for, as nobody knows when the missed
+    /// changes were made.
+    pub(crate) fn touch_all(&self, docroot: &Docroot) -> Deleted {
+        let (mut done, mut touched) = (Deleted::default(), BTreeSet::new());
+        let now = self.runtime.clock.tick();
+        for cache in self.caches_on(docroot) {
+            done.note(docroot.touch_all_stats(cache, now, &mut touched));
+        }
+        done
     }
 
     fn change_files(

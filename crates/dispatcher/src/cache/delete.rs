@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, renameat, 
 use rustix::io::Errno;
 
 use super::beneath;
-use super::docroot::{Docroot, MARK, NUMBERS_FILE, TEMPORARY_FOLDER};
+use super::docroot::{Docroot, MARK, OWN_PREFIX, TEMPORARY_FOLDER};
 use super::usage::Amount;
 
 /// What happens to the files of a handle.
@@ -196,7 +196,8 @@ impl Flushing<'_> {
 
     fn empty_root(&mut self) -> io::Result<()> {
         for (name, kind) in self.list(Path::new(""))? {
-            if name != TEMPORARY_FOLDER && name != NUMBERS_FILE && name != ".stat" {
+            let is_own = name.as_bytes().starts_with(OWN_PREFIX.as_bytes());
+            if !is_own && name != ".stat" {
                 let root = beneath::open_folder(self.docroot.root(), Path::new(""))?;
                 let outcome = self.remove(&root, &name, kind);
                 self.done.note(outcome);

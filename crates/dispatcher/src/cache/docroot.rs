@@ -24,10 +24,14 @@ use rustix::io::Errno;
 use super::beneath;
 use super::headers::StoredHeaders;
 use super::usage::Usage;
+use crate::gossip::Heard;
 use crate::numbering::Numbers;
 
 /// The folder for unfinished files and for folders on their way out.
 pub(crate) const TEMPORARY_FOLDER: &str = ".tympan-tmp";
+
+/// The beginning of the names of files and folders that are the dispatcher's own.
+pub(crate) const OWN_PREFIX: &str = ".tympan-";
 
 /// The file that tells which flushes came.
 pub(crate) const NUMBERS_FILE: &str = ".tympan-flushes";
@@ -58,6 +62,8 @@ pub(crate) struct Docroot {
     pub(super) left: Option<SystemTime>,
     /// Which flushes came, as the file says; nothing before it was read.
     pub(crate) numbers: Mutex<Option<Numbers>>,
+    /// How far siblings were heard, as the file says; nothing before it was read.
+    pub(crate) heard: Mutex<Option<Heard>>,
 }
 
 /// A cache file that is open, with what its name and times say.
@@ -124,6 +130,7 @@ impl Docroot {
             placing: RwLock::default(),
             left,
             numbers: Mutex::default(),
+            heard: Mutex::default(),
         };
         docroot.sweep();
         Ok(docroot)
@@ -227,6 +234,25 @@ impl Docroot {
             tracing::warn!(file = %file.display(), "cannot read which flushes came; the next ones count as after a loss");
             Numbers::default()
         })
+    }
+
+    /// Reads one of the dispatcher's own files in the root; nothing if there is none.
+    ///
+    /// # Errors
+    /// Also for a file of more than `max` bytes, and for one that is no text.
+    pub(crate) fn read_own(&self, name: &str, max: u64) -> io::Result<Option<String>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let file = match beneath::open(self.root(), Path::new(name), flags) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut text = String::new();
+        let read = file.take(max + 1).read_to_string(&mut text)?;
+        if read as u64 > max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(Some(text))
     }
 
     /// Notes for later processes that a flush came at `now`.

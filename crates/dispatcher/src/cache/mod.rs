@@ -14,7 +14,7 @@ mod usage;
 mod walk;
 
 pub(crate) use delete::{Deleted, Fate, Named};
-pub(crate) use docroot::{CacheFile, Docroot, Lookup, MARK, NUMBERS_FILE, Stamp, TEMPORARY_FOLDER};
+pub(crate) use docroot::{CacheFile, Docroot, Lookup, MARK, OWN_PREFIX, Stamp};
 pub(crate) use headers::StoredHeaders;
 pub(crate) use root::Root;
 pub(crate) use store::{NewFile, Temporary};

@@ -3,6 +3,7 @@
 //! People clear a cache with `rm -rf` or by renaming the folder while the server runs. The open folder would then be one
 //! that nobody sees any more.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::docroot::Docroot;
 use super::usage::Usage;
+use crate::gossip::FarmLog;
 use crate::negative::Negatives;
 use crate::numbering::OrderTally;
 use crate::tags::Tags;
@@ -34,6 +36,10 @@ pub(crate) struct Root {
     pub(crate) usage: Arc<Usage>,
     /// In which order flushes came.
     pub(crate) orders: OrderTally,
+    /// What the siblings of farms are told, by the farms' names.
+    logs: Mutex<BTreeMap<String, Arc<FarmLog>>>,
+    /// Held while events of a sibling are carried out.
+    pub(crate) hearing: tokio::sync::Mutex<()>,
     started: Instant,
     /// The second, counted from `started`, in which the folder was last compared.
     compared: AtomicU64,
@@ -57,6 +63,8 @@ impl Root {
             flushed: Mutex::default(),
             usage,
             orders: OrderTally::default(),
+            logs: Mutex::default(),
+            hearing: tokio::sync::Mutex::default(),
             started: Instant::now(),
             compared: AtomicU64::new(0),
         })
@@ -78,6 +86,13 @@ impl Root {
     /// Returns when the last flush came, of this process or of earlier ones.
     pub(crate) fn flushed_last(&self) -> Option<SystemTime> {
         self.flushed.lock().max(self.last_opened().left)
+    }
+
+    /// Returns what the siblings of a farm are told.
+    pub(crate) fn log_of(&self, farm: &str) -> Arc<FarmLog> {
+        let mut logs = self.logs.lock();
+        let log = logs.entry(farm.to_owned()).or_insert_with(|| Arc::new(FarmLog::of(farm)));
+        Arc::clone(log)
     }
 
     /// Tells whether `path` is another name of this root's folder: one with `..`, or through a link.

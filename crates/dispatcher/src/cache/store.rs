@@ -13,6 +13,7 @@ const MOST_OF_DISK: u64 = 8;
 
 use http::HeaderMap;
 use rustix::fs::{AtFlags, Mode, OFlags, futimens, openat, renameat, statat};
+use rustix::io::Errno;
 
 use super::beneath;
 use super::docroot::{Docroot, NUMBERS_FILE, side_file, time};
@@ -77,9 +78,24 @@ impl Docroot {
 
     /// Writes which flushes came.
     pub(crate) fn write_numbers(self: &Arc<Self>, text: &str, mode: u32) -> io::Result<()> {
+        self.write_own(NUMBERS_FILE, text, mode)
+    }
+
+    /// Writes one of the dispatcher's own files in the root, in place of what stands there.
+    pub(crate) fn write_own(self: &Arc<Self>, name: &str, text: &str, mode: u32) -> io::Result<()> {
         let mut file = self.create(mode & 0o666)?;
         file.write(text.as_bytes())?;
-        file.place(self.root(), Path::new(NUMBERS_FILE), SystemTime::now())
+        file.place(self.root(), Path::new(name), SystemTime::now())
+    }
+
+    /// Adds to one of the dispatcher's own files in the root; tells whether it was there.
+    pub(crate) fn append_own(&self, name: &str, text: &str) -> io::Result<bool> {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK;
+        match beneath::open(self.root(), Path::new(name), flags) {
+            Ok(file) => File::from(file).write_all(text.as_bytes()).map(|()| true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Asks for room if something failed for want of it.

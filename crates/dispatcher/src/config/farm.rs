@@ -141,6 +141,8 @@ pub struct Farm {
     pub shadow: Option<(f64, Vec<Render>)>,
     /// Other dispatchers of the same site, which are asked for pages that are absent (`/x-siblings`).
     pub siblings: Vec<Render>,
+    /// Whether these are told what is flushed here (`/x-passFlushes`).
+    pub passes_flushes: bool,
 }
 
 impl Farm {
@@ -172,11 +174,12 @@ impl Farm {
             health: HealthRules::default(),
             shadow: None,
             siblings: Vec::new(),
+            passes_flushes: false,
         }
     }
 }
 
-pub(super) const FARM_KEYS: [&str; 25] = [
+pub(super) const FARM_KEYS: [&str; 26] = [
     "info",
     "clientheaders",
     "virtualhosts",
@@ -199,6 +202,7 @@ pub(super) const FARM_KEYS: [&str; 25] = [
     "homepage",
     "x-cacheStatus",
     "x-health",
+    "x-passFlushes",
     "x-share",
     "x-siblings",
     "x-shadow",
@@ -288,6 +292,7 @@ fn read_switch(reader: &mut Reader, entry: &Entry<'_>, farm: &mut Farm) {
         }
         "failover" => farm.has_failover = reader.boolean(entry).unwrap_or(false),
         "x-cacheStatus" => farm.tells_cache_status = reader.boolean(entry).unwrap_or(false),
+        "x-passFlushes" => farm.passes_flushes = reader.boolean(entry).unwrap_or(false),
         "homepage" => reader.warn(entry.at(), "`/homepage` has no effect"),
         _ => reader.unknown(entry, &FARM_KEYS),
     }

@@ -1,6 +1,6 @@
 //! A running dispatcher for tests: one farm, a document root of its own, a clock that stands still.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -190,6 +190,13 @@ impl Front {
         Self::start_with((&text, &setup.settings), root, runtime, limits)
     }
 
+    /// Starts where somebody knows it to be already.
+    pub(crate) fn start_on(setup: &Setup, root: TempDir, listener: TcpListener) -> Self {
+        let text = setup.text(root.path());
+        let runtime = Runtime { log: setup.log.clone(), ..Runtime::default() };
+        Self::start_by((&text, &setup.settings), root, (runtime, limits()), listener)
+    }
+
     /// Starts with a configuration that names no document root, or one of its own.
     pub(crate) fn start_text(text: &str) -> Self {
         Self::start_trusting(text, None)
@@ -201,11 +208,17 @@ impl Front {
         Self::start_with((text, ""), tempfile::tempdir().unwrap(), runtime, limits())
     }
 
-    fn start_with(
+    fn start_with(texts: (&str, &str), root: TempDir, runtime: Runtime, limits: Limits) -> Self {
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let listener = bind(any, Reuse::Exclusive).unwrap();
+        Self::start_by(texts, root, (runtime, limits), listener)
+    }
+
+    fn start_by(
         (text, settings): (&str, &str),
         root: TempDir,
-        runtime: Runtime,
-        limits: Limits,
+        (runtime, limits): (Runtime, Limits),
+        listener: TcpListener,
     ) -> Self {
         let loaded = load(text);
         assert!(loaded.diagnostics.is_empty(), "{:?}", loaded.diagnostics);
@@ -221,8 +234,6 @@ impl Front {
         let settings: Settings = toml::from_str(settings).unwrap();
         let listening = settings.front.complete(Listener::from(limits)).unwrap();
         let dispatcher = Dispatcher::with_settings(loaded.config, &settings, runtime).unwrap();
-        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let listener = bind(any, Reuse::Exclusive).unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let served = dispatcher.clone();

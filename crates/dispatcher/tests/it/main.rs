@@ -24,6 +24,7 @@ mod encoding;
 mod flush;
 mod freshness;
 mod front;
+mod gossip;
 mod hit;
 mod include;
 mod keys;

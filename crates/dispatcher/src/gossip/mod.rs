@@ -1,0 +1,40 @@
+//! Passing flushes on: what one dispatcher is told, its siblings are told, each once and none forgotten (`/x-passFlushes`).
+//!
+//! In: flushes that came to this dispatcher by themselves. Out: the same flushes at every sibling, in their order.
+//!
+//! Each farm keeps a log of them in its document root ([`log`]). A sibling keeps how far it has heard of whom ([`heard`]), and
+//! takes a message ([`message`]) only if that begins exactly there, so that one that comes twice, too late or too early
+//! changes nothing. Who sends ([`send`]) goes on from where the sibling says that it is.
+//!
+//! Invariants
+//! * What came from a sibling is never passed on, so that nothing goes in a circle.
+//! * An event is logged before its flush is answered; a sibling notes that it has heard it after it was carried out.
+//! * Where nobody can tell what a sibling has missed, every file of its document root counts as out of date.
+//! * Only who may flush a farm is listened to.
+//!
+//! On failure: a sibling that cannot be reached is told later; visitors and other siblings do not wait for it.
+//!
+//! Not here: what a flush does (`flush`, `storm`), copies that siblings give (`sibling`).
+
+mod heard;
+mod log;
+mod message;
+mod receive;
+mod send;
+
+pub(crate) use heard::Heard;
+pub(crate) use log::FarmLog;
+#[cfg(any(fuzzing, test))]
+pub(crate) use log::Log;
+#[cfg(any(fuzzing, test))]
+pub(crate) use message::Told;
+pub(crate) use message::{Event, PASSED};
+pub(crate) use send::{Peers, Ready, SiblingStatus};
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// Returns a word that nobody used before.
+pub(crate) fn new_word() -> String {
+    let number = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", number(), number())
+}

@@ -1,0 +1,499 @@
+//! Dispatchers that tell each other what was flushed (`/x-passFlushes`).
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use tempfile::TempDir;
+use tympan_testkit::origin::{Answer, Origin, PATIENCE};
+use tympan_web::listen::{Reuse, bind};
+
+use crate::front::{Front, Reply, Setup};
+
+/// Numbers its answers; each carries the key of its folder.
+fn counting() -> Origin {
+    let count = AtomicUsize::new(0);
+    Origin::start(move |_| {
+        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+        Answer::html(format!("version {number}")).header("Surrogate-Key", "teaser")
+    })
+}
+
+/// Dispatchers that know each other; each is in its own list as well, as when all have one configuration.
+struct Mesh {
+    origin: Origin,
+    addresses: Vec<SocketAddr>,
+    fronts: Vec<Option<Front>>,
+    cache: &'static str,
+}
+
+impl Mesh {
+    fn start(count: usize, cache: &'static str) -> Self {
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let listeners: Vec<_> = (0..count).map(|_| bind(any, Reuse::Exclusive).unwrap()).collect();
+        let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
+        let mut mesh = Self { origin: counting(), addresses, fronts: Vec::new(), cache };
+        let setup = mesh.setup();
+        for listener in listeners {
+            let front = Front::start_on(&setup, tempfile::tempdir().unwrap(), listener);
+            mesh.fronts.push(Some(front));
+        }
+        for number in 0..count {
+            mesh.wait_for_contact(number, count - 1);
+        }
+        mesh
+    }
+
+    fn setup(&self) -> Setup {
+        let siblings = self.addresses.iter().enumerate().map(|(index, addr)| {
+            format!("/d{index} {{ /hostname \"127.0.0.1\" /port \"{}\" }}\n", addr.port())
+        });
+        let siblings: String = siblings.collect();
+        let farm = format!("/x-passFlushes \"1\" /x-siblings {{ {siblings} }}");
+        Setup {
+            // A test's strings live as long as it does.
+            farm: Box::leak(farm.into_boxed_str()),
+            cache: self.cache,
+            renders: vec![self.origin.addr()],
+            ..Setup::default()
+        }
+    }
+
+    fn at(&self, index: usize) -> &Front {
+        self.fronts[index].as_ref().unwrap()
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Front> {
+        self.fronts.iter().flatten()
+    }
+
+    fn stop(&mut self, index: usize) -> TempDir {
+        self.fronts[index].take().unwrap().stop()
+    }
+
+    /// Starts one again where it was.
+    fn restart(&mut self, index: usize, root: TempDir) {
+        let listener = bind(self.addresses[index], Reuse::Exclusive).unwrap();
+        self.fronts[index] = Some(Front::start_on(&self.setup(), root, listener));
+    }
+
+    /// Waits until a dispatcher reaches so many siblings.
+    fn wait_for_contact(&self, index: usize, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.siblings(index, "reached").iter().filter(|value| **value == 1).count() != count {
+            assert!(Instant::now() < deadline, "{}", self.at(index).dispatcher.metrics());
+            std::thread::yield_now();
+        }
+    }
+
+    /// The values of a gauge of siblings.
+    fn siblings(&self, index: usize, gauge: &str) -> Vec<u64> {
+        let text = self.at(index).dispatcher.metrics();
+        let name = format!("tympan_dispatcher_sibling_{gauge}{{");
+        let lines = text.lines().filter(|line| line.starts_with(&name));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
+    }
+
+    /// Puts pages into all caches that run.
+    fn fill(&self, pages: &[&str]) {
+        for front in self.running() {
+            pages.iter().for_each(|page| drop(front.get(page)));
+            assert!(pages.iter().all(|page| front.get(page).is_hit()), "{pages:?}");
+        }
+    }
+
+    /// Lets time pass for all, so that the order of what follows stands in the times of files.
+    fn advance(&self) {
+        self.running().for_each(|front| front.advance(1));
+    }
+}
+
+const PAGE: &str = "/content/a.html";
+const OTHER: &str = "/content/b.html";
+const FILE: &str = "content/a.html";
+
+#[test]
+fn what_is_flushed_at_one_is_flushed_at_all() {
+    let flushes: [fn(&Front) -> Reply; 4] = [
+        |front| front.flush("Activate", "/content/a", &[]),
+        |front| front.flush("Delete", "/content", &[]),
+        |front| front.send("PURGE", PAGE, &[], ""),
+        |front| front.send("PURGE", "/x.html", &[("Surrogate-Key", "teaser")], ""),
+    ];
+    for (number, flush) in flushes.into_iter().enumerate() {
+        let mesh = Mesh::start(3, "");
+        mesh.fill(&[PAGE]);
+        mesh.advance();
+        assert_eq!(flush(mesh.at(number % 3)).status, 200);
+        // Siblings in reach have done it when it is answered.
+        assert!(mesh.running().all(|front| !front.has(FILE)), "flush {number}");
+        mesh.advance();
+        assert!(mesh.running().all(|front| front.get(PAGE).body != "version 1"), "flush {number}");
+    }
+}
+
+#[test]
+fn pages_to_fetch_again_are_fetched_again_at_all() {
+    let mesh = Mesh::start(3, "/x-flushMode \"soft\"");
+    mesh.fill(&[PAGE, OTHER]);
+    mesh.advance();
+    let before = mesh.origin.requests_for(PAGE);
+    assert_eq!(mesh.at(0).flush("Activate", "/content/none", &[PAGE]).status, 200);
+    for front in mesh.running() {
+        front.wait_for("refetches_total", 1);
+        assert!(front.has(FILE));
+    }
+    // Each of them draws it, as each was told to.
+    assert_eq!(mesh.origin.requests_for(PAGE), before + 3);
+    mesh.advance();
+    assert!(mesh.running().all(|front| front.get(PAGE).is_hit()));
+}
+
+#[test]
+fn nothing_goes_in_a_circle() {
+    let mesh = Mesh::start(3, "");
+    for number in 0..5 {
+        mesh.at(number % 2).flush("Activate", &format!("/content/{number}"), &[]);
+    }
+    for front in mesh.running() {
+        front.wait_for(
+            "flushes_heard_total",
+            if front.addr == mesh.addresses[2] {
+                5
+            } else {
+                2 + u64::from(front.addr == mesh.addresses[1])
+            },
+        );
+    }
+    let passed: Vec<u64> =
+        mesh.running().map(|front| front.metric("flushes_passed_total")).collect();
+    assert_eq!(passed, [6, 4, 0]);
+    assert!(
+        (0..3).all(|index| mesh.siblings(index, "behind") == [0, 0]),
+        "none is its own sibling"
+    );
+}
+
+#[test]
+fn who_was_away_catches_up() {
+    let mut mesh = Mesh::start(3, "");
+    mesh.fill(&[PAGE, OTHER]);
+    let root = mesh.stop(1);
+    mesh.advance();
+    mesh.at(0).flush("Activate", "/content/a", &[]);
+    mesh.at(2).send("PURGE", OTHER, &[], "");
+    mesh.restart(1, root);
+    // It asks before it lets anyone in.
+    let back = mesh.at(1);
+    back.advance(10);
+    assert!(!back.has(FILE) || back.get(PAGE).body != "version 1");
+    let bodies = [back.get(PAGE).body, back.get(OTHER).body];
+    assert!(
+        !bodies.contains(&"version 1".to_owned()) && !bodies.contains(&"version 2".to_owned()),
+        "{bodies:?}"
+    );
+    assert_eq!((back.metric("flushes_heard_total"), back.metric("sibling_resets_total")), (2, 0));
+    // And what comes now, it is told.
+    mesh.wait_for_contact(0, 2);
+    mesh.fill(&[PAGE]);
+    mesh.advance();
+    mesh.at(0).flush("Activate", "/content/a", &[]);
+    assert!(mesh.running().all(|front| !front.has(FILE)));
+    assert_eq!(mesh.at(1).metric("flushes_heard_total"), 3);
+}
+
+#[test]
+fn what_was_not_passed_on_yet_outlives_a_restart() {
+    let mut mesh = Mesh::start(2, "");
+    mesh.fill(&[PAGE]);
+    let away = mesh.stop(1);
+    mesh.at(0).flush("Activate", "/content/a", &[]);
+    let told = mesh.stop(0);
+    mesh.restart(1, away);
+    assert!(mesh.at(1).has(FILE), "nobody could tell");
+    mesh.restart(0, told);
+    mesh.at(1).wait_for("flushes_heard_total", 1);
+    assert!(!mesh.at(1).has(FILE));
+    assert_eq!(mesh.at(1).metric("sibling_resets_total"), 0);
+}
+
+#[test]
+fn who_missed_too_much_takes_everything_for_out_of_date() {
+    let mut mesh = Mesh::start(2, "");
+    let image = "/content/dam/a.png";
+    mesh.fill(&[PAGE, image]);
+    let root = mesh.stop(1);
+    let first = mesh.at(0);
+    for number in 0..1100 {
+        assert_eq!(first.send("PURGE", &format!("/{number}.png"), &[], "").status, 404);
+    }
+    mesh.restart(1, root);
+    let back = mesh.at(1);
+    back.advance(10);
+    // The image obeys no stat file.
+    for page in [PAGE, image] {
+        let reply = back.get(page);
+        assert!(!reply.is_hit(), "{page}: {}", reply.info());
+        assert!(back.get(page).is_hit(), "{page} was fetched anew");
+    }
+    assert_eq!(back.metric("sibling_resets_total"), 1);
+}
+
+#[test]
+fn a_log_that_is_lost_or_restored_makes_everything_out_of_date() {
+    for (name, change) in [
+        ("restored", (|log, old| std::fs::write(log, old).unwrap()) as fn(&std::path::Path, &str)),
+        ("garbage", |log, _| std::fs::write(log, "???").unwrap()),
+    ] {
+        let mut mesh = Mesh::start(2, "");
+        mesh.fill(&[PAGE]);
+        mesh.at(0).flush("Activate", "/content/none", &[]);
+        let log = |root: &std::path::Path| {
+            let mut files = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+            files.find(|file| file.to_str().unwrap().contains(".tympan-passed-")).unwrap()
+        };
+        let root = mesh.stop(0);
+        let old = std::fs::read_to_string(log(root.path())).unwrap();
+        mesh.restart(0, root);
+        mesh.at(0).flush("Activate", "/content/none", &[]);
+        mesh.at(1).wait_for("flushes_heard_total", 2);
+        let root = mesh.stop(0);
+        change(&log(root.path()), &old);
+        mesh.restart(0, root);
+        mesh.at(0).flush("Activate", "/content/none", &[]);
+        mesh.at(1).wait_for("sibling_resets_total", 1);
+        mesh.at(1).advance(1);
+        assert!(!mesh.at(1).get(PAGE).is_hit(), "{name}");
+    }
+}
+
+#[test]
+fn copies_of_a_document_root_tell_themselves_apart() {
+    let mut mesh = Mesh::start(2, "");
+    mesh.at(0).flush("Activate", "/content/none", &[]);
+    let (first, second) = (mesh.stop(0), mesh.stop(1));
+    for entry in std::fs::read_dir(first.path()).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_str().unwrap().starts_with(".tympan-passed-") {
+            std::fs::copy(entry.path(), second.path().join(entry.file_name())).unwrap();
+        }
+    }
+    mesh.restart(0, first);
+    mesh.restart(1, second);
+    mesh.wait_for_contact(0, 1);
+    mesh.wait_for_contact(1, 1);
+    for index in 0..2 {
+        mesh.fill(&[PAGE]);
+        mesh.advance();
+        mesh.at(index).flush("Activate", "/content/a", &[]);
+        let deadline = Instant::now() + PATIENCE;
+        while mesh.running().any(|front| front.has(FILE)) {
+            assert!(Instant::now() < deadline, "a flush at {index} does not reach the other");
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn what_a_publisher_lost_is_doubtful_at_all() {
+    let mesh = Mesh::start(2, "/statfileslevel 2");
+    mesh.fill(&[PAGE]);
+    mesh.advance();
+    let flush = |count: u64| {
+        let order = format!("p/flush a {count}");
+        let headers = [
+            ("CQ-Action", "Activate"),
+            ("CQ-Handle", "/content/none"),
+            ("CQ-Action-Scope", "ResourceOnly"),
+            ("X-Tympan-Order", order.as_str()),
+        ];
+        assert_eq!(
+            mesh.at(0).send("POST", "/dispatcher/invalidate.cache", &headers, "").status,
+            200
+        );
+    };
+    flush(1);
+    mesh.at(1).wait_for("flushes_heard_total", 1);
+    mesh.advance();
+    assert!(mesh.at(1).get(PAGE).is_hit());
+    flush(3);
+    mesh.at(1).wait_for("flushes_heard_total", 3);
+    mesh.advance();
+    assert!(!mesh.at(1).get(PAGE).is_hit());
+}
+
+/// Sends what a sibling would; `prev` and `next` are numbers of one run, 0 for none.
+fn tell(front: &Front, headers: &[(&str, &str)], (prev, next): (u64, u64), page: &str) -> Reply {
+    let prev =
+        if prev == 0 { "null".to_owned() } else { format!(r#"{{"run":"r","count":{prev}}}"#) };
+    let body = format!(
+        r#"{{"pass":{{"origin":"o","instance":"i","prev":{prev},"next":{{"run":"r","count":{next}}},"events":[{{"page":"{page}"}}]}}}}"#
+    );
+    send(front, headers, "1 site", &body)
+}
+
+fn send(front: &Front, headers: &[(&str, &str)], mark: &str, body: &str) -> Reply {
+    let headers = [headers, &[("X-Tympan-Passed", mark)]].concat();
+    front.send("POST", "/dispatcher/invalidate.cache", &headers, body)
+}
+
+#[test]
+fn messages_that_come_twice_or_in_another_order_change_nothing() {
+    let origin = counting();
+    let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
+    let front = Front::start(&setup);
+    front.get(PAGE);
+    assert_eq!(tell(&front, &[], (0, 1), PAGE).status, 200);
+    assert!(!front.has(FILE));
+    front.get(PAGE);
+    let again = tell(&front, &[], (0, 1), PAGE);
+    assert_eq!((again.status, again.body.as_str()), (409, r#"{"position":{"run":"r","count":1}}"#));
+    // The third before the second.
+    assert_eq!(tell(&front, &[], (2, 3), PAGE).status, 409);
+    assert!(front.has(FILE));
+    assert_eq!(tell(&front, &[], (1, 2), OTHER).status, 200);
+    assert_eq!(tell(&front, &[], (1, 2), PAGE).status, 409);
+    assert!(front.has(FILE));
+    assert_eq!(tell(&front, &[], (2, 3), PAGE).status, 200);
+    assert!(!front.has(FILE));
+    assert_eq!(front.read(".tympan-heard"), "tympan-heard 1\no r 3\n");
+    // Also after a restart.
+    let front = Front::start_in(&setup, front.stop());
+    front.get(PAGE);
+    assert_eq!(tell(&front, &[], (2, 3), PAGE).status, 409);
+    assert!(front.has(FILE));
+    assert_eq!(front.metric("flushes_heard_total"), 0);
+    // Emptying the cache does not forget it.
+    front.flush("Delete", "/", &[]);
+    assert_eq!(tell(&front, &[], (0, 1), PAGE).status, 409);
+}
+
+#[test]
+fn only_who_may_flush_is_heard() {
+    let origin = counting();
+    let check = |cache: &'static str, headers: &[(&str, &str)], expected: u16| {
+        let setup = Setup { cache, renders: vec![origin.addr()], ..Setup::default() };
+        let front = Front::start(&setup);
+        front.get(PAGE);
+        let reply = tell(&front, headers, (0, 1), PAGE);
+        assert_eq!(reply.status, expected, "{cache} {headers:?}");
+        assert_eq!(front.has(FILE), expected != 200, "{cache} {headers:?}");
+        let ask = send(&front, headers, "1 site", r#"{"ask":{"instance":"i","heard":[]}}"#);
+        // It passes nothing on, and says so only to those who may ask.
+        assert_eq!(ask.status, if expected == 200 { 404 } else { 403 });
+        assert_eq!(front.metric("flushes_refused_total"), if expected == 200 { 0 } else { 2 });
+    };
+    let closed =
+        "/allowedClients { /0 { /type \"deny\" /glob \"*\" } } /x-flushToken \"0123456789abcdef\"";
+    check("", &[], 200);
+    check(closed, &[], 403);
+    check(closed, &[("Authorization", "Bearer 0123456789abcdeg")], 403);
+    check(closed, &[("Authorization", "Bearer 0123456789abcdef")], 200);
+    let open =
+        "/allowedClients { /0 { /type \"allow\" /glob \"*\" } } /x-flushToken \"0123456789abcdef\"";
+    check(open, &[("Authorization", "Bearer x")], 403);
+}
+
+#[test]
+fn messages_that_make_no_sense_are_refused() {
+    let origin = counting();
+    let front = Front::start(&Setup { renders: vec![origin.addr()], ..Setup::default() });
+    front.get(PAGE);
+    let sound = r#"{"ask":{"instance":"i","heard":[]}}"#;
+    for (mark, body, expected) in [
+        ("1 site", "", 400),
+        ("1 site", "{", 400),
+        ("1 site", r#"{"pass":{}}"#, 400),
+        (
+            "1 site",
+            r#"{"pass":{"origin":"o","instance":"i","prev":null,"next":{"run":"r","count":1},"events":[{"page":"/../a"}]}}"#,
+            400,
+        ),
+        (
+            "1 site",
+            r#"{"pass":{"origin":"o\nx","instance":"i","prev":null,"next":{"run":"r","count":1},"events":["all"]}}"#,
+            400,
+        ),
+        (
+            "1 site",
+            r#"{"pass":{"origin":"o","instance":"i","prev":null,"next":{"run":"r","count":-1},"events":["all"]}}"#,
+            400,
+        ),
+        ("2 site", sound, 403),
+        ("site", sound, 403),
+        ("1 other", sound, 403),
+        ("1 %ff", sound, 403),
+        ("", sound, 403),
+    ] {
+        assert_eq!(send(&front, &[], mark, body).status, expected, "{mark} {body}");
+    }
+    let deep = format!("{}{}", r#"{"pass":"#.repeat(1000), "}".repeat(1000));
+    assert_eq!(send(&front, &[], "1 site", &deep).status, 400);
+    assert_eq!(send(&front, &[], "1 site", &" ".repeat(9 * 1024 * 1024)).status, 413);
+    assert!(front.get(PAGE).is_hit());
+    assert!(!front.has(".tympan-heard"));
+    // Its own files are nobody's pages.
+    for name in [".tympan-heard", ".tympan-passed-0123456789abcdef"] {
+        assert_eq!(front.get(&format!("/{name}")).status, 404);
+    }
+}
+
+#[test]
+fn a_sibling_that_takes_no_long_messages_takes_everything_for_out_of_date() {
+    let origin = counting();
+    let taken = Arc::new(Mutex::new(None::<String>));
+    let heard = Arc::clone(&taken);
+    let sibling = Origin::start(move |seen| {
+        let body = String::from_utf8_lossy(&seen.body).into_owned();
+        if body.len() > 100_000 {
+            return Answer::status(413);
+        }
+        let mut heard = heard.lock().unwrap();
+        if body.starts_with(r#"{"pass""#) && body.contains(r#""events":[""#) {
+            *heard = Some(body);
+        }
+        Answer::status(200).body("{}")
+    });
+    let port = sibling.addr().port();
+    let farm = format!(
+        "/x-passFlushes \"1\" /x-siblings {{ /o {{ /hostname \"127.0.0.1\" /port \"{port}\" }} }}"
+    );
+    let front = Front::start(&Setup {
+        farm: Box::leak(farm.into_boxed_str()),
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    });
+    let long: Vec<String> = (0..5000).map(|n| format!("/content/none/{n:020}/x")).collect();
+    let long: Vec<&str> = long.iter().map(String::as_str).collect();
+    front.flush("Activate", "/content/a", &long);
+    let deadline = Instant::now() + PATIENCE;
+    while !taken.lock().unwrap().as_ref().is_some_and(|body| body.contains(r#""events":["all"]"#)) {
+        assert!(Instant::now() < deadline, "it is told nothing that it can take");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn siblings_that_answer_nonsense_do_no_harm() {
+    let origin = counting();
+    for answer in [
+        Answer::html("x"),
+        Answer::status(200).body(r#"{"origin":"o","instance":"i","prev":null,"next":{"run":"r","count":1},"events":[{"page":"/../a"}]}"#),
+        Answer::status(409).body("x"),
+        Answer::status(409).body(r#"{"position":{"run":"never","count":7}}"#),
+        Answer::status(500),
+    ] {
+        let sibling = Origin::always(answer.clone());
+        let port = sibling.addr().port();
+        let farm = format!("/x-passFlushes \"1\" /x-siblings {{ /o {{ /hostname \"127.0.0.1\" /port \"{port}\" }} }}");
+        let front = Front::start(&Setup {
+            farm: Box::leak(farm.into_boxed_str()),
+            renders: vec![origin.addr()],
+            ..Setup::default()
+        });
+        front.get(PAGE);
+        assert_eq!(front.flush("Activate", "/content/a", &[]).status, 200, "{answer:?}");
+        assert!(!front.has(FILE));
+    }
+}
