@@ -51,6 +51,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) warning: Option<String>,
     /// What the cache did, for the counters and the header `Cache-Status`.
     pub(crate) outcome: Outcome,
+    /// Whether a visitor chose the URL, and not a page that names its parts or a rule that names a document.
+    pub(crate) is_visitors: bool,
 }
 
 /// What the cache did with a request.
@@ -68,6 +70,8 @@ pub(crate) enum Outcome {
     Miss { is_collapsed: bool },
     /// Forwarded and not stored.
     Pass(Reason),
+    /// Neither forwarded nor served.
+    Refused(Reason),
 }
 
 /// Marks answers that the dispatcher made itself.
@@ -214,6 +218,7 @@ impl Inner {
             return refusal(StatusCode::NOT_FOUND);
         };
         let mut exchange = Exchange::new(state, view);
+        exchange.is_visitors = true;
         if decision.found == Found::Default {
             let (host, name) = (&view.host, &state.farm.name);
             let warning = format!("No farm matches host '{host}', selected last farm '{name}'");
@@ -313,6 +318,11 @@ impl Inner {
             // What is not kept here, no sibling asks for.
             Action::Pass(_) if view.headers.contains_key(SIBLING) => refusal(StatusCode::NOT_FOUND),
             Action::Pass(reason) => {
+                if view.is_read()
+                    && let Some(response) = self.limit_variants(exchange).await
+                {
+                    return response;
+                }
                 let body = CallBody::new(body, limit, self.gate.pace);
                 self.pass(exchange, body, reason).await
             }
@@ -496,6 +506,7 @@ impl<'a> Exchange<'a> {
             info: String::new(),
             warning: None,
             outcome: Outcome::Apart,
+            is_visitors: false,
         }
     }
 
@@ -511,6 +522,8 @@ impl Outcome {
     fn cache_status(self) -> Option<String> {
         Some(match self {
             Self::Apart => return None,
+            // It was not forwarded (RFC 9211, section 2.2, has `fwd` for what was).
+            Self::Refused(reason) => format!("tympan; detail=\"{reason}\""),
             Self::Hit => "tympan; hit".to_owned(),
             Self::Negative => "tympan; hit; detail=negative".to_owned(),
             Self::Stale => "tympan; hit; fwd=stale; detail=stale".to_owned(),

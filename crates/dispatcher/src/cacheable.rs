@@ -42,11 +42,12 @@ pub enum Reason {
     Flushed,
     ParentIsFile,
     Unwritable,
+    TooManyVariants,
 }
 
 impl Reason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::NoDocroot,
         Self::PathTooLong,
         Self::TemporaryPathTooLong,
@@ -71,6 +72,7 @@ impl Reason {
         Self::Flushed,
         Self::ParentIsFile,
         Self::Unwritable,
+        Self::TooManyVariants,
     ];
 
     /// Tells whether the request's method is the reason.
@@ -105,6 +107,7 @@ impl fmt::Display for Reason {
             Self::Flushed => "flushed while it was fetched",
             Self::ParentIsFile => "parent folder is a file",
             Self::Unwritable => "cache file cannot be written",
+            Self::TooManyVariants => "too many variants of the page were asked for",
         })
     }
 }

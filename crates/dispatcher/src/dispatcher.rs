@@ -51,6 +51,7 @@ use crate::status::Status;
 use crate::storm::Storm;
 use crate::upstream::Upstream;
 use crate::vanity::VanityList;
+use crate::variant_limit::VariantLimiter;
 
 /// What a dispatcher needs from outside.
 #[derive(Debug, Clone)]
@@ -139,6 +140,8 @@ pub(crate) struct FarmState {
     pub(crate) refetch: Arc<Queue>,
     pub(crate) storm: Storm,
     pub(crate) budget: Arc<Budget>,
+    /// Who asked for how many variants of which page.
+    pub(crate) variants: Option<Arc<VariantLimiter>>,
     pub(crate) vanity: Arc<VanityList>,
     pub(crate) tally: Arc<Tally>,
 }
@@ -546,6 +549,13 @@ fn open_farm(
         refetch: old.map(|old| Arc::clone(&old.refetch)).unwrap_or_default(),
         storm: Storm::default(),
         budget: old.map(|old| Arc::clone(&old.budget)).unwrap_or_default(),
+        variants: farm.variant_limit.map(|limit| {
+            let known = old.and_then(|old| old.variants.as_ref());
+            match known.filter(|known| known.limit() == limit) {
+                Some(known) => Arc::clone(known),
+                None => Arc::new(VariantLimiter::new(limit)),
+            }
+        }),
         vanity,
         tally: old.map(|old| Arc::clone(&old.tally)).unwrap_or_default(),
     }

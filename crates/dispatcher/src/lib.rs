@@ -78,6 +78,7 @@ mod ttl;
 mod upstream;
 mod vanity;
 mod variant;
+mod variant_limit;
 mod warm_up;
 
 pub use authority::{Fault as HostFault, settle as settle_host};

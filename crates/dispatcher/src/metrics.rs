@@ -57,10 +57,12 @@ pub(crate) enum Counter {
     FlushesPassed,
     FlushesHeard,
     SiblingResets,
+    VariantsRefused,
+    VariantsReplaced,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 39] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 41] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -216,6 +218,17 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 39] = [
         "How often a whole document root was taken for out of date, as nobody could tell which flushes of a sibling it has \
          missed; it follows siblings that were away for long, or that lost their document root.",
     ),
+    (
+        Counter::VariantsRefused,
+        "variants_refused",
+        "Requests refused with 429, as too many variants of a page were asked for (`/x-variantLimit`); a rise may be an attack \
+         on the cache, or a page whose parameters belong into `/ignoreUrlParams` or `/x-cacheKeyParams`.",
+    ),
+    (
+        Counter::VariantsReplaced,
+        "variants_replaced",
+        "Such requests that got the page without its query (`/over \"plain\"`).",
+    ),
 ];
 
 /// The counters of a dispatcher.
@@ -330,14 +343,17 @@ pub(crate) struct PrefixRatio {
 impl Tally {
     /// Counts a request for `path`.
     pub(crate) fn count(&self, path: &str, outcome: Outcome) {
-        let Some(index) = index(outcome) else { return };
-        if let Some(counter) = self.outcomes.get(index) {
+        let index = index(outcome);
+        if let Some(counter) = index.and_then(|index| self.outcomes.get(index)) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        if let Outcome::Pass(reason) = outcome
+        if let Outcome::Pass(reason) | Outcome::Refused(reason) = outcome
             && let Some(counter) = self.reasons.get(reason as usize)
         {
             counter.fetch_add(1, Ordering::Relaxed);
+        }
+        if index.is_none() {
+            return;
         }
         self.top.count(path);
         let served = self.served(prefix(path));
@@ -553,7 +569,7 @@ fn label(text: &str) -> String {
 
 fn index(outcome: Outcome) -> Option<usize> {
     match outcome {
-        Outcome::Apart => None,
+        Outcome::Apart | Outcome::Refused(_) => None,
         Outcome::Hit | Outcome::Negative => Some(0),
         Outcome::Stale => Some(1),
         Outcome::Miss { .. } => Some(2),

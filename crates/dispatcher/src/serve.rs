@@ -305,10 +305,15 @@ impl Inner {
         if let Some(response) = self.answer_negative(exchange, found.docroot, found.file) {
             return response;
         }
+        let key = exchange.farm.absolute(found.file);
+        // Who joins a fetch makes no render draw.
+        let is_drawn = exchange.view.method == Method::HEAD || !self.flights.is_fetching(&key);
+        if is_drawn && let Some(response) = self.limit_variants(exchange).await {
+            return response;
+        }
         if exchange.view.method == Method::HEAD {
             return self.pass(exchange, CallBody::empty(), Reason::Method).await;
         }
-        let key = exchange.farm.absolute(found.file);
         let role = self.flights.enter(&key);
         match role {
             Role::Lead(ticket) => {

@@ -1,4 +1,5 @@
-//! How much one client may ask: a bucket of tokens for each address, in a table of bounded size.
+//! How much one client may ask: a bucket of tokens for each address, in a table of bounded size. [`Buckets`] is the same for
+//! other keys.
 //!
 //! A bucket holds `burst` tokens and gains `per_second` of them; a request takes one. IPv4 addresses have a bucket each,
 //! IPv6 addresses one for each /64, as a single machine has as many addresses as it likes in there.
@@ -8,6 +9,7 @@
 //!   from many addresses holds up other newcomers, but neither known clients nor the memory.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,14 +43,57 @@ impl Rate {
 
 /// The buckets of all clients.
 #[derive(Debug)]
-pub struct RateLimiter {
+pub struct RateLimiter(Buckets<IpAddr>);
+
+impl RateLimiter {
+    /// Returns a limiter that knows no client yet.
+    #[must_use]
+    pub fn new(rate: Rate) -> Self {
+        Self(Buckets::new(rate))
+    }
+
+    /// Returns what is limited to.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.0.rate()
+    }
+
+    /// Takes a token of the client at `address`.
+    ///
+    /// # Errors
+    /// How long to wait for the next one, if there is none.
+    pub fn take(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
+        let client = client_of(address);
+        self.0.take((client, number_of(client)), now)
+    }
+
+    /// Returns how many clients are known.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Returns the address that stands for a client: that of an IPv4 address is itself, that of an IPv6 address its /64.
+#[must_use]
+pub fn client_of(address: IpAddr) -> IpAddr {
+    let address = address.to_canonical();
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(_) => masked(address, CLIENT_BITS).unwrap_or(address),
+    }
+}
+
+/// A bucket of tokens for each key, in a table of bounded size.
+#[derive(Debug)]
+pub struct Buckets<K> {
     rate: Rate,
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<Shard<K>>>,
 }
 
 #[derive(Debug)]
-struct Shard {
-    clients: HashMap<IpAddr, Bucket>,
+struct Shard<K> {
+    keys: HashMap<K, Bucket>,
     strangers: Bucket,
     swept: Option<Instant>,
 }
@@ -59,67 +104,68 @@ struct Bucket {
     at: Option<Instant>,
 }
 
-impl RateLimiter {
-    /// Returns a limiter that knows no client yet.
+impl<K: Eq + Hash> Buckets<K> {
+    /// Returns buckets of which all are full; [`Rate::max_clients`] is the number of keys that are told apart.
     #[must_use]
     pub fn new(rate: Rate) -> Self {
         let full = Bucket { tokens: f64::from(rate.burst.max(1)), at: None };
-        let shard = || Shard { clients: HashMap::new(), strangers: full, swept: None };
+        let shard = || Shard { keys: HashMap::new(), strangers: full, swept: None };
         Self { rate, shards: (0..SHARDS).map(|_| Mutex::new(shard())).collect() }
     }
 
-    /// Returns what is limited to.
+    /// Returns what each key may take.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Takes a token of the client at `address`.
+    /// Takes a token of `key`; its number spreads keys over the table and is the same for equal keys.
     ///
     /// # Errors
     /// How long to wait for the next one, if there is none.
-    pub fn take(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
-        let address = address.to_canonical();
-        let client = match address {
-            IpAddr::V4(_) => address,
-            IpAddr::V6(_) => masked(address, CLIENT_BITS).unwrap_or(address),
-        };
-        let Some(shard) = self.shards.get(shard_of(client)) else { return Ok(()) };
+    pub fn take(&self, (key, number): (K, u64), now: Instant) -> Result<(), Duration> {
+        let Some(shard) = self.shards.get(shard_of(number)) else { return Ok(()) };
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let max = (self.rate.max_clients / SHARDS).max(1);
-        if shard.clients.len() >= max && !shard.clients.contains_key(&client) {
+        if shard.keys.len() >= max && !shard.keys.contains_key(&key) {
             shard.sweep(&self.rate, now);
         }
         let full = Bucket { tokens: f64::from(self.rate.burst.max(1)), at: Some(now) };
-        let has_place = shard.clients.len() < max;
-        let bucket = match shard.clients.get_mut(&client) {
+        let has_place = shard.keys.len() < max;
+        let bucket = match shard.keys.get_mut(&key) {
             Some(bucket) => bucket,
-            None if has_place => shard.clients.entry(client).or_insert(full),
+            None if has_place => shard.keys.entry(key).or_insert(full),
             None => &mut shard.strangers,
         };
         bucket.take(&self.rate, now)
     }
 
-    /// Returns how many clients are known.
+    /// Returns how many keys are known.
     #[must_use]
-    pub fn clients(&self) -> usize {
-        let len = |shard: &Mutex<Shard>| {
-            shard.lock().unwrap_or_else(PoisonError::into_inner).clients.len()
+    pub fn len(&self) -> usize {
+        let len = |shard: &Mutex<Shard<K>>| {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).keys.len()
         };
         self.shards.iter().map(len).sum()
     }
+
+    /// Tells whether no key is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
-impl Shard {
-    /// Forgets clients whose buckets are full again: a new bucket would be the same.
+impl<K> Shard<K> {
+    /// Forgets keys whose buckets are full again: a new bucket would be the same.
     fn sweep(&mut self, rate: &Rate, now: Instant) {
-        // A sweep looks at the whole shard, so a flood of new addresses must not cause one each.
+        // A sweep looks at the whole shard, so a flood of new keys must not cause one each.
         let is_recent = |at: Instant| now.saturating_duration_since(at) < Duration::from_secs(1);
         if self.swept.is_some_and(is_recent) {
             return;
         }
         self.swept = Some(now);
-        self.clients.retain(|_, bucket| bucket.level(rate, now) < f64::from(rate.burst.max(1)));
+        self.keys.retain(|_, bucket| bucket.level(rate, now) < f64::from(rate.burst.max(1)));
     }
 }
 
@@ -142,14 +188,17 @@ impl Bucket {
     }
 }
 
-fn shard_of(client: IpAddr) -> usize {
-    let bytes = match client {
+fn number_of(client: IpAddr) -> u64 {
+    match client {
         IpAddr::V4(address) => u64::from(u32::from(address)),
         // The upper half: the lower one is cleared.
         IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
-    };
+    }
+}
+
+fn shard_of(number: u64) -> usize {
     // The golden section spreads neighbors, and the upper bits are the best mixed ones.
-    (bytes.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % SHARDS
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % SHARDS
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::filter::{FilterRule, read_filter};
 use super::health::{HealthRules, read_health};
 use super::read::{Entry, Reader};
 use super::render::{Render, read_renders};
+use super::variant_limit::{VariantLimit, read_variant_limit};
 use super::virtual_host::VirtualHost;
 use crate::any::{Block, Key, Position};
 use crate::glob::Glob;
@@ -143,6 +144,8 @@ pub struct Farm {
     pub siblings: Vec<Render>,
     /// Whether these are told what is flushed here (`/x-passFlushes`).
     pub passes_flushes: bool,
+    /// How many variants of one page clients may make renders draw, if that is bounded (`/x-variantLimit`).
+    pub variant_limit: Option<VariantLimit>,
 }
 
 impl Farm {
@@ -175,11 +178,12 @@ impl Farm {
             shadow: None,
             siblings: Vec::new(),
             passes_flushes: false,
+            variant_limit: None,
         }
     }
 }
 
-pub(super) const FARM_KEYS: [&str; 26] = [
+pub(super) const FARM_KEYS: [&str; 27] = [
     "info",
     "clientheaders",
     "virtualhosts",
@@ -206,6 +210,7 @@ pub(super) const FARM_KEYS: [&str; 26] = [
     "x-share",
     "x-siblings",
     "x-shadow",
+    "x-variantLimit",
 ];
 
 pub(super) fn read_farm(reader: &mut Reader, key: &Key, block: &Block) -> Farm {
@@ -235,7 +240,7 @@ pub(super) fn read_sections(reader: &mut Reader, key: &Key, block: &Block) -> Fa
             "stickyConnectionsFor" => farm.sticky.paths.extend(reader.text(&entry)),
             "renders" | "render" | "filter" | "vanity_urls" | "cache" | "sessionmanagement"
             | "auth_checker" | "statistics" | "stickyConnections" | "health_check" | "x-health"
-            | "x-share" | "x-siblings" | "x-shadow" => {
+            | "x-share" | "x-siblings" | "x-shadow" | "x-variantLimit" => {
                 if let Some(inner) = reader.block(&entry) {
                     read_section(reader, &entry, inner, &mut farm);
                 }
@@ -260,6 +265,9 @@ fn read_section(reader: &mut Reader, entry: &Entry<'_>, block: &Block, farm: &mu
         "x-share" => farm.share = Some(read_share(reader, block)),
         "x-siblings" => farm.siblings = read_renders(reader, block),
         "x-shadow" => farm.shadow = read_shadow(reader, block),
+        "x-variantLimit" => {
+            farm.variant_limit = read_variant_limit(reader, entry.at(), block);
+        }
         _ => {
             for entry in reader.entries(block) {
                 match entry.name() {

@@ -18,6 +18,7 @@ mod fragment;
 mod health;
 mod read;
 mod render;
+mod variant_limit;
 mod virtual_host;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ pub use farm::{AuthChecker, Category, ClientHeaders, Farm, Sessions, Share, Stic
 pub use filter::{ELEMENTS, Element, FilterRule, Matcher};
 pub use health::HealthRules;
 pub use render::Render;
+pub use variant_limit::{OverLimit, VariantLimit};
 pub use virtual_host::VirtualHost;
 pub(crate) use virtual_host::split_port;
 

@@ -50,6 +50,7 @@ mod sibling;
 mod storm;
 mod streams;
 mod tls;
+mod variant_limit;
 mod variants;
 mod warm_up;
 

@@ -1,0 +1,93 @@
+//! `/x-variantLimit`: how many variants of one page clients may make renders draw.
+
+use std::time::Duration;
+
+use super::read::{Entry, Reader};
+use crate::any::{Block, Position};
+
+/// What happens to a request for one variant too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OverLimit {
+    /// It is answered with 429.
+    Refuse,
+    /// It gets the page without its query, if that is in the cache and the query is all that makes the variant; otherwise 429
+    /// (`/over "plain"`).
+    Plain,
+}
+
+/// How many variants of one page may be drawn in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VariantLimit {
+    /// For one client (`/perClient`).
+    pub per_client: Option<u32>,
+    /// For all clients together (`/total`).
+    pub total: Option<u32>,
+    /// The time (`/window`, default 60 s).
+    pub window: Duration,
+    /// What happens beyond it (`/over`, default 429).
+    pub over: OverLimit,
+}
+
+/// A longer time holds up who has long done nothing wrong any more.
+const MAX_WINDOW_SECONDS: u32 = 24 * 60 * 60;
+
+pub(super) fn read_variant_limit(
+    reader: &mut Reader,
+    at: &Position,
+    block: &Block,
+) -> Option<VariantLimit> {
+    let mut limit = VariantLimit {
+        per_client: None,
+        total: None,
+        window: Duration::from_secs(60),
+        over: OverLimit::Refuse,
+    };
+    for entry in reader.entries(block) {
+        match entry.name() {
+            "perClient" => limit.per_client = read_at_least_one(reader, &entry),
+            "total" => limit.total = read_at_least_one(reader, &entry),
+            "window" => match reader.number(&entry) {
+                Some(seconds @ 1..=MAX_WINDOW_SECONDS) => {
+                    limit.window = Duration::from_secs(seconds.into());
+                }
+                Some(_) => reader.error(
+                    entry.at(),
+                    format!("`/window` is a number of seconds from 1 to {MAX_WINDOW_SECONDS}"),
+                ),
+                None => {}
+            },
+            "over" => match reader.text(&entry).as_deref() {
+                Some("429") => limit.over = OverLimit::Refuse,
+                Some("plain") => limit.over = OverLimit::Plain,
+                Some(other) => {
+                    reader.warn(entry.at(), format!("`/over` is `429` or `plain`, not `{other}`"));
+                }
+                None => {}
+            },
+            _ => reader.unknown(&entry, &["perClient", "total", "window", "over"]),
+        }
+    }
+    let limits = limit.per_client.or(limit.total);
+    if limits.is_none() {
+        let message =
+            "`/x-variantLimit` has neither `/perClient` nor `/total`, so nothing is limited";
+        reader.warn(at, message);
+    } else if limit.per_client.zip(limit.total).is_some_and(|(one, all)| one > all) {
+        reader.warn(at, "`/perClient` is above `/total`, which holds for all clients together");
+    }
+    limits.map(|_| limit)
+}
+
+fn read_at_least_one(reader: &mut Reader, entry: &Entry<'_>) -> Option<u32> {
+    let number = reader.number(entry)?;
+    if number == 0 {
+        // Whoever writes it may mean either, and both would be a surprise to some.
+        let message = format!(
+            "`/{}` is at least 1; leave it out for no limit, and refuse variants by `/filter`",
+            entry.name()
+        );
+        reader.error(entry.at(), message);
+        return None;
+    }
+    Some(number)
+}

@@ -1,0 +1,273 @@
+//! How many variants of one page clients may make renders draw (`/x-variantLimit`): URLs that differ only by selectors, suffix
+//! or query, each of which misses the cache.
+//!
+//! In: requests that a render is about to be asked for. Out: whether it is, or how long to wait.
+//!
+//! Invariants
+//! * The page itself, without selectors, suffix and query, counts as no variant.
+//! * A variant that was counted lately is not counted again, so that who repeats a request is not held up by it.
+//! * Memory is bounded, whatever URLs and addresses come: where a table is full, newcomers share a bucket.
+//!
+//! Not here: requests of a client whatever they ask for (`front`).
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use http::{HeaderValue, Response, StatusCode, header};
+use parking_lot::Mutex;
+use tympan_web::rate::{Buckets, Rate, client_of};
+
+use crate::answer::{Exchange, Outcome, refusal};
+use crate::cache::Lookup;
+use crate::cacheable::Reason;
+use crate::config::{OverLimit, VariantLimit};
+use crate::decision::{Action, decide_in};
+use crate::decompose::decompose;
+use crate::dispatcher::Inner;
+use crate::log::Level;
+use crate::memory::Keepable;
+use crate::metrics::Counter;
+use crate::page::Body;
+use crate::request::RequestView;
+
+/// Variants that are remembered as counted, in each of two halves.
+const MAX_COUNTED: usize = 65_536;
+
+/// Counts the variants of a farm's pages.
+#[derive(Debug)]
+pub(crate) struct VariantLimiter {
+    limit: VariantLimit,
+    per_client: Option<Buckets<u64>>,
+    total: Option<Buckets<u64>>,
+    counted: Mutex<Counted>,
+    hasher: RandomState,
+}
+
+/// What was counted lately: the newer half, and the one before it.
+#[derive(Debug, Default)]
+struct Counted {
+    new: HashSet<u64>,
+    old: HashSet<u64>,
+    turned: Option<Instant>,
+}
+
+impl Counted {
+    /// Tells whether `key` was counted within about `window`.
+    fn holds(&mut self, key: u64, window: Duration, now: Instant) -> bool {
+        let age = self.turned.map(|turned| now.saturating_duration_since(turned));
+        if age.is_none_or(|age| age >= window) || self.new.len() >= MAX_COUNTED {
+            let is_long_ago = age.is_some_and(|age| age >= 2 * window);
+            self.old = if is_long_ago { HashSet::new() } else { std::mem::take(&mut self.new) };
+            self.new.clear();
+            self.turned = Some(now);
+        }
+        self.new.contains(&key) || self.old.contains(&key)
+    }
+}
+
+/// A page's name, and what tells a variant from it.
+#[derive(Debug, PartialEq, Eq)]
+struct Variant<'a> {
+    page: &'a str,
+    rest: (&'a str, Option<&'a str>),
+}
+
+impl<'a> Variant<'a> {
+    /// Returns the variant that a request asks for; nothing for the page itself.
+    fn of(view: &'a RequestView) -> Option<Self> {
+        let path = view.path.as_str();
+        let parts = decompose(path);
+        let query = view.query.as_deref();
+        // Who makes up extensions defeats the cache as well.
+        let is_known = parts
+            .extension
+            .is_none_or(|extension| mime_guess::from_ext(extension).first_raw().is_some());
+        let is_plain =
+            parts.selectors.is_none() && parts.suffix.is_none() && query.is_none() && is_known;
+        let rest = path.get(parts.path.len()..).unwrap_or_default();
+        (!is_plain).then_some(Self { page: parts.path, rest: (rest, query) })
+    }
+}
+
+impl VariantLimiter {
+    pub(crate) fn new(limit: VariantLimit) -> Self {
+        let buckets = |count: u32| {
+            let rate = Rate::new(f64::from(count) / limit.window.as_secs_f64(), count);
+            Buckets::new(rate)
+        };
+        Self {
+            limit,
+            per_client: limit.per_client.map(buckets),
+            total: limit.total.map(buckets),
+            counted: Mutex::default(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Returns what is limited to.
+    pub(crate) fn limit(&self) -> VariantLimit {
+        self.limit
+    }
+
+    /// Counts what `client` asks for.
+    ///
+    /// # Errors
+    /// How long to wait, if it is one variant too many.
+    fn take(&self, client: IpAddr, view: &RequestView, now: Instant) -> Result<(), Duration> {
+        let Some(variant) = Variant::of(view) else { return Ok(()) };
+        let client = client_of(client);
+        let page = self.hasher.hash_one(variant.page);
+        let of_client = self.hasher.hash_one((client, page));
+        // Beginnings of their own, as a client's variant is another thing than everyone's.
+        let whose = [(&self.per_client, of_client, 1_u8), (&self.total, page, 2)];
+        for (buckets, key, kind) in whose {
+            let Some(buckets) = buckets else { continue };
+            let counted = self.hasher.hash_one((kind, key, variant.rest));
+            let mut known = self.counted.lock();
+            if known.holds(counted, self.limit.window, now) {
+                continue;
+            }
+            buckets.take((key, key), now)?;
+            known.new.insert(counted);
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Answers a visitor who asks for one variant too many, before a render is asked.
+    pub(crate) async fn limit_variants(
+        self: &std::sync::Arc<Self>,
+        exchange: &mut Exchange<'_>,
+    ) -> Option<Response<Body>> {
+        let limiter = exchange.farm.variants.as_ref().filter(|_| exchange.is_visitors)?;
+        let view = exchange.view;
+        let wait = limiter.take(view.client, view, Instant::now()).err()?;
+        self.log(Level::Warn, || {
+            format!("Too many variants of the page: {} from {}", view.line(), view.client)
+        });
+        if limiter.limit.over == OverLimit::Plain
+            && let Some(response) = self.plain(exchange).await
+        {
+            self.metrics.count(Counter::VariantsReplaced);
+            return Some(response);
+        }
+        self.metrics.count(Counter::VariantsRefused);
+        exchange.info = format!("not cacheable: {}", Reason::TooManyVariants);
+        exchange.outcome = Outcome::Refused(Reason::TooManyVariants);
+        let mut response = refusal(StatusCode::TOO_MANY_REQUESTS);
+        let seconds = HeaderValue::from(wait.as_secs().saturating_add(1));
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        Some(response)
+    }
+
+    /// Answers with the page without its query, if that is in the cache and the visitor may see it.
+    async fn plain(
+        self: &std::sync::Arc<Self>,
+        exchange: &mut Exchange<'_>,
+    ) -> Option<Response<Body>> {
+        let (farm, view) = (exchange.farm, exchange.view);
+        view.query.as_ref()?;
+        let plain = RequestView { query: None, ..view.clone() };
+        if Variant::of(&plain).is_some() {
+            return None;
+        }
+        let Action::Cache(file) = decide_in(&farm.farm, &plain) else { return None };
+        let wants_ttl = farm.farm.cache.as_ref().is_some_and(|cache| cache.enable_ttl);
+        let found = farm.docroot.as_ref()?.opened().look_up(&file, wants_ttl);
+        if !matches!(found, Ok(Lookup::File(_))) {
+            return None;
+        }
+        let mut inner = Exchange::new(farm, &plain);
+        let mut response = Box::pin(self.cached(&mut inner, &file)).await;
+        exchange.cache = inner.cache;
+        exchange.render = inner.render;
+        exchange.info = inner.info;
+        exchange.outcome = inner.outcome;
+        // It is no answer to this URL that anybody may keep.
+        response.extensions_mut().remove::<Keepable>();
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Some(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_COUNTED, Variant, VariantLimiter};
+    use crate::config::{OverLimit, VariantLimit};
+    use crate::request::RequestView;
+    use http::{HeaderMap, Method};
+    use std::net::IpAddr;
+    use std::time::{Duration, Instant};
+
+    fn view(url: &str) -> RequestView {
+        RequestView::from_url(Method::GET, url, HeaderMap::new()).unwrap()
+    }
+
+    fn limiter(per_client: u32, total: u32) -> VariantLimiter {
+        VariantLimiter::new(VariantLimit {
+            per_client: Some(per_client),
+            total: Some(total),
+            window: Duration::from_secs(60),
+            over: OverLimit::Refuse,
+        })
+    }
+
+    fn address(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    #[test]
+    fn a_page_is_no_variant_of_itself() {
+        let check = |url: &str, expected: Option<&str>| {
+            let view = view(url);
+            let page = Variant::of(&view).map(|variant| variant.page.to_owned());
+            assert_eq!(page.as_deref(), expected, "{url}");
+        };
+        for plain in ["/", "/a/b", "/a/b.html", "/a/b.json", "/a/"] {
+            check(plain, None);
+        }
+        check("/a/b?x", Some("/a/b"));
+        check("/a/b.html?x=1", Some("/a/b"));
+        check("/a/b.print.html", Some("/a/b"));
+        check("/a/b.html/c/d.html", Some("/a/b"));
+        check("/a/b.x7f3", Some("/a/b"));
+    }
+
+    #[test]
+    fn variants_are_counted_by_client_and_page_and_once() {
+        let (limiter, now) = (limiter(2, 3), Instant::now());
+        let ask = |client, url: &str| limiter.take(address(client), &view(url), now).is_ok();
+        assert!(ask(1, "/a.html?1") && ask(1, "/a.html?2"));
+        assert!(!ask(1, "/a.html?3"));
+        assert!(ask(1, "/a.html?1"), "it was counted already");
+        assert!(ask(1, "/a.html") && ask(1, "/b.html?1"), "others are not concerned");
+        assert!(ask(2, "/a.1.html"), "another client");
+        assert!(!ask(3, "/a.2.html"), "all clients together");
+        assert!(ask(3, "/a.1.html"), "one more client for a variant is no further variant");
+        assert_eq!(limiter.take(address(1), &view("/a.html?3"), now), Err(Duration::from_secs(30)));
+        let later = now + Duration::from_secs(31);
+        assert!(limiter.take(address(1), &view("/a.html?3"), later).is_ok());
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let (limiter, mut now) = (limiter(1_000_000, 1_000_000), Instant::now());
+        for number in 0..3 * MAX_COUNTED {
+            limiter.take(address(1), &view(&format!("/a.html?{number}")), now).unwrap();
+        }
+        let counted = limiter.counted.lock();
+        assert!(counted.new.len() + counted.old.len() <= 2 * MAX_COUNTED + 2);
+        drop(counted);
+        now += Duration::from_secs(200);
+        limiter.take(address(1), &view("/a.html?x"), now).unwrap();
+        let counted = limiter.counted.lock();
+        assert_eq!(
+            counted.new.len() + counted.old.len(),
+            2,
+            "what was counted long ago is forgotten"
+        );
+    }
+}
