@@ -140,6 +140,47 @@ pub(crate) enum DispatcherCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Writes what visitors get from the cache of a farm into an archive or a folder: the same bytes for the same pages,
+    /// whenever they were fetched. A dispatcher may serve from the cache meanwhile.
+    #[command(
+        after_help = "Examples:\n  tympan dispatcher export dispatcher.any --tar site.tar\n  \
+        tympan dispatcher export dispatcher.any --farm shop --folder ./shop --bare\n\n\
+        What is out of date is left out, as is what `/filter`, `/rules`, `/auth_checker` or `/sessionmanagement` keep from \
+        visitors."
+    )]
+    Export {
+        /// The configuration.
+        file: PathBuf,
+        /// The farm; default the only one with a document root.
+        #[arg(long, value_name = "NAME")]
+        farm: Option<String>,
+        /// The archive to write; `-` for standard output.
+        #[arg(
+            long,
+            value_name = "FILE",
+            required_unless_present = "folder",
+            conflicts_with = "folder"
+        )]
+        tar: Option<PathBuf>,
+        /// The folder to write, which is absent or empty.
+        #[arg(long, value_name = "DIR")]
+        folder: Option<PathBuf>,
+        /// Writes files that are out of date, too.
+        #[arg(long)]
+        all: bool,
+        /// Leaves out header files and ends of files (`.h` and `.ttl`), for other web servers.
+        #[arg(long)]
+        bare: bool,
+        /// The time of all files, in seconds since 1970.
+        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+        time: u64,
+        /// A folder that absolute include paths are looked up in.
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Tells what the dispatcher would do with a request, and by which rules.
     #[command(
         after_help = "Example: tympan dispatcher explain dispatcher.any http://www.example.org/content/a.html"

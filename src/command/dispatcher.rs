@@ -1,5 +1,6 @@
 //! `tympan dispatcher`: run, check, explain.
 
+mod export;
 mod sockets;
 mod watch;
 
@@ -47,6 +48,21 @@ pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
             let new_settings = new_settings.or_else(|| old_settings.clone());
             let urls = urls.map(|file| read_urls(&file)).transpose()?.unwrap_or_default();
             diff([(&old, old_settings), (&new, new_settings)], (&urls, root), json)
+        }
+        Some(DispatcherCommand::Export {
+            file,
+            farm,
+            tar,
+            folder,
+            all,
+            bare,
+            time,
+            root,
+            json,
+        }) => {
+            let config = load(&file, &sources(root))?.config;
+            let what = export::What { farm: farm.as_deref(), has_stale: all, is_bare: bare, time };
+            export::run(&config, &what, (tar.as_deref(), folder.as_deref()), json)
         }
         Some(DispatcherCommand::Explain { file, url, root, settings, method, header, json }) => {
             let config = load(&file, &sources(root))?.config;

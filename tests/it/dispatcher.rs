@@ -386,3 +386,90 @@ fn a_changed_configuration_is_compared_before_it_serves() {
     let output = tympan().args(["dispatcher", "diff", &old, "none.any"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// Asks with headers and returns the status and the body.
+fn ask(addr: SocketAddr, line: &str, headers: &str) -> (u16, String) {
+    let request = format!("{line} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{headers}\r\n");
+    let answer = tympan_testkit::origin::exchange(addr, request.as_bytes());
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    (status.unwrap_or(0), body.unwrap_or_default())
+}
+
+#[test]
+fn three_dispatchers_agree_over_kills() {
+    let count = AtomicUsize::new(0);
+    let origin = Origin::start(move |_| {
+        Answer::html(format!("version {}", count.fetch_add(1, Ordering::SeqCst)))
+    });
+    let addresses = [free_address(), free_address(), free_address()];
+    let folders = addresses.map(|_| tempfile::tempdir().unwrap());
+    let siblings: String = addresses
+        .iter()
+        .enumerate()
+        .map(|(index, addr)| {
+            format!("/d{index} {{ /hostname \"127.0.0.1\" /port \"{}\" }} ", addr.port())
+        })
+        .collect();
+    for folder in &folders {
+        write_config(folder.path(), &origin, "/*");
+        let file = folder.path().join("dispatcher.any");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let more = format!("/site {{\n/x-passFlushes \"1\" /x-siblings {{ {siblings} }}\n");
+        std::fs::write(&file, text.replacen("/site {\n", &more, 1)).unwrap();
+    }
+    let start = |index: usize| Process::start(folders[index].path(), addresses[index], &[]);
+    let mut processes: Vec<Option<Process>> = (0..3).map(|index| Some(start(index))).collect();
+    let page = "GET /content/a.html";
+    let flush = |index: usize| {
+        let headers = "CQ-Action: Activate\r\nCQ-Handle: /content/a\r\n";
+        assert_eq!(ask(addresses[index], "POST /dispatcher/invalidate.cache", headers).0, 200);
+    };
+    for round in 0..6 {
+        let (killed, flushed) = (round % 3, (round + 1) % 3);
+        let before: Vec<String> = addresses.iter().map(|addr| ask(*addr, page, "").1).collect();
+        // Killed, and not ended: nothing is written down on the way out.
+        drop(processes[killed].take());
+        flush(flushed);
+        if round % 2 == 1 {
+            // The one who was told is killed as well, before the first is back.
+            drop(processes[flushed].take());
+            processes[flushed] = Some(start(flushed));
+        }
+        processes[killed] = Some(start(killed));
+        let other = addresses[(round + 2) % 3];
+        for addr in [addresses[killed], addresses[flushed], other] {
+            let is_new = || !before.contains(&ask(addr, page, "").1);
+            if round % 2 == 0 {
+                assert!(is_new(), "round {round}: {addr} shows what was flushed");
+            } else {
+                wait(is_new, || format!("round {round}: {addr} to hear of it"));
+            }
+        }
+    }
+    // What they keep can be taken along while they serve.
+    let config = folders[0].path().join("dispatcher.any").display().to_string();
+    let archive = folders[1].path().join("site.tar");
+    let tar = archive.to_str().unwrap();
+    let said = run_ok(&["dispatcher", "export", &config, "--tar", tar]);
+    assert!(said.starts_with("1 pages with "), "{said}");
+    let bytes = std::fs::read(&archive).unwrap();
+    assert!(bytes.starts_with(b"content/a.html\0"));
+    let output = tympan().args(["dispatcher", "export", &config, "--tar", "-"]).output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(output.stdout, bytes);
+    let folder = folders[2].path().join("site").display().to_string();
+    let said = run_ok(&["dispatcher", "export", &config, "--folder", &folder, "--bare", "--json"]);
+    assert!(said.contains("\"files\":1"), "{said}");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    for wrong in [
+        &["--folder", folder.as_str()][..],
+        &["--tar", tar, "--farm", "none"],
+        &["--tar", tar, "--folder", "x"],
+        &[],
+    ] {
+        let arguments = [&["dispatcher", "export", &config][..], wrong].concat();
+        assert_eq!(tympan().args(arguments).output().unwrap().status.code(), Some(2), "{wrong:?}");
+    }
+}

@@ -1,6 +1,8 @@
-//! Why a dispatcher cannot start.
+//! Why a dispatcher cannot start, or its cache not be exported.
 
-/// Why a dispatcher cannot start.
+use std::path::PathBuf;
+
+/// Why a dispatcher cannot start, or its cache not be exported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,4 +23,23 @@ pub enum Error {
     /// The listening socket cannot be used.
     #[error("the dispatcher cannot serve")]
     Serve(#[from] tympan_web::Error),
+    /// The farm keeps no files.
+    #[error("the farm `{0}` has no `/cache` with a `/docroot`")]
+    NoDocroot(String),
+    /// A document root cannot be read.
+    #[error("cannot read `{}`", file.display())]
+    Read {
+        /// What cannot be read.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// What is exported cannot be written.
+    #[error("cannot write the export at `{}`", file.display())]
+    Write {
+        /// The file that was being written, as the export names it.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
 }

@@ -136,6 +136,17 @@ pub(crate) fn base_name(name: &str) -> Option<String> {
     Some(format!("{stem}.{extension}"))
 }
 
+/// Returns the path and the query whose page a cache file holds.
+pub(crate) fn url_of(file: &str) -> (String, Option<String>) {
+    let (folder, name) = file.rsplit_once('/').map_or(("", file), |(folder, name)| (folder, name));
+    let parts = name.split_once(&format!(".{MARK}.")).zip(base_name(name));
+    let Some(((_, rest), base)) = parts else { return (format!("/{file}"), None) };
+    let key = rest.rsplit_once('.').map_or(rest, |(key, _)| key);
+    let query = percent_decode_str(key).decode_utf8_lossy().into_owned();
+    let path = if folder.is_empty() { format!("/{base}") } else { format!("/{folder}/{base}") };
+    (path, Some(query))
+}
+
 /// Tells whether a cache file is that of a variant.
 pub(crate) fn is_variant(file: &Path) -> bool {
     file.file_name().and_then(|name| name.to_str()).is_some_and(|name| base_name(name).is_some())
@@ -150,7 +161,7 @@ pub(crate) fn handle_of(file: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::{base_name, file_of, handle_of, is_variant, key_of};
+    use super::{base_name, file_of, handle_of, is_variant, key_of, url_of};
     use crate::any::Sources;
     use crate::cacheable::Reason;
     use crate::config::{Cache, Config};
@@ -207,6 +218,8 @@ mod tests {
             let base = path.rsplit('/').next().unwrap();
             assert_eq!(base_name(name).as_deref(), (!key.is_empty()).then_some(base));
             assert_eq!(is_variant(Path::new(expected)), !key.is_empty());
+            let query = (!key.is_empty()).then(|| key.to_owned());
+            assert_eq!(url_of(expected), (path.to_owned(), query));
         }
         assert_eq!(file("/a/list.q~.page=2.html", ""), Err(Reason::ReservedName));
         assert_eq!(file("/a/list.html", &"x".repeat(240)), Err(Reason::TemporaryPathTooLong));

@@ -136,6 +136,25 @@ impl Docroot {
         Ok(docroot)
     }
 
+    /// Opens the root at `path` beside the process that serves from it: nothing is made, and nothing may be written.
+    pub(crate) fn open_to_read(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty())?;
+        let temporary = root.try_clone()?;
+        Ok(Self {
+            path: path.to_owned(),
+            root,
+            temporary,
+            counter: AtomicU64::new(0),
+            trash: Mutex::default(),
+            usage: Arc::default(),
+            placing: RwLock::default(),
+            left: None,
+            numbers: Mutex::default(),
+            heard: Mutex::default(),
+        })
+    }
+
     pub(super) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }

@@ -21,6 +21,7 @@ mod corpus;
 mod crash;
 mod decide;
 mod encoding;
+mod export;
 mod flush;
 mod freshness;
 mod front;
