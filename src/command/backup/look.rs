@@ -28,7 +28,8 @@ pub(super) fn list(arguments: &VaultArguments, clients: &ClientArguments) -> Out
             continue;
         }
         let Snapshot { id, time, hostname, paths, .. } = &snapshot;
-        let tags = snapshot.tags().iter().filter(|tag| !tag.starts_with("root:"));
+        let for_programs = |tag: &&String| tag.starts_with("root:") || tag.starts_with("layout:");
+        let tags = snapshot.tags().iter().filter(|tag| !for_programs(tag));
         let tags: String = tags.map(|tag| format!(" [{tag}]")).collect();
         say!("{} {time} {hostname} {}{tags}", id.short(), paths.join(", "));
     }

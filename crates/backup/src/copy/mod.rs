@@ -30,10 +30,9 @@ pub(crate) use self::folder::UNFINISHED;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::save::{Fault, Faults, Progress};
+use crate::source::frames::{IS_BLOB, IS_CHUNK, push_frame};
 use crate::source::lease::{Kept, keep_root};
-use crate::source::repository::{
-    FORMAT, Facts, Frames, IS_BLOB, IS_CHUNK, README_TEXT, RepositorySource, TOGETHER,
-};
+use crate::source::repository::{FORMAT, Facts, README_TEXT, RepositorySource, TOGETHER};
 use crate::vault::Who;
 
 /// Where a copy is made.
@@ -203,13 +202,13 @@ impl<'a, P: Place> Copier<'a, P> {
         let below: BTreeSet<ChunkId> = chunk.chunk_refs().collect();
         let unknown: Vec<ChunkId> =
             below.into_iter().filter(|id| !self.place.holds(&id.to_string())).collect();
-        let mut frames = Frames::default();
-        frames.add(IS_CHUNK, id.as_bytes(), chunk.bytes());
+        let mut frames = Vec::new();
+        push_frame(&mut frames, IS_CHUNK, chunk.bytes());
         let mut blobs: BTreeSet<BlobId> = chunk.blob_refs().collect();
         for some in unknown.chunks(TOGETHER) {
             for (id, chunk) in some.iter().zip(self.source.base.read_many(some)?) {
                 if chunk.chunk_refs().len() == 0 {
-                    frames.add(IS_CHUNK, id.as_bytes(), chunk.bytes());
+                    push_frame(&mut frames, IS_CHUNK, chunk.bytes());
                     blobs.extend(chunk.blob_refs());
                 } else if self.seen.insert(id.to_string()) {
                     self.copy_part(id, &chunk)?;
@@ -221,7 +220,7 @@ impl<'a, P: Place> Copier<'a, P> {
         for some in small.chunks(TOGETHER) {
             for (id, bytes) in some.iter().zip(self.source.base.read_blobs(some)?) {
                 match bytes {
-                    Some(bytes) => frames.add(IS_BLOB, id.digest(), &bytes),
+                    Some(bytes) => push_frame(&mut frames, IS_BLOB, &bytes),
                     None => self.missing(id),
                 }
             }
@@ -229,8 +228,7 @@ impl<'a, P: Place> Copier<'a, P> {
         for id in &large {
             self.blob(id)?;
         }
-        let bytes = frames.into_bytes();
-        self.take(&id.to_string(), bytes.len() as u64, &mut Cursor::new(bytes))
+        self.take(&id.to_string(), frames.len() as u64, &mut Cursor::new(frames))
     }
 
     fn blob(&mut self, id: &BlobId) -> Result<()> {

@@ -21,7 +21,8 @@ use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BYTES};
 use tympan_store::{Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, RefUpdate};
 
 use super::below::{LeftOut, StoreReference, folder_stands_on, stands_on};
-use super::repository::{CHUNKS, FACTS, FORMAT, Facts, IS_BLOB, IS_CHUNK, STATE, TOGETHER};
+use super::frames::{CHUNKS, IS_BLOB, IS_CHUNK};
+use super::repository::{FACTS, FORMAT, Facts, STATE, TOGETHER};
 use crate::copy::{UNFINISHED, ZipCopy};
 use crate::error::{Error, Result};
 use crate::id::Id;

@@ -5,18 +5,18 @@
 //!
 //! Invariants
 //! * What a chunk's folder holds follows from the chunk alone. So a part that did not change is taken over from the
-//!   snapshot before by its name, unread, and a save costs what changed.
+//!   snapshot before by its name, unread, and of one that did, the pieces that did not; a save costs what changed.
 //! * The root stays readable until the snapshot is written: the store keeps it under a lease.
 //! * What belongs to the base of a clone is left to it, where the source says so, and named (`below`).
 //!
-//! Layout: `tympan.json` names the root. `state` is the root's folder. A folder holds `chunks` (frames of the chunk
+//! Layout: `tympan.json` names the root. `state` is the root's folder. A folder holds `chunks` (`frames` of the chunk
 //! itself, of the chunks below it that refer to no others, and of their small blobs), large blobs by their hash, and
 //! what else is below. A part without large blobs and without parts of its own is one file of frames. Beside it,
 //! `content` is what people read (`view`).
 //!
 //! Not here: what chunks mean; how it becomes a repository again (`import`).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
 
 use rayon::prelude::*;
@@ -25,6 +25,7 @@ use tympan_blobs::{ReadBlobs, SMALL_BYTES};
 use tympan_store::{Base, BlobId, Chunk, ChunkId, Lease};
 
 use super::below::{Below, Leaving, STORES, StoreReference, is_on, lost_chunk};
+use super::frames::{CHUNKS, Known, LAYOUT, Pieces, part_of, split};
 use super::lease::{Kept, keep_root};
 use super::view::{Before, CONTENT, Cuts, View, save_view};
 use crate::copy::CopyFacts;
@@ -41,7 +42,6 @@ use crate::vault::write::Writer;
 pub(crate) const FORMAT: u32 = 1;
 pub(crate) const FACTS: &str = "tympan.json";
 pub(crate) const STATE: &str = "state";
-pub(super) const CHUNKS: &str = "chunks";
 /// Names the documents that could not be drawn.
 const UNDRAWN: &str = "undrawn.json";
 pub(crate) const README: &str = "README.txt";
@@ -50,10 +50,6 @@ pub(crate) const README_TEXT: &str = "This is one state of a Tympan repository, 
     Make a home of it with `tympan backup restore --unpacked THIS-FOLDER --home NEW-HOME`.\n";
 /// Chunks that are read together.
 pub(crate) const TOGETHER: usize = 256;
-/// Pieces of a file of frames end after every eighth chunk in the mean, by the chunk's hash, or at this length.
-const MAX_FRAMES: usize = 256 * 1024;
-pub(crate) const IS_CHUNK: u8 = b'C';
-pub(crate) const IS_BLOB: u8 = b'B';
 
 /// What a snapshot of a repository says about itself.
 #[derive(Debug, Serialize, Deserialize)]
@@ -162,7 +158,7 @@ fn save_root(
     let left_out = saver.leaving.counts();
     let faults = saver.faults.into_sorted();
     let mut options = options.clone();
-    options.tags.extend(["tympan".to_owned(), format!("root:{root}")]);
+    options.tags.extend(["tympan".to_owned(), LAYOUT.to_owned(), format!("root:{root}")]);
     options.tags.extend(reference.map(StoreReference::tag));
     if !faults.is_empty() {
         options.tags.push(INCOMPLETE.to_owned());
@@ -171,15 +167,39 @@ fn save_root(
     Ok(Some(Saved { snapshot, written, faults, left_out }))
 }
 
-/// Parts of the snapshot before that may be parts of this one, by name.
+/// What this snapshot may take over of the one before.
 #[derive(Default)]
-struct Candidates(HashMap<Vec<u8>, Node>);
+struct Candidates {
+    /// Parts and large blobs, by name.
+    nodes: HashMap<Vec<u8>, Node>,
+    /// What is known of the chunks of the parts that these stand in.
+    known: Known,
+}
+
+/// What stands below a chunk, but for the chunks that refer to no others.
+#[derive(Default)]
+struct Found {
+    deep: Vec<(ChunkId, Chunk)>,
+    blobs: BTreeSet<BlobId>,
+}
 
 /// Whether a part may be a single file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Folder,
     Either,
+}
+
+impl Found {
+    /// Notes what a chunk refers to; returns it if that is no chunk.
+    fn add(&mut self, id: ChunkId, chunk: Chunk) -> Option<Chunk> {
+        if chunk.chunk_refs().len() > 0 {
+            self.deep.push((id, chunk));
+            return None;
+        }
+        self.blobs.extend(chunk.blob_refs());
+        Some(chunk)
+    }
 }
 
 pub(super) struct Saver<'a> {
@@ -193,10 +213,14 @@ pub(super) struct Saver<'a> {
 }
 
 impl Saver<'_> {
+    /// Reads the root's part of the snapshot before; nothing is taken over from one whose pieces end elsewhere.
     fn old_state(&self, parent: &Snapshot) -> Candidates {
-        let root = self.session.old_tree(Some(&parent.tree));
-        let state = root.and_then(|root| root.find(STATE.as_bytes()).and_then(|node| node.subtree));
-        self.candidates(state.iter())
+        let root = parent.repository_root().and_then(|root| root.parse().ok());
+        let is_alike = parent.tags().iter().any(|tag| tag == LAYOUT);
+        let (Some(root), true) = (root, is_alike) else { return Candidates::default() };
+        let top = self.session.old_tree(Some(&parent.tree));
+        let state = top.as_ref().and_then(|top| top.find(STATE.as_bytes()));
+        state.map_or_else(Candidates::default, |state| self.candidates(&[(root, state)]))
     }
 
     /// Finds the root of the snapshot before, its folder for people, and what is lacking in that.
@@ -217,11 +241,43 @@ impl Saver<'_> {
         Some(Before { root, tree, undrawn })
     }
 
-    /// Reads what is in some folders of the snapshot before.
-    fn candidates<'b>(&self, trees: impl Iterator<Item = &'b Id>) -> Candidates {
-        let trees = trees.filter_map(|id| self.session.old_tree(Some(id)));
-        let nodes = trees.flat_map(|tree| tree.nodes);
-        Candidates(nodes.map(|node| (node.name.clone(), node)).collect())
+    /// Reads some parts of the snapshot before.
+    fn candidates(&self, parts: &[(ChunkId, &Node)]) -> Candidates {
+        let chunks = self.old_chunks(parts);
+        let read = |(place, (_, node)): (usize, &(ChunkId, &Node))| {
+            let tree = match &node.subtree {
+                Some(subtree) => Some(self.session.old_tree(Some(subtree))?),
+                None => None,
+            };
+            let chunk = chunks.get(place).and_then(Option::as_ref);
+            let known =
+                chunk.map(|chunk| Known::of(chunk, (node, tree.as_ref()), self.session.index));
+            Some((tree, known.unwrap_or_default()))
+        };
+        let read: Vec<_> = parts.par_iter().enumerate().filter_map(read).collect();
+        let mut candidates = Candidates::default();
+        for (tree, known) in read {
+            let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
+            candidates.nodes.extend(nodes.map(|node| (node.name.clone(), node)));
+            candidates.known.extend(known);
+        }
+        candidates
+    }
+
+    /// Reads the chunks of parts of the snapshot before, as far as the repository still has them: without one, what its
+    /// part refers to is read.
+    fn old_chunks(&self, parts: &[(ChunkId, &Node)]) -> Vec<Option<Chunk>> {
+        // What a part holds of a clone does not follow from its chunk alone.
+        if self.leaving.is_any() {
+            return Vec::new();
+        }
+        let base = self.source.base;
+        let ids: Vec<ChunkId> = parts.iter().map(|(id, _)| *id).collect();
+        match base.read_many(&ids) {
+            Ok(chunks) => chunks.into_iter().map(Some).collect(),
+            Err(_) if base.has_costly_round_trips() => Vec::new(),
+            Err(_) => ids.iter().map(|id| base.read(id).ok()).collect(),
+        }
     }
 
     /// Returns those of some chunks that the repository has, where others are left to what it stands on.
@@ -263,32 +319,25 @@ impl Saver<'_> {
         let mut unknown = Vec::new();
         for id in below {
             let name = id.to_string().into_bytes();
-            match old.0.get(&name).filter(|node| self.is_whole(node)) {
+            match old.nodes.get(&name).filter(|node| self.is_whole(node)) {
                 Some(node) => nodes.push(node.clone()),
                 None => unknown.push(id),
             }
             names.insert(name);
         }
-        let mut frames = Frames::default();
-        frames.add(IS_CHUNK, id.as_bytes(), chunk.bytes());
-        let mut blobs: BTreeMap<BlobId, ()> = chunk.blob_refs().map(|id| (id, ())).collect();
-        let mut deep = Vec::new();
-        for some in unknown.chunks(TOGETHER) {
-            let some = self.own(some)?;
-            for (id, chunk) in some.iter().zip(self.source.base.read_many(&some)?) {
-                if chunk.chunk_refs().len() > 0 {
-                    deep.push((*id, chunk));
-                    continue;
-                }
-                frames.add(IS_CHUNK, id.as_bytes(), chunk.bytes());
-                blobs.extend(chunk.blob_refs().map(|id| (id, ())));
-            }
-        }
-        let gone = old.0.values().filter(|node| !names.contains(&node.name));
+        let mut pieces = Pieces::of(self.writer, chunk)?;
+        let mut found = Found { blobs: chunk.blob_refs().collect(), ..Found::default() };
+        self.add_chunks(&unknown, &old.known, (&mut pieces, &mut found))?;
+        pieces.end()?;
+        let Found { deep, blobs } = found;
         let lost = if deep.is_empty() {
             Candidates::default()
         } else {
-            self.candidates(gone.filter_map(|node| node.subtree.as_ref()))
+            let gone = old.nodes.values().filter(|node| !names.contains(&node.name));
+            let is_part =
+                |(id, node): &(ChunkId, &Node)| node.subtree.is_some() || old.known.refers_to(id);
+            let gone = gone.filter_map(|node| Some((part_of(node)?, node))).filter(is_part);
+            self.candidates(&gone.collect::<Vec<_>>())
         };
         let saved = deep
             .par_iter()
@@ -296,12 +345,12 @@ impl Saver<'_> {
             .collect::<Result<Vec<Node>>>()?;
         nodes.extend(saved);
         let (small, large): (Vec<BlobId>, Vec<BlobId>) =
-            blobs.into_keys().partition(|id| id.length() < SMALL_BYTES as u64);
-        self.add_small(&small, &mut frames)?;
+            blobs.into_iter().partition(|id| id.length() < SMALL_BYTES as u64);
+        self.add_small(&small, &mut pieces)?;
         for id in &large {
             nodes.extend(self.save_blob(id, old)?);
         }
-        let content = frames.save(self.writer)?;
+        let content = pieces.finish()?;
         self.session.progress.add(1, content.1);
         let file = self.node(CHUNKS, id.as_bytes(), content);
         let name = id.to_string().into_bytes();
@@ -314,11 +363,67 @@ impl Saver<'_> {
         Ok(folder)
     }
 
-    fn add_small(&self, ids: &[BlobId], frames: &mut Frames) -> Result<()> {
+    /// Adds chunks that no part of the snapshot before stands for to the pieces of theirs, but for those that refer to
+    /// others: these are found. Chunks whose piece is in the snapshot before are not read.
+    fn add_chunks(
+        &self,
+        ids: &[ChunkId],
+        known: &Known,
+        (pieces, found): (&mut Pieces<'_>, &mut Found),
+    ) -> Result<()> {
+        if known.is_empty() {
+            for some in ids.chunks(TOGETHER) {
+                for (id, chunk) in self.read_own(some)? {
+                    if let Some(chunk) = found.add(id, chunk) {
+                        pieces.add_chunk(&id, &chunk)?;
+                    }
+                }
+            }
+            return Ok(());
+        }
+        let mut read: HashMap<ChunkId, Chunk> = HashMap::new();
+        let mut read_all = |ids: &[ChunkId], read: &mut HashMap<ChunkId, Chunk>| {
+            let own = self.read_own(ids)?.into_iter();
+            read.extend(own.filter_map(|(id, chunk)| Some((id, found.add(id, chunk)?))));
+            Ok::<(), Error>(())
+        };
+        let new: Vec<ChunkId> = ids.iter().filter(|id| !known.is_terminal(id)).copied().collect();
+        read_all(&new, &mut read)?;
+        let is_here = |id: &&ChunkId| known.is_terminal(id) || read.contains_key(*id);
+        let here: Vec<ChunkId> = ids.iter().filter(is_here).copied().collect();
+        let parts: Vec<_> = split(&here).into_iter().map(|some| (some, known.find(some))).collect();
+        let lacking = parts.iter().filter(|(_, piece)| piece.is_none());
+        let lacking = lacking.flat_map(|(some, _)| *some).filter(|id| !read.contains_key(*id));
+        let lacking: Vec<ChunkId> = lacking.copied().collect();
+        read_all(&lacking, &mut read)?;
+        for (some, piece) in parts {
+            let Some(piece) = piece else {
+                for (id, chunk) in some.iter().filter_map(|id| read.remove_entry(id)) {
+                    pieces.add_chunk(&id, &chunk)?;
+                }
+                continue;
+            };
+            pieces.take_over(piece);
+        }
+        Ok(())
+    }
+
+    /// Reads those of some chunks that are not left to what the repository stands on.
+    fn read_own(&self, ids: &[ChunkId]) -> Result<Vec<(ChunkId, Chunk)>> {
+        let mut read = Vec::with_capacity(ids.len());
+        for some in ids.chunks(TOGETHER) {
+            let own = self.own(some)?;
+            let chunks = self.source.base.read_many(&own)?;
+            read.extend(own.into_iter().zip(chunks));
+        }
+        Ok(read)
+    }
+
+    fn add_small(&self, ids: &[BlobId], pieces: &mut Pieces<'_>) -> Result<()> {
         for some in ids.chunks(TOGETHER) {
             for (id, bytes) in some.iter().zip(self.source.base.read_blobs(some)?) {
                 match bytes {
-                    Some(bytes) => frames.add(IS_BLOB, id.digest(), &bytes),
+                    Some(bytes) => pieces.add_blob(id.digest(), &bytes)?,
                     None => self.missing(id)?,
                 }
             }
@@ -338,7 +443,7 @@ impl Saver<'_> {
     /// Saves a large blob; nothing if it is missing, which is a fault.
     fn save_blob(&self, id: &BlobId, old: &Candidates) -> Result<Option<Node>> {
         let name: String = Id::from_bytes(*id.digest()).to_string();
-        if let Some(node) = old.0.get(name.as_bytes()).filter(|node| self.is_whole(node)) {
+        if let Some(node) = old.nodes.get(name.as_bytes()).filter(|node| self.is_whole(node)) {
             return Ok(Some(node.clone()));
         }
         let piece = Id::from_bytes(*id.digest());
@@ -417,41 +522,5 @@ impl Saver<'_> {
         let mut node = Node::new(name, NodeKind::Dir, go_mode::DIR | 0o700);
         (node.uid, node.gid) = (self.options.who.uid, self.options.who.gid);
         node
-    }
-}
-
-/// Chunks and small blobs, one after another, in pieces that end where hashes say so.
-#[derive(Default)]
-pub(crate) struct Frames {
-    done: Vec<Vec<u8>>,
-    open: Vec<u8>,
-}
-
-impl Frames {
-    pub(crate) fn add(&mut self, kind: u8, hash: &[u8; 32], bytes: &[u8]) {
-        self.open.push(kind);
-        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        self.open.extend_from_slice(&length.to_le_bytes());
-        self.open.extend_from_slice(bytes);
-        if hash.last().is_some_and(|byte| byte & 7 == 0) || self.open.len() >= MAX_FRAMES {
-            self.done.push(std::mem::take(&mut self.open));
-        }
-    }
-
-    /// Returns the frames as they follow each other.
-    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
-        self.done.push(self.open);
-        self.done.concat()
-    }
-
-    /// Saves the pieces; returns them and their length.
-    fn save(mut self, writer: &Writer) -> Result<(Vec<Id>, u64)> {
-        if !self.open.is_empty() {
-            self.done.push(self.open);
-        }
-        let length = self.done.iter().map(|piece| piece.len() as u64).sum();
-        let add = |piece: &Vec<u8>| writer.add(BlobKind::Data, piece).map(|(id, _)| id);
-        let pieces = self.done.iter().map(add).collect::<Result<Vec<Id>>>()?;
-        Ok((pieces, length))
     }
 }

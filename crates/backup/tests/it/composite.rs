@@ -350,7 +350,9 @@ fn production_need_not_be_there_for_a_save() {
     pair.edit(3);
     let next = pair.save(Reach::Away).unwrap().unwrap();
     assert_eq!(next.snapshot.parent, Some(saved.snapshot.id));
-    assert!(next.written.pieces <= saved.written.pieces, "{:?}", next.written);
+    // Where pieces end depends on the hashes of what is in them.
+    let most = saved.written.pieces + saved.written.pieces / 8;
+    assert!(next.written.pieces <= most, "{:?} {:?}", next.written, saved.written);
     let (imported, home) = pair.restore(&next, "next", (Missing::Refuse, true));
     assert_eq!(Some(imported.unwrap().root), home.root());
 

@@ -30,6 +30,7 @@ mod sftp;
 mod skew;
 mod support;
 mod table;
+mod taken_over;
 mod vault;
 mod view;
 

@@ -1,0 +1,238 @@
+//! Files of frames: chunks and small blobs one after another, cut into pieces of the vault.
+//!
+//! In: a chunk, the chunks below it that refer to no others, and their small blobs. Out: pieces. Of a part of the snapshot
+//! before: which of its pieces holds which chunks, found out from its chunk and its folder alone.
+//!
+//! Invariants
+//! * Which chunks a piece holds follows from their hashes alone ([`split`]): no bytes have to be read to know it. It is part
+//!   of what a snapshot promises by the tag [`LAYOUT`]; a change of it takes another tag, and a save that takes nothing over.
+//! * A piece holds the chunk itself, or chunks below it, or small blobs. So a part has small blobs where it has more pieces
+//!   than its chunks need.
+//! * A piece is taken over only from a part without blobs: of a chunk that is not read nobody knows which it refers to.
+//!
+//! Not here: which chunks belong to a part (`repository`); reading frames (`import`).
+
+use std::collections::{HashMap, HashSet};
+
+use tympan_store::{Chunk, ChunkId};
+
+use crate::error::Result;
+use crate::id::Id;
+use crate::vault::index::{BlobKind, Index};
+use crate::vault::node::{Node, Tree};
+use crate::vault::write::Writer;
+
+/// The tag of a snapshot whose files of frames are cut as [`split`] says.
+pub(crate) const LAYOUT: &str = "layout:2";
+/// The name of the file of frames in the folder of a part.
+pub(super) const CHUNKS: &str = "chunks";
+pub(crate) const IS_CHUNK: u8 = b'C';
+pub(crate) const IS_BLOB: u8 = b'B';
+/// A piece with chunks ends after so many.
+const MAX_CHUNKS: usize = 16;
+/// A piece with small blobs ends at this length.
+const MAX_BLOB_BYTES: usize = 256 * 1024;
+
+/// Tells whether a piece ends after what has this hash: every fourth, in the mean.
+const fn ends_piece(hash: &[u8; 32]) -> bool {
+    hash[31] & 3 == 0
+}
+
+/// Splits the chunks of a part, without its own, as its pieces hold them.
+pub(super) fn split(chunks: &[ChunkId]) -> Vec<&[ChunkId]> {
+    let ends = chunks.split_inclusive(|id| ends_piece(id.as_bytes()));
+    ends.flat_map(|some| some.chunks(MAX_CHUNKS)).collect()
+}
+
+/// Appends a frame.
+pub(crate) fn push_frame(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
+    out.push(kind);
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// The pieces of a file of frames, which are brought to the vault as they are full.
+pub(super) struct Pieces<'a> {
+    writer: &'a Writer,
+    ids: Vec<Id>,
+    length: u64,
+    open: Vec<u8>,
+    /// Chunks that are in the open piece.
+    chunks: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// Begins with the chunk itself.
+    pub(super) fn of(writer: &'a Writer, chunk: &Chunk) -> Result<Self> {
+        let mut pieces = Self { writer, ids: Vec::new(), length: 0, open: Vec::new(), chunks: 0 };
+        push_frame(&mut pieces.open, IS_CHUNK, chunk.bytes());
+        pieces.end()?;
+        Ok(pieces)
+    }
+
+    /// Adds a chunk below.
+    pub(super) fn add_chunk(&mut self, id: &ChunkId, chunk: &Chunk) -> Result<()> {
+        push_frame(&mut self.open, IS_CHUNK, chunk.bytes());
+        self.chunks += 1;
+        if ends_piece(id.as_bytes()) || self.chunks == MAX_CHUNKS { self.end() } else { Ok(()) }
+    }
+
+    /// Adds a small blob, after all chunks.
+    pub(super) fn add_blob(&mut self, hash: &[u8; 32], bytes: &[u8]) -> Result<()> {
+        push_frame(&mut self.open, IS_BLOB, bytes);
+        let is_full = ends_piece(hash) || self.open.len() >= MAX_BLOB_BYTES;
+        if is_full { self.end() } else { Ok(()) }
+    }
+
+    /// Adds a piece that the vault has, where one ends.
+    pub(super) fn take_over(&mut self, piece: &KnownPiece) {
+        debug_assert!(self.open.is_empty(), "a piece begins where the one before has ended");
+        self.ids.push(piece.id);
+        self.length += piece.length;
+    }
+
+    /// Ends the piece, if anything is in it.
+    pub(super) fn end(&mut self) -> Result<()> {
+        if !self.open.is_empty() {
+            self.length += self.open.len() as u64;
+            self.ids.push(self.writer.add(BlobKind::Data, &self.open)?.0);
+            self.open.clear();
+            self.chunks = 0;
+        }
+        Ok(())
+    }
+
+    /// Ends the file; returns its pieces and its length.
+    pub(super) fn finish(mut self) -> Result<(Vec<Id>, u64)> {
+        self.end()?;
+        Ok((self.ids, self.length))
+    }
+}
+
+/// A piece of the snapshot before.
+#[derive(Debug)]
+pub(super) struct KnownPiece {
+    id: Id,
+    length: u64,
+    chunks: Vec<ChunkId>,
+}
+
+/// What is known of the chunks of some parts of the snapshot before.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// All that the parts' own chunks refer to.
+    refs: HashSet<ChunkId>,
+    /// Those that refer to nothing.
+    terminal: HashSet<ChunkId>,
+    /// Pieces, by the first chunk in each.
+    pieces: HashMap<ChunkId, KnownPiece>,
+}
+
+impl Known {
+    /// Finds out what the pieces of a part hold that has this chunk; its node is a folder, which was read, or a file.
+    pub(super) fn of(chunk: &Chunk, (node, tree): (&Node, Option<&Tree>), index: &Index) -> Self {
+        let mut refs = HashSet::new();
+        let below: Vec<ChunkId> = chunk.chunk_refs().filter(|id| refs.insert(*id)).collect();
+        let mut known = Self { refs, ..Self::default() };
+        let file = match tree {
+            Some(tree) => tree.find(CHUNKS.as_bytes()),
+            None => Some(node),
+        };
+        let parts = known.parts_in(tree).filter(|_| chunk.blob_refs().len() == 0);
+        let (Some(parts), Some(content)) = (parts, file.and_then(|file| file.content.as_ref()))
+        else {
+            return known;
+        };
+        let terminal: Vec<ChunkId> = below.into_iter().filter(|id| !parts.contains(id)).collect();
+        let pieces = split(&terminal);
+        // The first one is of the chunk itself; any more are of small blobs.
+        let Some((_, content)) =
+            content.split_first().filter(|(_, rest)| rest.len() == pieces.len())
+        else {
+            return known;
+        };
+        for (id, chunks) in content.iter().zip(pieces) {
+            let (Some(first), Some(length)) =
+                (chunks.first(), index.plain_length(BlobKind::Data, id))
+            else {
+                continue;
+            };
+            let piece = KnownPiece { id: *id, length, chunks: chunks.to_vec() };
+            known.pieces.insert(*first, piece);
+        }
+        known.terminal.extend(terminal);
+        known
+    }
+
+    /// Returns the parts that stand in a folder; nothing if something else stands there, which are large blobs.
+    fn parts_in(&self, tree: Option<&Tree>) -> Option<HashSet<ChunkId>> {
+        let nodes = tree.map_or(&[][..], |tree| tree.nodes.as_slice());
+        let others = nodes.iter().filter(|node| node.name != CHUNKS.as_bytes());
+        others.map(|node| part_of(node).filter(|id| self.refs.contains(id))).collect()
+    }
+
+    /// Adds what is known of another part.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.refs.extend(other.refs);
+        self.terminal.extend(other.terminal);
+        self.pieces.extend(other.pieces);
+    }
+
+    /// Tells whether no piece can be taken over.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Tells whether one of the parts refers to a chunk.
+    pub(super) fn refers_to(&self, id: &ChunkId) -> bool {
+        self.refs.contains(id)
+    }
+
+    /// Tells whether a chunk is known to refer to no chunk, and to no blob.
+    pub(super) fn is_terminal(&self, id: &ChunkId) -> bool {
+        self.terminal.contains(id)
+    }
+
+    /// Finds the piece that holds these chunks and no others.
+    pub(super) fn find(&self, chunks: &[ChunkId]) -> Option<&KnownPiece> {
+        self.pieces.get(chunks.first()?).filter(|piece| piece.chunks == chunks)
+    }
+}
+
+/// Returns the chunk of the part that a node has the name of, if it is one of a part.
+pub(super) fn part_of(node: &Node) -> Option<ChunkId> {
+    let name = std::str::from_utf8(&node.name).ok()?;
+    name.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Snapshots promise it: a piece is taken over by the chunks that it must hold.
+    #[test]
+    fn pieces_end_where_hashes_say_so() {
+        let id = |last: u8| {
+            let mut bytes = [last; 32];
+            bytes[0] = 1;
+            ChunkId::from_bytes(bytes)
+        };
+        let check = |last: &[u8], expected: &[usize]| {
+            let chunks: Vec<ChunkId> = last.iter().map(|last| id(*last)).collect();
+            let lengths: Vec<usize> = split(&chunks).into_iter().map(<[ChunkId]>::len).collect();
+            assert_eq!(lengths, expected, "{last:?}");
+        };
+        check(&[], &[]);
+        check(&[1], &[1]);
+        check(&[4], &[1]);
+        check(&[1, 2, 4, 3], &[3, 1]);
+        check(&[0, 0, 8, 1], &[1, 1, 1, 1]);
+        check(&[1; 16], &[16]);
+        check(&[1; 40], &[16, 16, 8]);
+        let sixteen = [&[1; 15][..], &[4], &[2]].concat();
+        check(&sixteen, &[16, 1]);
+        let seventeen = [&[1; 16][..], &[4], &[2]].concat();
+        check(&seventeen, &[16, 1, 1]);
+    }
+}

@@ -1,0 +1,252 @@
+//! What a save of a repository takes over from the snapshot before without reading it, and that it is the same as if all
+//! had been read.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tympan_backup::{
+    ImportOptions, Index, Lock, LockMode, Parent, Progress, RepositorySource, SaveOptions, Saved,
+    Session, Who, import_snapshot, save_repository,
+};
+use tympan_blobs::{BlobStore, FolderBlobs};
+use tympan_store::{
+    Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, CollectOptions, FollowedStore, Lease,
+    LocalOptions, ReadChunks, RefUpdate, Result as StoreResult, Retention, Revision, Root, Value,
+    body,
+};
+
+use crate::repository::Home;
+use crate::support::{Bench, noise, now};
+
+/// A store that counts the chunks that are read from it.
+#[derive(Debug)]
+struct Counting {
+    inner: FollowedStore,
+    read: AtomicU64,
+}
+
+impl Counting {
+    fn open(home: &Home) -> Self {
+        let store = home.dir.join("store");
+        let inner = FollowedStore::open_dir(&store, LocalOptions::default()).unwrap();
+        Self { inner, read: AtomicU64::new(0) }
+    }
+}
+
+impl ReadChunks for Counting {
+    fn read(&self, id: &ChunkId) -> StoreResult<Chunk> {
+        self.read.fetch_add(1, Ordering::Relaxed);
+        self.inner.read(id)
+    }
+}
+
+impl Base for Counting {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+    fn contains_many(&self, ids: &[ChunkId]) -> StoreResult<Vec<bool>> {
+        self.inner.contains_many(ids)
+    }
+    fn read_blobs(&self, ids: &[BlobId]) -> StoreResult<Vec<Option<bytes::Bytes>>> {
+        self.inner.read_blobs(ids)
+    }
+    fn refs(&self) -> StoreResult<Vec<(String, ChunkId)>> {
+        self.inner.refs()
+    }
+    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> StoreResult<Vec<Revision>> {
+        self.inner.history(name, before, limit)
+    }
+    fn lease(&self, holder: &str) -> StoreResult<Option<Lease>> {
+        self.inner.lease(holder)
+    }
+    fn grant(&self, lease: &Lease) -> StoreResult<()> {
+        self.inner.grant(lease)
+    }
+    fn release(&self, holder: &str) -> StoreResult<()> {
+        self.inner.release(holder)
+    }
+}
+
+/// A record to write: its text, and its blobs; or that it goes.
+type Edit = Option<(Vec<u8>, Vec<Vec<u8>>)>;
+
+/// Writes and removes records, and moves `main`.
+fn edit(home: &Home, edits: impl IntoIterator<Item = (String, Edit)>) {
+    let mut batch = Batch::new();
+    let old = home.store.read_ref("main").unwrap();
+    let mut root = old.map_or_else(Root::default, |id| Root::read(&*home.store, &id).unwrap());
+    let mut changes = BTreeMap::new();
+    for (key, edit) in edits {
+        let value = edit.map(|(text, blobs)| {
+            let put = |bytes: &Vec<u8>| {
+                if bytes.len() < tympan_blobs::SMALL_BYTES {
+                    let id = BlobId::of(bytes);
+                    batch.add_blob(id, bytes.clone().into());
+                    return id;
+                }
+                home.blobs.put(&mut bytes.as_slice()).unwrap()
+            };
+            let blobs: Vec<BlobId> = blobs.iter().map(put).collect();
+            let id = body::write(&mut batch, &text, &blobs).unwrap();
+            Value { bytes: b"x".to_vec().into(), body: Some(id) }
+        });
+        changes.insert(key.into_bytes(), value);
+    }
+    let map = root.map("content").edit(&*home.store, &mut batch, changes).unwrap();
+    root.maps.insert("content".to_owned(), map);
+    let new = root.write(&mut batch).unwrap();
+    batch.move_ref(RefUpdate {
+        name: "main".to_owned(),
+        expected: old,
+        new: Some(new),
+        at: SystemTime::now(),
+        author: "test".to_owned(),
+        message: String::new(),
+    });
+    home.store.commit(batch).unwrap();
+}
+
+/// Saves; returns how many chunks were read, too.
+fn save(bench: &Bench, home: &Home, parent: Parent) -> (Saved, u64) {
+    let base = Counting::open(home);
+    let blobs = FolderBlobs::new(&home.dir.join("blobs"));
+    let who = Who::this_process();
+    let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+    let index = Arc::new(Index::load(&bench.vault).unwrap());
+    let progress = Progress::default();
+    let session = Session::new((&bench.vault, &index), &lock, &progress);
+    let source = RepositorySource {
+        base: &base,
+        blobs: &blobs,
+        reference: "main",
+        path: "/tympan/home",
+        view: None,
+        below: None,
+    };
+    let options = SaveOptions { parent, ..SaveOptions::new(who, now()) };
+    let saved = save_repository(&session, source, &options).unwrap().unwrap();
+    assert!(saved.faults.is_empty(), "{:?}", saved.faults);
+    (saved, base.read.into_inner())
+}
+
+fn import(bench: &Bench, saved: &Saved, name: &str) -> ChunkId {
+    let copy = Home::open(bench.path(name));
+    let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
+    let options = (ImportOptions::default(), &Progress::default());
+    import_snapshot((&bench.vault, &bench.index()), &saved.snapshot, target, options).unwrap().root
+}
+
+fn page(number: u32) -> String {
+    format!("/content/page{number:06}")
+}
+
+fn text(number: u32, version: u32) -> Vec<u8> {
+    format!("page {number} {version} ").repeat(60).into_bytes()
+}
+
+/// One page among those of a leaf changes: what is beside it is neither read nor stored again, unless the piece is the same.
+#[test]
+fn of_a_changed_part_the_pieces_that_did_not_change_are_not_read() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    let home = Home::open(bench.path("home"));
+    edit(&home, (0..8_000).map(|number| (page(number), Some((text(number, 0), Vec::new())))));
+    for bench in [&bench, &other] {
+        save(bench, &home, Parent::Latest);
+    }
+    let changed = (0..10).map(|number| number * 797);
+    edit(&home, changed.map(|number| (page(number), Some((text(number, 1), Vec::new())))));
+    let (saved, few) = save(&bench, &home, Parent::Latest);
+    // Where the chunks of the state before are gone, nobody knows what its pieces hold: all is read, and comes out the same.
+    let at = CollectOptions::at(SystemTime::now());
+    let options = CollectOptions { min_live: 1.1, retention: Retention::NONE, ..at };
+    home.store.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let (again, many) = save(&other, &home, Parent::Latest);
+    assert_eq!(again.snapshot.tree, saved.snapshot.tree);
+    assert_eq!(again.written.pieces, saved.written.pieces);
+    assert!(few * 2 < many, "{few} chunks were read for 10 changes, {many} without what was known");
+    assert_eq!(import(&bench, &saved, "copy"), home.root().unwrap());
+}
+
+/// A snapshot whose pieces end elsewhere, as those of an earlier program, says nothing about what they hold.
+#[test]
+fn from_a_snapshot_of_another_layout_nothing_is_taken_over() {
+    let bench = Bench::new();
+    if bench.restic(&["version"]).is_none() {
+        return;
+    }
+    let home = Home::open(bench.path("home"));
+    edit(&home, (0..3_000).map(|number| (page(number), Some((text(number, 0), Vec::new())))));
+    let (first, all) = save(&bench, &home, Parent::Latest);
+    let tags = first.snapshot.tags();
+    assert!(tags.iter().any(|tag| tag == "layout:2"), "{tags:?}");
+    // As `restic tag --remove` writes it anew.
+    bench.restic_ok(&["tag", "--remove", "layout:2", "latest"]);
+    edit(&home, [(page(7), Some((text(7, 1), Vec::new())))]);
+    let (saved, read) = save(&bench, &home, Parent::Latest);
+    assert!(saved.snapshot.parent.is_some());
+    assert!(read * 10 > all * 9, "{read} chunks were read, the first save read {all}");
+    assert_eq!(import(&bench, &saved, "copy"), home.root().unwrap());
+}
+
+/// Pages that come, go and change at random, among others with blobs: each save is what a save of everything is.
+#[test]
+fn what_follows_from_differences_is_what_follows_from_nothing() {
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    let mut seed = 0x5eed_u32;
+    let mut next = |below: u32| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 8) % below
+    };
+    let pages = 1_500;
+    // Pages have no blobs; assets have small ones, large ones, and some that they share; some texts are of several chunks.
+    let write = |next: &mut dyn FnMut(u32) -> u32, number: u32| -> (String, Edit) {
+        let version = next(1 << 20);
+        match number % 10 {
+            8 => {
+                let small = noise(200 + next(9) as usize, u64::from(next(40)) + 1);
+                let large = noise(20_000, u64::from(next(20)) + 1);
+                let blobs = [vec![small], vec![large]].into_iter().take(next(3) as usize);
+                let blobs = blobs.flatten().collect();
+                (format!("/content/dam/asset{number:06}"), Some((text(number, version), blobs)))
+            }
+            9 => {
+                let long = noise(70_000 + next(90_000) as usize, u64::from(version) + 1);
+                (format!("/content/long{:06}", number % 100), Some((long, Vec::new())))
+            }
+            _ => (page(number), Some((text(number, version), Vec::new()))),
+        }
+    };
+    let first: Vec<_> = (0..pages).map(|number| write(&mut next, number)).collect();
+    edit(&home, first);
+    save(&bench, &home, Parent::Latest);
+    let mut last = None;
+    for round in 0..12 {
+        let mut edits = BTreeMap::new();
+        for _ in 0..=next(30) {
+            let number = next(pages + 200);
+            let (key, value) = write(&mut next, number);
+            let goes = next(4) == 0;
+            edits.insert(key, if goes { None } else { value });
+        }
+        if round % 4 == 3 {
+            // A whole stretch goes, so that parts come together, and a new one comes.
+            let from = next(pages - 300);
+            edits.extend((from..from + 250).map(|number| (page(number), None)));
+            edits.extend((0..120).map(|number| write(&mut next, pages + 1_000 * round + number)));
+        }
+        edit(&home, edits);
+        let (from_differences, few) = save(&bench, &home, Parent::Latest);
+        let (from_nothing, all) = save(&bench, &home, Parent::Nothing);
+        assert_eq!(
+            from_differences.snapshot.tree, from_nothing.snapshot.tree,
+            "round {round}, {few} of {all} chunks read"
+        );
+        last = Some(from_differences);
+    }
+    assert_eq!(import(&bench, &last.unwrap(), "copy"), home.root().unwrap());
+    assert_eq!(bench.check().faults, Vec::<String>::new());
+}
