@@ -1,6 +1,7 @@
 //! The names of what a vault holds: SHA-256 hashes, written as 64 hexadecimal digits.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
@@ -8,8 +9,16 @@ use serde::ser::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// The SHA-256 of a blob's plain bytes, or of a file of the vault.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Id([u8; 32]);
+
+/// A part of a hash is a hash: tables need no more than eight of its bytes.
+impl Hash for Id {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let head = self.0.first_chunk::<8>();
+        state.write_u64(head.map_or(0, |head| u64::from_le_bytes(*head)));
+    }
+}
 
 impl Id {
     /// Returns the id of these bytes.
@@ -35,18 +44,22 @@ impl Id {
     pub fn short(&self) -> String {
         self.to_string().chars().take(8).collect()
     }
-}
 
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // All digits at once: an index and a folder hold many ids.
+    /// Returns all digits at once: an index and a folder hold many ids.
+    fn digits(&self) -> [u8; 64] {
         let mut digits = [0; 64];
         for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
             for (digit, value) in pair.iter_mut().zip([byte >> 4, byte & 15]) {
                 *digit = if value < 10 { b'0' + value } else { b'a' - 10 + value };
             }
         }
-        f.write_str(std::str::from_utf8(&digits).unwrap_or_default())
+        digits
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(std::str::from_utf8(&self.digits()).unwrap_or_default())
     }
 }
 
@@ -60,32 +73,35 @@ impl fmt::Debug for Id {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoId;
 
+/// Returns what a digit is worth; 16 for what is none.
+const fn value_of(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => 16,
+    }
+}
+
 impl FromStr for Id {
     type Err = NoId;
 
     fn from_str(text: &str) -> Result<Self, NoId> {
-        let digits = text.as_bytes();
-        if digits.len() != 64 {
-            return Err(NoId);
-        }
+        let digits: &[u8; 64] = text.as_bytes().try_into().map_err(|_| NoId)?;
+        let (pairs, _) = digits.as_chunks::<2>();
         let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
-            for digit in pair {
-                let value = match digit {
-                    b'0'..=b'9' => digit - b'0',
-                    b'a'..=b'f' => digit - b'a' + 10,
-                    _ => return Err(NoId),
-                };
-                *byte = *byte << 4 | value;
-            }
+        let mut seen = 0;
+        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+            let (high, low) = (value_of(*high), value_of(*low));
+            seen |= high | low;
+            *byte = high << 4 | low & 15;
         }
-        Ok(Self(bytes))
+        if seen > 15 { Err(NoId) } else { Ok(Self(bytes)) }
     }
 }
 
 impl Serialize for Id {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_str(self)
+        out.serialize_str(std::str::from_utf8(&self.digits()).unwrap_or_default())
     }
 }
 
@@ -107,5 +123,31 @@ impl Visitor<'_> for Digits {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Id, E> {
         text.parse().map_err(|NoId| E::custom("an id is 64 hexadecimal digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_written_and_read_back() {
+        let id = Id::of(b"vault");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!(serde_json::to_string(&id).unwrap(), format!("\"{id}\""));
+        assert_eq!(serde_json::from_str::<Id>(&format!("\"{id}\"")).unwrap(), id);
+        let text = "00".repeat(31);
+        for (last, is_id) in [
+            ("0f", true),
+            ("F0", false),
+            ("0g", false),
+            ("/0", false),
+            ("0", false),
+            (":0", false),
+            ("\u{e9}", false),
+            ("000", false),
+        ] {
+            assert_eq!(format!("{text}{last}").parse::<Id>().is_ok(), is_id, "{last}");
+        }
     }
 }

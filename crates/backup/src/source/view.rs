@@ -13,7 +13,7 @@
 //! On failure: what cannot be drawn is left out and told in the log. The snapshot is whole without it, as an import does not
 //! read it. A repository that cannot be read now ends the save.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{Cursor, Read};
 
 use parking_lot::Mutex;
@@ -220,14 +220,15 @@ impl Drawing<'_> {
         let kept: Vec<(&String, &Touched)> =
             touched.below.iter().filter(|(_, touched)| !touched.is_gone).collect();
         if !touched.is_drawn {
-            let mut nodes: BTreeMap<Vec<u8>, Node> =
-                old.nodes.iter().map(|node| (node.name.clone(), node.clone())).collect();
-            for (name, _) in touched.below.iter().filter(|(_, touched)| touched.is_gone) {
-                nodes.remove(&self.documents.folder_name(name));
-            }
             let changed = kept.into_par_iter().map(change).collect::<Result<Vec<_>>>()?;
-            nodes.extend(changed.into_iter().map(|(_, node)| (node.name.clone(), node)));
-            return self.write(nodes.into_values());
+            let gone = touched.below.iter().filter(|(_, touched)| touched.is_gone);
+            let gone: HashSet<Vec<u8>> =
+                gone.map(|(name, _)| self.documents.folder_name(name)).collect();
+            let mut nodes = old.nodes;
+            nodes.retain(|node| !gone.contains(&node.name));
+            // Those that stand in the place of others come after them, and count.
+            nodes.extend(changed.into_iter().map(|(_, node)| node));
+            return self.write(nodes);
         }
         let children = self.documents.children(root_or(path))?;
         let changed = kept.into_par_iter().map(change).collect::<Result<HashMap<_, _>>>()?;

@@ -5,13 +5,12 @@
 //!   empty, `.` nor `..`.
 //! * The names of a folder ascend, so that none stands twice.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use serde::de::Error as _;
+use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::id::Id;
@@ -51,6 +50,9 @@ pub enum NodeKind {
     Irregular,
 }
 
+/// 1970, as it is written.
+const EPOCH: &str = "1970-01-01T00:00:00Z";
+
 /// A time with nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Time {
@@ -62,6 +64,10 @@ pub struct Time {
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        // What a repository holds has no times of its own, and folders of it are long.
+        if *self == Self::default() {
+            return out.serialize_str(EPOCH);
+        }
         let nanos = i32::try_from(self.nanos).unwrap_or(0);
         // Years that have not four digits cannot be written down.
         let seconds = self.seconds.clamp(-62_135_596_800, 253_402_207_200);
@@ -71,15 +77,32 @@ impl Serialize for Time {
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<str>::deserialize(input)?;
+        // Borrowed, as a folder is a list of them.
+        input.deserialize_str(TimeText)
+    }
+}
+
+struct TimeText;
+
+impl Visitor<'_> for TimeText {
+    type Value = Time;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a time")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Time, E> {
+        if text == EPOCH {
+            return Ok(Time::default());
+        }
         let time: Timestamp = match text.parse() {
             Ok(time) => time,
             // What Go writes for "no time".
             Err(_) if text.starts_with("0001-01-01T") => Timestamp::UNIX_EPOCH,
-            Err(error) => return Err(D::Error::custom(error)),
+            Err(error) => return Err(E::custom(error)),
         };
         let nanos = time.as_nanosecond();
-        Ok(Self {
+        Ok(Time {
             seconds: i64::try_from(nanos.div_euclid(1_000_000_000)).unwrap_or(0),
             nanos: u32::try_from(nanos.rem_euclid(1_000_000_000)).unwrap_or(0),
         })
@@ -280,11 +303,15 @@ impl Tree {
         self.nodes.get(place)
     }
 
-    /// Makes a folder of nodes in any order.
+    /// Makes a folder of nodes in any order; of several with one name, the last one counts.
     pub(crate) fn of(nodes: impl IntoIterator<Item = Node>) -> Self {
-        let nodes: BTreeMap<Vec<u8>, Node> =
-            nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
-        Self { nodes: nodes.into_values().collect() }
+        let mut nodes: Vec<Node> = nodes.into_iter().collect();
+        // Stable, so that of several with one name the last stays.
+        nodes.sort_by(|left, right| left.name.cmp(&right.name));
+        nodes.reverse();
+        nodes.dedup_by(|later, earlier| later.name == earlier.name);
+        nodes.reverse();
+        Self { nodes }
     }
 }
 
@@ -293,12 +320,29 @@ mod quoted {
     use super::*;
 
     pub(super) fn serialize<S: Serializer>(name: &[u8], out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(&quote(name))
+        let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+        match std::str::from_utf8(name) {
+            Ok(text) if name.iter().all(is_plain) => out.serialize_str(text),
+            _ => out.serialize_str(&quote(name)),
+        }
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<u8>, D::Error> {
-        let text = std::borrow::Cow::<str>::deserialize(input)?;
-        unquote(&text).ok_or_else(|| D::Error::custom("a name is not quoted as it should be"))
+        input.deserialize_str(Quoted)
+    }
+
+    struct Quoted;
+
+    impl Visitor<'_> for Quoted {
+        type Value = Vec<u8>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a quoted name")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<u8>, E> {
+            unquote(text).ok_or_else(|| E::custom("a name is not quoted as it should be"))
+        }
     }
 }
 
@@ -380,9 +424,36 @@ mod tests {
     fn names_survive_quoting() {
         for name in [b"plain".as_slice(), b"a\"b\\c", b"\xff\xfe\n\t\x01", "ü🦀".as_bytes()] {
             assert_eq!(unquote(&quote(name)).unwrap(), name);
+            let tree = Tree { nodes: vec![Node::new(name, NodeKind::Fifo, 0)] };
+            assert_eq!(Tree::parse(&tree.to_bytes()).unwrap(), tree);
         }
         assert_eq!(unquote("a\\u00e4\\x41\\101").unwrap(), "aäAA".as_bytes());
         assert!(unquote("\\q").is_none() && unquote("\\x4").is_none() && unquote("\\").is_none());
+    }
+
+    #[test]
+    fn times_are_written_as_others_write_them() {
+        for (seconds, nanos, text) in [
+            (0, 0, "1970-01-01T00:00:00Z"),
+            (0, 1, "1970-01-01T00:00:00.000000001Z"),
+            (-1, 500_000_000, "1969-12-31T23:59:59.5Z"),
+            (1_795_380_523, 0, "2026-11-22T20:48:43Z"),
+        ] {
+            let time = Time { seconds, nanos };
+            assert_eq!(serde_json::to_value(time).unwrap(), text);
+            assert_eq!(serde_json::from_value::<Time>(text.into()).unwrap(), time);
+        }
+        let read = |text: &str| serde_json::from_value::<Time>(text.into());
+        assert_eq!(read("1970-01-01T01:00:00+01:00").unwrap(), Time::default());
+        assert!(read("yesterday").is_err());
+    }
+
+    #[test]
+    fn of_several_with_one_name_the_last_counts() {
+        let node = |name: &str, size| Node { size, ..Node::new(name, NodeKind::File, 0) };
+        let tree = Tree::of([node("b", 1), node("a", 2), node("b", 3), node("c", 4), node("b", 5)]);
+        let all: Vec<_> = tree.nodes.iter().map(|node| (node.text_name(), node.size)).collect();
+        assert_eq!(all, [("a".to_owned(), 2), ("b".to_owned(), 5), ("c".to_owned(), 4)]);
     }
 
     #[test]
