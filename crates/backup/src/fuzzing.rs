@@ -149,9 +149,11 @@ pub fn packed(input: &[u8]) {
     }
 }
 
-/// Decodes the table of a source's folders, of the names, the tree and the index file that the seeds have.
+/// Decodes the table of a source's folders, of the names, the tree and the index file that the seeds have; and that of an
+/// index, in which is found what it lists.
 pub fn table(plain: &[u8]) {
     let (names, id) = ([1; 32], Id::from_bytes([2; 32]));
+    crate::vault::look_into_index_table(plain);
     let Some(table) = FolderTable::parse(plain, (&names, &id, &[Id::from_bytes([3; 32])])) else {
         return;
     };

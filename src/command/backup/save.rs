@@ -46,6 +46,9 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     let mut vault = vault?;
     vault.set_compression(compression(arguments.compression));
     vault.set_tuning(tuning(arguments, &found));
+    if let Some(Err(error)) = options.tables.as_ref().map(|tables| vault.keep_index_in(tables)) {
+        tracing::debug!(reason = %error, "what the index says is not kept here");
+    }
     let vault = Arc::new(vault);
     let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
     let lock = tympan_backup::Lock::take(&vault, &who, LockMode::Shared, wait);

@@ -1,6 +1,7 @@
 //! The index: which pack holds which piece or folder.
 //!
-//! In memory a table of about 60 bytes per piece; in the vault one JSON file for some packs each.
+//! In memory a table of about 60 bytes per piece; in the vault one JSON file for some packs each; here, where a folder for it
+//! is given, a table of what many of these files say (`index_table`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Vault;
+use super::index_table::{IndexTable, IndexTableFile};
 use super::lock::Lock;
 use crate::backend::{FileKind, Listing};
 use crate::error::Result;
@@ -36,7 +38,7 @@ impl BlobKind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// The number of the pack.
-    pack: u32,
+    pub(super) pack: u32,
     /// Where it begins.
     pub(crate) offset: u32,
     /// Its sealed length.
@@ -108,6 +110,8 @@ pub(crate) struct StoredIndex {
 /// All index files, loaded.
 #[derive(Debug, Default)]
 pub struct Index {
+    /// What was not read from index files in this run; its packs are the first ones.
+    table: Option<IndexTable>,
     packs: Vec<Id>,
     known_packs: HashSet<Id>,
     data: HashMap<Id, Place>,
@@ -122,7 +126,7 @@ impl Index {
     /// # Errors
     /// A failed read, or a damaged file.
     pub fn load(vault: &Vault) -> Result<Self> {
-        Ok(Self::load_with_marks(vault)?.0)
+        Self::load_by_table(vault, vault.list(FileKind::Index)?)
     }
 
     /// As [`Index::load`], for whoever has just taken a lock: what was listed with the locks is not listed again, and new
@@ -133,34 +137,85 @@ impl Index {
     pub fn load_locked(vault: &Vault, lock: &Lock) -> Result<Self> {
         let files = lock.list_index()?;
         let ahead = || vault.read_snapshots_ahead(&lock.early_snapshots());
-        let (index, ()) = vault.both(|| Self::load_files(vault, files), ahead);
-        Ok(index?.0)
+        vault.both(|| Self::load_by_table(vault, files), ahead).0
+    }
+
+    /// Loads what the table here does not tell, and writes a new table where that was much.
+    fn load_by_table(vault: &Vault, files: Listing) -> Result<Self> {
+        let Some(kept) = &vault.index_table else {
+            return Ok(Self::load_files(vault, &sorted(files))?.0);
+        };
+        let files = sorted(files);
+        let table = kept.read(vault, &files);
+        let known = table.as_ref().map_or(&[][..], |table| table.files.as_slice());
+        let is_new = |file: &&Id| known.binary_search(file).is_err();
+        let new: Vec<Id> = files.iter().filter(is_new).copied().collect();
+        let mut index = table.map_or_else(Self::default, Self::over);
+        index.add_files(vault, &new)?;
+        index.files = files;
+        let tabled = index.table.as_ref().map_or(0, IndexTable::len);
+        if IndexTableFile::is_due(tabled, index.data.len() + index.trees.len()) {
+            kept.write(vault, &index.to_table());
+        }
+        Ok(index)
+    }
+
+    /// Begins with what a table tells.
+    fn over(table: IndexTable) -> Self {
+        let packs = table.packs.clone();
+        let known_packs = packs.iter().copied().collect();
+        Self { table: Some(table), packs, known_packs, ..Self::default() }
+    }
+
+    /// Encodes all that is known as a table.
+    fn to_table(&self) -> Vec<u8> {
+        let all = |kind| {
+            let mut all: Vec<(Id, Place)> = self.places(kind).collect();
+            all.sort_unstable_by_key(|(id, _)| *id);
+            all
+        };
+        let (data, trees) = (all(BlobKind::Data), all(BlobKind::Tree));
+        IndexTable::encode((&self.files, &self.packs), [&data, &trees])
+    }
+
+    /// Lists all blobs of a kind, each once.
+    fn places(&self, kind: BlobKind) -> impl Iterator<Item = (Id, Place)> + '_ {
+        let read = match kind {
+            BlobKind::Data => &self.data,
+            BlobKind::Tree => &self.trees,
+        };
+        let tabled = self.table.iter().flat_map(move |table| table.all(kind));
+        let tabled = tabled.filter(move |(id, _)| !read.contains_key(id));
+        read.iter().map(|(id, place)| (*id, *place)).chain(tabled)
     }
 
     /// As [`Index::load`], with the packs that are marked for removal and listed nowhere else.
     pub(crate) fn load_with_marks(vault: &Vault) -> Result<(Self, Vec<MarkedPack>)> {
-        Self::load_files(vault, vault.list(FileKind::Index)?)
+        Self::load_files(vault, &sorted(vault.list(FileKind::Index)?))
     }
 
-    fn load_files(vault: &Vault, files: Listing) -> Result<(Self, Vec<MarkedPack>)> {
-        let mut index = Self::default();
-        let mut marked: HashMap<Id, MarkedPack> = HashMap::new();
-        let mut files: Vec<Id> = files.into_iter().map(|(id, _)| id).collect();
-        files.sort_unstable();
+    fn load_files(vault: &Vault, files: &[Id]) -> Result<(Self, Vec<MarkedPack>)> {
+        let mut index = Self { files: files.to_vec(), ..Self::default() };
+        let mut marked = index.add_files(vault, files)?;
+        marked.retain(|id, _| !index.known_packs.contains(id));
+        Ok((index, marked.into_values().collect()))
+    }
+
+    /// Adds what some files say; returns what they mark for removal.
+    fn add_files(&mut self, vault: &Vault, files: &[Id]) -> Result<HashMap<Id, MarkedPack>> {
+        let mut marked = HashMap::new();
         // Some files at a time, so that their JSON is not in memory all at once.
         for some in files.chunks(16) {
             let read = |id: &Id| vault.read_json::<StoredIndex>(FileKind::Index, id);
             for stored in vault.read_many(some, read) {
                 let stored = stored?;
                 for pack in &stored.packs {
-                    index.add(pack);
+                    self.add(pack);
                 }
                 marked.extend(stored.packs_to_delete.into_iter().map(|pack| (pack.id, pack)));
             }
         }
-        index.files = files;
-        marked.retain(|id, _| !index.known_packs.contains(id));
-        Ok((index, marked.into_values().collect()))
+        Ok(marked)
     }
 
     /// Brings an index that was kept to what the vault has now: new files are read, and all anew if one is gone.
@@ -182,8 +237,7 @@ impl Index {
     }
 
     fn catch_up_to(kept: &mut Arc<Self>, vault: &Vault, files: Listing) -> Result<()> {
-        let mut files: Vec<Id> = files.into_iter().map(|(id, _)| id).collect();
-        files.sort_unstable();
+        let files = sorted(files);
         if kept.files == files {
             return Ok(());
         }
@@ -227,10 +281,11 @@ impl Index {
     }
 
     pub(crate) fn find(&self, kind: BlobKind, id: &Id) -> Option<Place> {
-        match kind {
+        let read = match kind {
             BlobKind::Data => self.data.get(id).copied(),
             BlobKind::Tree => self.trees.get(id).copied(),
-        }
+        };
+        read.or_else(|| self.table.as_ref()?.find(kind, id))
     }
 
     pub(crate) fn contains(&self, kind: BlobKind, id: &Id) -> bool {
@@ -244,11 +299,7 @@ impl Index {
 
     /// Returns how many blobs of a kind there are, with their plain and their stored bytes.
     pub(crate) fn totals(&self, kind: BlobKind) -> (u64, u64, u64) {
-        let places = match kind {
-            BlobKind::Data => self.data.values(),
-            BlobKind::Tree => self.trees.values(),
-        };
-        places.fold((0, 0, 0), |(count, plain, stored), place| {
+        self.places(kind).fold((0, 0, 0), |(count, plain, stored), (_, place)| {
             (count + 1, plain + place.plain_length(), stored + u64::from(place.length))
         })
     }
@@ -261,4 +312,10 @@ impl Index {
     pub(crate) fn files(&self) -> &[Id] {
         &self.files
     }
+}
+
+fn sorted(files: Listing) -> Vec<Id> {
+    let mut files: Vec<Id> = files.into_iter().map(|(id, _)| id).collect();
+    files.sort_unstable();
+    files
 }

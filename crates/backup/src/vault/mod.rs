@@ -9,6 +9,7 @@
 
 mod cache;
 pub(crate) mod index;
+mod index_table;
 pub(crate) mod key;
 pub(crate) mod lock;
 pub(crate) mod node;
@@ -18,7 +19,7 @@ pub(crate) mod write;
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ pub use open::Opening;
 
 use self::cache::Cache;
 use self::index::{BlobKind, Index, Place};
+use self::index_table::IndexTableFile;
 use self::open::{Early, Found};
 use self::snapshot::Snapshot;
 use crate::backend::{Backend, DryBackend, FileKind, Listing, Staged};
@@ -153,6 +155,8 @@ pub struct Vault {
     tuning: Tuning,
     /// What is kept here of a vault that is elsewhere.
     cache: Option<Cache>,
+    /// Where it is kept what the index files say, wherever the vault is.
+    index_table: Option<IndexTableFile>,
     /// Snapshots that were read: their files never change.
     known_snapshots: Mutex<HashMap<Id, Snapshot>>,
     /// What whoever locks it first need not ask for.
@@ -231,6 +235,7 @@ impl Vault {
             compression,
             tuning,
             cache: None,
+            index_table: None,
             known_snapshots,
             early: Mutex::default(),
             is_dry: false,
@@ -249,6 +254,7 @@ impl Vault {
             compression: self.compression,
             tuning: self.tuning,
             cache: None,
+            index_table: self.index_table.clone(),
             known_snapshots: Mutex::default(),
             early: Mutex::default(),
             is_dry: true,
@@ -274,13 +280,27 @@ impl Vault {
     /// # Errors
     /// If the folder cannot be used; nothing is kept then.
     pub fn keep_in(&mut self, dir: &Path, max_bytes: u64) -> io::Result<()> {
+        self.cache = Some(Cache::open(&self.folder_in(dir)?, max_bytes)?);
+        Ok(())
+    }
+
+    /// Keeps what the index files say in a sealed file below `dir`, so that [`Index::load`] parses those anew that came since.
+    ///
+    /// # Errors
+    /// If the vault has no id that a folder can be named by; nothing is kept then.
+    pub fn keep_index_in(&mut self, dir: &Path) -> io::Result<()> {
+        self.index_table = Some(IndexTableFile(self.folder_in(dir)?.join("index.table")));
+        Ok(())
+    }
+
+    /// Returns the folder of this vault among those of others.
+    fn folder_in(&self, dir: &Path) -> io::Result<PathBuf> {
         // The vault says what it is called: that must be a name and nothing else.
         let is_plain = self.id().bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_plain || self.id().is_empty() {
             return Err(io::Error::new(ErrorKind::InvalidData, "the vault's id is none"));
         }
-        self.cache = Some(Cache::open(&dir.join(self.id()), max_bytes)?);
-        Ok(())
+        Ok(dir.join(self.id()))
     }
 
     /// Returns the vault's own id.
@@ -638,5 +658,19 @@ impl Vault {
     /// Opens a blob as an index lists it.
     pub(crate) fn open_stored(&self, blob: &index::StoredBlob, sealed: Vec<u8>) -> Result<Vec<u8>> {
         self.open_blob((blob.kind, &blob.id), Place::of(blob), sealed)
+    }
+}
+
+/// Decodes the table of an index, and looks up all that it lists.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn look_into_index_table(plain: &[u8]) {
+    let Some(table) = index_table::IndexTable::parse(plain.to_vec()) else { return };
+    for kind in [BlobKind::Data, BlobKind::Tree] {
+        let ids: Vec<Id> = table.all(kind).map(|(id, _)| id).collect();
+        // What is not sorted is nobody's table: that it cannot be found is all that comes of it.
+        let is_sorted = ids.is_sorted();
+        for id in ids {
+            assert!(table.find(kind, &id).is_some() || !is_sorted);
+        }
     }
 }

@@ -1,0 +1,227 @@
+//! The table of an index: where each piece and folder is, in one sealed file here that is searched in place.
+//!
+//! In: what index files say, and a folder. Out: the same, without decompressing and parsing them again.
+//!
+//! Invariants
+//! * It names the index files it was made of, which never change, and is used only where all of them are still in the vault:
+//!   what one of them listed may be gone with it.
+//! * It is sealed with the vault's key: nobody else makes one, and a damaged one is not used.
+//! * What a prune has marked is not in it. Who removes or judges packs reads the index files themselves.
+//!
+//! On failure: a table that cannot be read or written costs time, never a run.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use tracing::debug;
+
+use super::Vault;
+use super::index::{BlobKind, Place};
+use crate::id::Id;
+
+const MAGIC: &[u8; 8] = b"tympidx1";
+const ID_BYTES: usize = 32;
+const ENTRY_BYTES: usize = ID_BYTES + 16;
+/// So many blobs are read from JSON in about the time that a table takes to be opened.
+const WORTH_IT: usize = 1_000;
+
+/// A blob, and where it is.
+pub(super) type Entry = (Id, Place);
+
+/// A table in memory.
+#[derive(Debug)]
+pub(super) struct IndexTable {
+    plain: Vec<u8>,
+    /// The index files it was made of, ascending.
+    pub(super) files: Vec<Id>,
+    /// The packs that its entries number.
+    pub(super) packs: Vec<Id>,
+    /// Where the entries of pieces begin, those of folders, and where they end.
+    starts: [usize; 3],
+}
+
+impl IndexTable {
+    /// Decodes a table; nothing if it is none.
+    pub(super) fn parse(plain: Vec<u8>) -> Option<Self> {
+        let mut rest = plain.strip_prefix(MAGIC)?;
+        let files = take_ids(&mut rest)?;
+        let packs = take_ids(&mut rest)?;
+        let (data, trees) = (take_count(&mut rest)?, take_count(&mut rest)?);
+        let first = plain.len() - rest.len();
+        let second = first.checked_add(data.checked_mul(ENTRY_BYTES)?)?;
+        let end = second.checked_add(trees.checked_mul(ENTRY_BYTES)?)?;
+        let is_whole = end == plain.len() && files.is_sorted();
+        is_whole.then_some(Self { files, packs, starts: [first, second, end], plain })
+    }
+
+    /// Encodes a table of these files, packs and entries, which are sorted by id.
+    pub(super) fn encode((files, packs): (&[Id], &[Id]), [data, trees]: [&[Entry]; 2]) -> Vec<u8> {
+        let ids = ID_BYTES * (files.len() + packs.len());
+        let entries = ENTRY_BYTES * (data.len() + trees.len());
+        let mut out = Vec::with_capacity(MAGIC.len() + 16 + ids + entries);
+        out.extend_from_slice(MAGIC);
+        for ids in [files, packs] {
+            push_count(&mut out, ids.len());
+            ids.iter().for_each(|id| out.extend_from_slice(id.as_bytes()));
+        }
+        push_count(&mut out, data.len());
+        push_count(&mut out, trees.len());
+        for (id, place) in data.iter().chain(trees) {
+            out.extend_from_slice(id.as_bytes());
+            for number in [place.pack, place.offset, place.length, place.raw] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+        out
+    }
+
+    fn entries(&self, kind: BlobKind) -> &[[u8; ENTRY_BYTES]] {
+        let [first, second, end] = self.starts;
+        let range = match kind {
+            BlobKind::Data => first..second,
+            BlobKind::Tree => second..end,
+        };
+        self.plain.get(range).unwrap_or_default().as_chunks().0
+    }
+
+    /// Returns how many entries there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries(BlobKind::Data).len() + self.entries(BlobKind::Tree).len()
+    }
+
+    /// Finds a blob.
+    pub(super) fn find(&self, kind: BlobKind, id: &Id) -> Option<Place> {
+        let entries = self.entries(kind);
+        let found = entries.binary_search_by(|entry| id_in(entry).cmp(id.as_bytes())).ok()?;
+        entries.get(found).map(place_in)
+    }
+
+    /// Lists all blobs of a kind, by ascending id.
+    pub(super) fn all(&self, kind: BlobKind) -> impl Iterator<Item = (Id, Place)> + '_ {
+        self.entries(kind).iter().map(|entry| (Id::from_bytes(*id_in(entry)), place_in(entry)))
+    }
+}
+
+fn id_in(entry: &[u8; ENTRY_BYTES]) -> &[u8; ID_BYTES] {
+    entry.first_chunk().unwrap_or(&[0; ID_BYTES])
+}
+
+fn place_in(entry: &[u8; ENTRY_BYTES]) -> Place {
+    let (numbers, _) = entry.last_chunk::<16>().unwrap_or(&[0; 16]).as_chunks::<4>();
+    let mut numbers = numbers.iter().map(|bytes| u32::from_le_bytes(*bytes));
+    let mut next = || numbers.next().unwrap_or(0);
+    Place { pack: next(), offset: next(), length: next(), raw: next() }
+}
+
+fn take_count(rest: &mut &[u8]) -> Option<usize> {
+    let (count, after) = rest.split_first_chunk::<4>()?;
+    *rest = after;
+    usize::try_from(u32::from_le_bytes(*count)).ok()
+}
+
+fn take_ids(rest: &mut &[u8]) -> Option<Vec<Id>> {
+    let count = take_count(rest)?;
+    let (ids, after) = rest.split_at_checked(count.checked_mul(ID_BYTES)?)?;
+    *rest = after;
+    let (ids, _) = ids.as_chunks::<ID_BYTES>();
+    Some(ids.iter().map(|id| Id::from_bytes(*id)).collect())
+}
+
+fn push_count(out: &mut Vec<u8>, count: usize) {
+    out.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+/// Where the table of a vault lies.
+#[derive(Clone, Debug)]
+pub(super) struct IndexTableFile(pub(super) PathBuf);
+
+impl IndexTableFile {
+    /// Reads the table; nothing unless all index files it was made of are among `files`, which ascend.
+    pub(super) fn read(&self, vault: &Vault, files: &[Id]) -> Option<IndexTable> {
+        let sealed = fs::read(&self.0).ok()?;
+        let table = vault.open_sealed(sealed).and_then(IndexTable::parse);
+        let is_there = |file: &Id| files.binary_search(file).is_ok();
+        let table = table.filter(|table| table.files.iter().all(is_there));
+        if table.is_none() {
+            debug!(file = %self.0.display(), "the table of the index is out of date");
+        }
+        table
+    }
+
+    /// Tells whether it pays to write a table anew, of which `known` blobs are in the present one and `read` are not.
+    pub(super) const fn is_due(known: usize, read: usize) -> bool {
+        read > WORTH_IT && read > known / 8
+    }
+
+    /// Keeps a table for later runs.
+    pub(super) fn write(&self, vault: &Vault, plain: &[u8]) {
+        if let Err(error) = self.store(vault, plain) {
+            debug!(file = %self.0.display(), %error, "the table of the index is not kept");
+        }
+    }
+
+    fn store(&self, vault: &Vault, plain: &[u8]) -> io::Result<()> {
+        let sealed = vault.seal_bytes(plain).map_err(io::Error::other)?;
+        let folder = self.0.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        // It is worth nothing after a crash that damages it, so it is not synced.
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(&sealed)?;
+        file.persist(&self.0)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(number: u32) -> Place {
+        Place { pack: number % 3, offset: number, length: number + 40, raw: number * 2 }
+    }
+
+    #[test]
+    fn all_that_is_in_a_table_is_found_and_nothing_else() {
+        let id = |number: u32| Id::of(&number.to_le_bytes());
+        for (data, trees) in [(0, 0), (1, 0), (0, 1), (500, 70)] {
+            let sorted = |from: u32, count: u32| {
+                let mut all: Vec<_> =
+                    (from..from + count).map(|one| (id(one), place(one))).collect();
+                all.sort_unstable_by_key(|(id, _)| *id);
+                all
+            };
+            let mut files = vec![id(90_001), id(90_002)];
+            files.sort_unstable();
+            let packs = [id(90_003), id(90_004), id(90_005)];
+            let (some, others) = (sorted(0, data), sorted(1_000, trees));
+            let plain = IndexTable::encode((&files, &packs), [&some, &others]);
+            let table = IndexTable::parse(plain.clone()).unwrap();
+            assert_eq!((table.files.as_slice(), table.packs.as_slice()), (&files[..], &packs[..]));
+            assert_eq!(table.len(), (data + trees) as usize);
+            for (kind, all, other) in
+                [(BlobKind::Data, &some, &others), (BlobKind::Tree, &others, &some)]
+            {
+                for (id, place) in all {
+                    let found = table.find(kind, id).unwrap();
+                    assert_eq!(format!("{found:?}"), format!("{place:?}"));
+                }
+                assert!(other.iter().all(|(id, _)| table.find(kind, id).is_none()));
+                assert!(table.all(kind).map(|(id, _)| id).eq(all.iter().map(|(id, _)| *id)));
+            }
+            for length in 0..plain.len() {
+                assert!(IndexTable::parse(plain[..length].to_vec()).is_none(), "cut at {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_is_written_when_much_is_new() {
+        for (known, read, is_due) in
+            [(0, 1_000, false), (0, 1_001, true), (100_000, 12_500, false), (100_000, 12_501, true)]
+        {
+            assert_eq!(IndexTableFile::is_due(known, read), is_due, "{known}, {read}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The table of an index, which spares parsing index files and must never tell of what is not there.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tympan_backup::{FileKind, Index, LocalBackend, Stats, Vault, stats};
+
+use crate::support::{Bench, PASSWORD, save, some_file};
+
+/// Opens the vault with a table in the folder `tables`.
+fn open(bench: &Bench) -> Arc<Vault> {
+    let backend = Arc::new(LocalBackend::new(bench.path("vault")));
+    let mut vault = Vault::open(backend, PASSWORD.as_bytes()).unwrap();
+    vault.keep_index_in(&bench.path("tables")).unwrap();
+    Arc::new(vault)
+}
+
+fn table(bench: &Bench) -> PathBuf {
+    bench.path("tables").join(bench.vault.id()).join("index.table")
+}
+
+fn write_files(bench: &Bench, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let folder = bench.source().join(format!("{}", number / 100));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("{number}")), format!("file {number}")).unwrap();
+    }
+}
+
+fn stats_of(vault: &Vault) -> Stats {
+    stats((vault, &Index::load(vault).unwrap()), &vault.snapshots().unwrap()).unwrap()
+}
+
+#[test]
+fn what_a_table_tells_is_what_the_index_files_say() {
+    let bench = Bench::new();
+    write_files(&bench, 0..1_500);
+    bench.save();
+    let index = some_file(&bench.vault, &bench, FileKind::Index);
+    let expected = stats_of(&bench.vault);
+    assert!(expected.pieces >= 1_500 && expected.folders >= 15, "{expected:?}");
+    let vault = open(&bench);
+    assert_eq!(stats_of(&vault), expected);
+    assert!(table(&bench).is_file(), "no table was written");
+
+    // What the table tells is not read again: nobody notices that it cannot be read.
+    let bytes = fs::read(&index).unwrap();
+    fs::remove_file(&index).unwrap();
+    fs::write(&index, b"damaged").unwrap();
+    assert_eq!(stats_of(&vault), expected);
+    assert!(Index::load(&bench.vault).is_err());
+    fs::remove_file(&index).unwrap();
+    fs::write(&index, &bytes).unwrap();
+
+    // What is saved on top is in files of its own, and the next save finds what the table tells.
+    write_files(&bench, 1_500..1_520);
+    let saved = save(&vault, &[bench.source()]).unwrap();
+    assert_eq!(saved.written.pieces, 20);
+    let more = stats_of(&bench.vault);
+    assert_eq!((more.pieces, stats_of(&vault)), (expected.pieces + 20, more));
+
+    // A damaged table, or one of another vault, is none.
+    let sealed = fs::read(table(&bench)).unwrap();
+    let other = Bench::new();
+    fs::create_dir_all(table(&other).parent().unwrap()).unwrap();
+    fs::write(table(&other), &sealed).unwrap();
+    assert_eq!(stats_of(&open(&other)), stats_of(&other.vault));
+    for (at, byte) in [(0, 1), (sealed.len() / 2, 1), (sealed.len() - 1, 128)] {
+        let mut damaged = sealed.clone();
+        damaged[at] ^= byte;
+        fs::write(table(&bench), damaged).unwrap();
+        assert_eq!(stats_of(&open(&bench)), stats_of(&bench.vault), "byte {at}");
+    }
+}
+
+/// A prune takes packs away that the table tells of, and the index files that listed them.
+#[test]
+fn after_a_prune_the_table_before_is_not_used() {
+    let bench = Bench::new();
+    write_files(&bench, 0..1_200);
+    let first = bench.save();
+    let vault = open(&bench);
+    stats_of(&vault);
+    let before = fs::read(table(&bench)).unwrap();
+    fs::remove_dir_all(bench.source()).unwrap();
+    write_files(&bench, 600..700);
+    bench.save();
+    bench.vault.forget(&first.snapshot.id).unwrap();
+    bench.prune().unwrap();
+    fs::write(table(&bench), before).unwrap();
+    assert_eq!(stats_of(&vault), stats_of(&bench.vault));
+    // What is gone is stored again, and not taken for there.
+    write_files(&bench, 0..1_200);
+    let saved = save(&vault, &[bench.source()]).unwrap();
+    assert!(saved.written.pieces >= 1_100, "{:?}", saved.written);
+    assert_eq!(bench.check().faults, Vec::<String>::new());
+}
