@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -43,7 +43,7 @@ pub enum Existing {
     /// The target must be empty, or not exist.
     #[default]
     Refuse,
-    /// Files that differ are replaced; what the snapshot does not hold stays.
+    /// Files that differ, be it in a byte, are replaced; what the snapshot does not hold stays.
     Replace,
 }
 
@@ -325,16 +325,37 @@ impl Restorer<'_> {
         self.describe(file.as_fd(), node)
     }
 
-    /// Tells whether a file has the length and time that it should have.
+    /// Tells whether a file has the length, the time and the bytes that it should have. Length and time alone tell too
+    /// little: what a repository holds has no times, and a disk that goes bad changes neither.
     fn is_there(&self, folder: BorrowedFd<'_>, node: &Node) -> bool {
-        rustix::fs::statat(folder, node.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(
-            |there| {
-                FileType::from_raw_mode(there.st_mode) == FileType::RegularFile
-                    && u64::try_from(there.st_size) == Ok(node.size)
-                    && there.st_mtime == node.mtime.seconds
-                    && u32::try_from(there.st_mtime_nsec) == Ok(node.mtime.nanos)
-            },
-        )
+        let looks_like_it =
+            rustix::fs::statat(folder, node.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(
+                |there| {
+                    FileType::from_raw_mode(there.st_mode) == FileType::RegularFile
+                        && u64::try_from(there.st_size) == Ok(node.size)
+                        && there.st_mtime == node.mtime.seconds
+                        && u32::try_from(there.st_mtime_nsec) == Ok(node.mtime.nanos)
+                },
+            );
+        looks_like_it && self.has_bytes(folder, node).unwrap_or(false)
+    }
+
+    /// Compares the bytes of a file with the hashes of its pieces; nothing is read from the vault.
+    fn has_bytes(&self, folder: BorrowedFd<'_>, node: &Node) -> io::Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(folder, node.name.as_slice(), flags, Mode::empty())?;
+        let (mut file, mut piece) = (File::from(file), Vec::new());
+        for id in node.content.iter().flatten() {
+            let Some(length) = self.index.plain_length(BlobKind::Data, id) else {
+                return Ok(false);
+            };
+            piece.clear();
+            (&mut file).take(length).read_to_end(&mut piece)?;
+            if Id::of(&piece) != *id {
+                return Ok(false);
+            }
+        }
+        Ok(file.read(&mut [0])? == 0)
     }
 
     /// Writes a file under another name, describes it, and renames it. Returns what the system calls it.

@@ -173,3 +173,40 @@ fn other_things_of_such_names_stay() {
     assert_eq!(left, expected);
     assert_eq!(fs::read_to_string(bench.path("outside")).unwrap(), "outside");
 }
+
+/// A repository's documents have no times, and a disk that goes bad leaves them alone: bytes are compared, not looks.
+#[test]
+fn what_looks_the_same_and_is_not_is_replaced() {
+    use std::os::unix::fs::MetadataExt;
+    let bench = Bench::new();
+    fs::create_dir_all(bench.source()).unwrap();
+    let long = noise(9 << 20, 3);
+    let files: [(&str, &[u8]); 4] =
+        [("text", b"as it was saved"), ("other", b"stays"), ("empty", b""), ("long", &long)];
+    for (name, bytes) in files {
+        let file = fs::File::create(bench.source().join(name)).unwrap();
+        std::io::Write::write_all(&mut &file, bytes).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    }
+    bench.save();
+    assert_eq!(restore_in_place(bench.dir.path()).faults, []);
+    let number = |name: &str| fs::metadata(bench.path("out").join(name)).unwrap().ino();
+    let (other, empty) = (number("other"), number("empty"));
+    let spoil = |name: &str, at: usize| {
+        let path = bench.path("out").join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[at] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    };
+    spoil("text", 3);
+    spoil("long", long.len() - 1);
+    let restored = restore_in_place(bench.dir.path());
+    assert_eq!(restored.faults, []);
+    assert_eq!(describe(&bench.path("out")), describe(&bench.source()));
+    for (name, bytes) in files {
+        assert!(fs::read(bench.path("out").join(name)).unwrap() == bytes, "{name}");
+    }
+    assert_eq!((number("other"), number("empty")), (other, empty), "what is right is left alone");
+}
