@@ -1,4 +1,5 @@
 """What the measurements of backups share: an author in a new home, a vault, and programs that must end well."""
+import functools
 import json
 import os
 import resource
@@ -72,10 +73,23 @@ class Author:
                  for name in names)
         return sum(os.path.getsize(file) for file in files if os.path.exists(file))
 
+    def settle(self, quiet=4, limit=600):
+        """Waits until nothing has been written for some seconds: what was uploaded is made into renditions meanwhile, which
+        takes the processors and adds to what a save finds. Says so aloud if it never ends."""
+        begin = since = time.monotonic()
+        size = self.size()
+        while time.monotonic() - since < quiet:
+            if time.monotonic() - begin > limit:
+                print(f"the author has not come to rest within {limit} s; measured beside its own work", file=sys.stderr)
+                return
+            time.sleep(1)
+            now = self.size()
+            if now != size:
+                size, since = now, time.monotonic()
+
     def end(self):
         if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(timeout=120)
+            end_process(self.process)
         self.log.close()
 
 
@@ -114,7 +128,42 @@ class Vault:
 
 def end_well():
     """Lets a signal to end take away what was started and made."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(3))
+
+
+def end_process(process, patience=120):
+    """Ends a process that was started here, by its own id."""
+    process.terminate()
+    try:
+        process.wait(timeout=patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def is_quick():
+    """Tells whether a short form was asked for, by `QUICK=1`."""
+    return os.environ.get("QUICK", "0") not in ("", "0")
+
+
+def require_room(folder, need, who):
+    """Refuses to begin where a disk has not that many bytes left."""
+    free = shutil.disk_usage(folder).free
+    if free < need:
+        raise RuntimeError(f"`{folder}` has {free / 1e9:.1f} GB left, and {who} needs {need / 1e9:.1f} GB; TMPDIR names another folder")
+
+
+@functools.cache
+def ahead():
+    """Returns words before a load generator that let it go before what it measures, where that is allowed: one that waits for a
+    processor sends late, and what it tells is no result. The second words put back what the generator itself starts."""
+    first, back = ["nice", "-n", "-10"], ["nice", "-n", "10"]
+    try:
+        levels = [int(run([*words, "nice"])) for words in ([], first)]
+    except (RuntimeError, OSError, ValueError):
+        return [], []
+    return (first, back) if levels[0] - levels[1] == 10 else ([], [])
 
 
 def cpu_of_children():
@@ -129,9 +178,10 @@ def objects(text):
 
 def run(words, **more):
     """Runs a program that must end well; returns what it writes."""
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    done = subprocess.run(words, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more})
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(words[:4])} ended with {done.returncode}: {(done.stdout + done.stderr)[-500:]}")
+        said = done.stdout + (done.stderr or "")
+        raise RuntimeError(f"{' '.join(words[:4])} ended with {done.returncode}: {said[-500:]}")
     return done.stdout
 
 

@@ -2,6 +2,7 @@
 """Measures the goals of backups that take a line or a load: K6 and K7.
 
 Usage: scripts/backup_goals.py [K6] [K7] [--program PATH] [--files N] [--rounds N] [--increments N] [--span SECONDS] [--json FILE]
+       QUICK=1 scripts/backup_goals.py ...    20,000 files, 3 rounds, 2 increments, loads of 8 s
 
 K6: a save of a folder in which one file changed, into a vault that Debian's sshd keeps, through a proxy that delays each way by
 half of a round trip and carries so many bytes a second. The first save is made where the vault lies.
@@ -15,8 +16,9 @@ K7: an author with content of `tympan lab content` and 80 % of its peak load (75
 4 threads). First saves with `--beside` and without, in turn, by `tympan lab backup-impact`: the 95th percentile of the requests
 at most 1.25 times that of the load alone, and transactions lost in total below those of the saves without it.
 
-Sides take turns; a figure is the median of the rounds, with the least and the most. Needs the built program; K6 needs sshd and
-sftp too. Exit code: 0 all goals met, 1 some not, 3 it could not run.
+Sides take turns; a figure is the median of the rounds, with the least and the most. Each round is told as it ends; a run that is
+cut off by a signal tells the figures of the rounds that it has made. Needs the built program; K6 needs sshd and sftp too, and is
+told without restic where that is missing. Exit code: 0 all goals met, 1 some not, 3 some row could not run, or was cut off.
 """
 import argparse
 import contextlib
@@ -36,7 +38,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from backup_author import Author, Vault, end_well, machine, run  # noqa: E402
+from backup_author import Author, Vault, ahead, end_process, end_well, is_quick, machine, require_room, run  # noqa: E402
 
 SSHD = "/usr/sbin/sshd"
 CLIENT = "measured"
@@ -126,7 +128,8 @@ class Host:
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
                 return
-            if time.monotonic() > limit:
+            if time.monotonic() > limit or self.process.poll() is not None:
+                self.end()
                 raise RuntimeError("sshd does not start")
             time.sleep(0.05)
 
@@ -144,8 +147,8 @@ class Host:
         return ["-o", f"UserKnownHostsFile={self.know(port)}", "-o", "IdentitiesOnly=yes", "-F", "none", "-i", self.file("user")]
 
     def end(self):
-        self.process.terminate()
-        self.process.wait(timeout=30)
+        if self.process.poll() is None:
+            end_process(self.process)
 
 
 class Far:
@@ -153,7 +156,17 @@ class Far:
 
     def __init__(self, arguments, folder):
         self.program, self.source, self.changes = arguments.program, os.path.join(folder, "source"), 0
+        # A file takes a block here, and its bytes once more in each of two vaults.
+        require_room(folder, arguments.files * 6000 + 500_000_000, "K6")
         self.host = Host(folder)
+        try:
+            self.make(arguments, folder)
+        except BaseException:
+            self.host.end()
+            raise
+
+    def make(self, arguments, folder):
+        """Writes the files, and saves them where the vaults lie."""
         self.local = Vault(self.program, self.host.there, "vault")
         self.environment = dict(self.local.environment, HOME=folder, XDG_CACHE_HOME=os.path.join(folder, "cache"),
                                 XDG_STATE_HOME=os.path.join(folder, "state"), XDG_CONFIG_HOME=os.path.join(folder, "config"))
@@ -167,7 +180,9 @@ class Far:
         self.local.renew()
         self.local.save("--client-name", CLIENT, self.source)
         self.restic = shutil.which("restic")
-        if self.restic:
+        if not self.restic:
+            print("K6  skipped: restic is not installed, so nothing stands beside the save", flush=True)
+        else:
             self.theirs = os.path.join(self.host.there, "restic")
             run([self.restic, "-q", "-r", self.theirs, "init"], env=self.environment)
             run([self.restic, "-q", "-r", self.theirs, "backup", self.source], env=self.environment)
@@ -256,10 +271,12 @@ def measure_far(arguments, folder, figures):
         return lines[-1].port
 
     direct, distant, narrow = far.host.port, line(0.020), line(0.001, 3_000_000)
-    taken, turns = {}, {}
+    taken, turns, told = {}, {}, []
+    queues = {size: [] for size in (1, 4, 16, 64)}
 
     def note(what, seconds):
         taken.setdefault(what, []).append(seconds)
+        told.append(f"{what} {seconds:.2f} s")
         # How often a side waited for the other does not depend on what else the machine does.
         now = lines[0].round_trips
         turns.setdefault(what, []).append(now - turns.get("before", 0))
@@ -272,6 +289,7 @@ def measure_far(arguments, folder, figures):
                 taken.clear()
                 turns.clear()
                 turns["before"] = lines[0].round_trips
+            told.clear()
             for where, port in (("near", direct), ("20 ms", distant), ("1 ms, 3 MB/s", narrow)):
                 far.change()
                 seconds, files = far.save(port)
@@ -281,6 +299,26 @@ def measure_far(arguments, folder, figures):
                     note(f"restic, {where}", far.by_restic(port))
             far.change()
             note("save, folder", far.save()[0])
+            print(f"K6  {f'round {number}' if number else 'warming up'}: {'; '.join(told)}", flush=True)
+        for number in range(arguments.rounds):
+            for size, values in queues.items():
+                far.change(6_000_000)
+                values.append(far.save(narrow, "--upload-queue", f"{size} MiB")[0])
+            took = ", ".join(f"{size} MiB {values[-1]:.2f} s" for size, values in queues.items())
+            print(f"K6  queues, round {number + 1}: {took}", flush=True)
+    finally:
+        tell_far((arguments, far), (taken, turns, queues), figures)
+        for one in lines:
+            one.close()
+        far.host.end()
+
+
+def tell_far(of, measured, figures):
+    """Tells the figures of the rounds that were made."""
+    (arguments, far), (taken, turns, queues) = of, measured
+    rounds = min((len(values) for what, values in taken.items()), default=0)
+    if rounds and "save, folder" in taken:
+        taken = {what: values[:rounds] for what, values in taken.items()}
         medians = {what: statistics.median(values) for what, values in taken.items()}
         waits = lambda who: [far - near for far, near in zip(taken[f"{who}, 20 ms"], taken[f"{who}, near"])]
         ratio = [theirs / max(ours, 0.001) for theirs, ours in zip(waits("one at a time"), waits("save"))]
@@ -300,19 +338,11 @@ def measure_far(arguments, folder, figures):
         slower = [there / here for there, here in zip(taken["save, 1 ms, 3 MB/s"], taken["save, folder"])]
         figures.add("K6", "1 ms and 3 MB/s, one file changed, against the vault as a folder", slower, at_most=1.5,
                     note=f"{medians['save, 1 ms, 3 MB/s']:.2f} s against {medians['save, folder']:.2f} s")
-        queues = {size: [] for size in (1, 4, 16, 64)}
-        for _ in range(arguments.rounds):
-            for size, values in queues.items():
-                far.change(6_000_000)
-                values.append(far.save(narrow, "--upload-queue", f"{size} MiB")[0])
+    if all(queues.values()):
         medians = {size: statistics.median(values) for size, values in queues.items()}
         told = ", ".join(f"{size} MiB {median:.2f} s" for size, median in medians.items())
         figures.add("K6", "1 ms and 3 MB/s, 6 MB new: the slowest queue against the fastest",
                     [max(medians.values()) / min(medians.values())], at_most=1.15, note=told)
-    finally:
-        for one in lines:
-            one.close()
-        far.host.end()
 
 
 def measure_load(arguments, folder, figures):
@@ -320,16 +350,20 @@ def measure_load(arguments, folder, figures):
     try:
         for increment in range(arguments.increments):
             author.fill(increment, 700, 200)
+            print(f"K7  {increment + 1} of {arguments.increments} increments of content, {author.size() / 1e6:.0f} MB", flush=True)
+        author.settle()
         vault = Vault(arguments.program, folder)
-        words = [arguments.program, "backup", "save", "-r", vault.place, "--json", f"repo:{author.home}"]
+        before, back = ahead()
+        words = [*back, arguments.program, "backup", "save", "-r", vault.place, "--json", f"repo:{author.home}"]
         quoted = " ".join(f"'{word}'" for word in words)
-        init = f"rm -rf '{vault.place}' && '{arguments.program}' backup init -r '{vault.place}'"
+        init = f"rm -rf '{vault.place}' && {' '.join(back)} '{arguments.program}' backup init -r '{vault.place}'"
         # What stands for the delay says how to save.
         save = f'if [ "$0" = beside ]; then exec {quoted} --beside "{author.home}"; else exec {quoted}; fi'
-        said = run([arguments.program, "lab", "backup-impact", "--author", author.url, "--json", "--span", f"{arguments.span}s",
+        # Each backup is told as it ends.
+        said = run([*before, arguments.program, "lab", "backup-impact", "--author", author.url, "--json", "--span", f"{arguments.span}s",
                     "--runs", str(arguments.rounds), "--delay", "plain,beside", "--before", init, "--traverse", "/content/lab.2.json",
                     "--bytes", '"data_added":([0-9]+)', "--", "sh", "-c", save, "{delay}"],
-                   env=dict(vault.environment, TYMPAN_LAB_LOGIN=f"admin:{password(author)}"))
+                   env=dict(vault.environment, TYMPAN_LAB_LOGIN=f"admin:{password(author)}"), stderr=None)
         sheet = json.loads(said)
         if arguments.json:
             with open(arguments.json + ".impact", "w") as out:
@@ -375,10 +409,11 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="K6|K7")
     parser.add_argument("--program", default=os.path.join(ROOT, "target/release/tympan"))
-    parser.add_argument("--files", type=int, default=155_000, help="of K6")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--increments", type=int, default=8, help="of 700 pages and 200 pictures, of K7")
-    parser.add_argument("--span", type=int, default=15, help="seconds of the load alone, of K7")
+    files, rounds, increments, span = (20_000, 3, 2, 8) if is_quick() else (155_000, 5, 8, 15)
+    parser.add_argument("--files", type=int, default=files, help="of K6")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--increments", type=int, default=increments, help="of 700 pages and 200 pictures, of K7")
+    parser.add_argument("--span", type=int, default=span, help="seconds of the load alone, of K7")
     parser.add_argument("--json", help="writes the figures to this file")
     return parser.parse_args()
 
@@ -393,23 +428,27 @@ def main():
         print(f"backup_goals: there are {', '.join(measures)}", file=sys.stderr)
         return 3
     if "K6" in rows:
-        needed.append(SSHD)
+        needed += [SSHD, "sftp", "ssh-keygen"]
     for file in needed:
-        if not os.path.exists(file):
+        if not shutil.which(file):
             print(f"backup_goals: there is no `{file}`", file=sys.stderr)
             return 3
     print(machine(), flush=True)
-    figures = Figures()
-    for row in rows:
-        with tempfile.TemporaryDirectory(prefix="tympan-backup-goals-") as folder:
-            try:
-                measures[row](arguments, folder, figures)
-            except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-                print(f"backup_goals: {row}: {error}", file=sys.stderr)
-                return 3
-    if arguments.json:
-        with open(arguments.json, "w") as out:
-            json.dump(figures.all, out, indent=2)
+    figures, failed = Figures(), False
+    try:
+        for row in rows:
+            with tempfile.TemporaryDirectory(prefix="tympan-backup-goals-") as folder:
+                try:
+                    measures[row](arguments, folder, figures)
+                except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+                    print(f"backup_goals: {row}: {error}", file=sys.stderr)
+                    failed = True
+    finally:
+        if arguments.json:
+            with open(arguments.json, "w") as out:
+                json.dump(figures.all, out, indent=2)
+    if failed:
+        return 3
     return 0 if all(one["met"] is not False for one in figures.all) else 1
 
 

@@ -16,6 +16,9 @@ just before and during the save. In the charts lines of saves under load are das
 is cut off, or ends with `--within`, leaves what it has measured: the last line says how much of the matrix that is. A size begins
 with what has no delay.
 
+The load begins after the author has come to rest, and its generator goes before author and save where this is run by root: one that
+waits for a processor sends late, and what it tells is no result.
+
 Needs the built program. Exit code: 0 measured, 1 a save or a load failed, 3 it could not run, or was ended.
 """
 import argparse
@@ -30,7 +33,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from backup_author import Author, Vault, end_well, machine, run  # noqa: E402
+from backup_author import Author, Vault, ahead, end_process, end_well, is_quick, machine, require_room, run  # noqa: E402
 
 DELAYS = (0, 1, 10)
 USERS = 4
@@ -89,13 +92,22 @@ class Load:
         plan = os.path.join(folder, "load.toml")
         with open(plan, "w") as out:
             out.write(PLAN.format(target=author.url, login=author.login, users=USERS))
+        first, _ = ahead()
+        self.patience = seconds + 300
         self.process = subprocess.Popen(
-            [author.program, "lab", "run", plan, "--for", f"{seconds}s", "--jtl", self.result, *words],
+            [*first, author.program, "lab", "run", plan, "--for", f"{seconds}s", "--jtl", self.result, *words],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            end_process(self.process, 10)
 
     def answers(self):
         """Ends, and returns when each answer was complete, in seconds since 1970, and how long it took."""
-        said, errors = self.process.communicate(timeout=3600)
+        said, errors = self.process.communicate(timeout=self.patience)
         # 1 is for goals that were missed; there are none that count here. 3 is for a machine that was too busy to send.
         self.is_late = self.process.returncode == 3
         if self.process.returncode not in (0, 1, 3) or not os.path.exists(self.result):
@@ -121,11 +133,11 @@ def p95(times):
 def under_load(author, folder, rate, seconds, save):
     """Saves under load. Returns the save, and what it cost those who were served; nothing of that where the load was not sent
     as it was asked for, which is no result."""
-    load = Load(author, folder, ["--rate", f"{rate:.0f}/s"], seconds)
-    lead = min(seconds * 0.4, 12)
-    time.sleep(lead)
-    saved = save()
-    answers = load.answers()
+    with Load(author, folder, ["--rate", f"{rate:.0f}/s"], seconds) as load:
+        lead = min(seconds * 0.4, 12)
+        time.sleep(lead)
+        saved = save()
+        answers = load.answers()
     if load.is_late:
         return saved, {"lost": "", "lost_percent": ""}
     begin, end = saved["begin"], saved["end"]
@@ -150,10 +162,15 @@ def measure(arguments, folder, rows):
             while filled < size and time.monotonic() < arguments.deadline:
                 author.fill(filled, arguments.pages, arguments.images)
                 filled += 1
-            peak = Load(author, folder, ["--users", str(USERS)], arguments.seconds).answers()
+            if filled < size:
+                return
+            author.settle()
+            with Load(author, folder, ["--users", str(USERS)], arguments.seconds) as load:
+                peak = load.answers()
             rate = max(len(peak) / (peak[-1][0] - peak[0][0]) * SHARE, 1) if len(peak) > 1 else 1
             facts = {"pages": size * arguments.pages, "mb": author.size() / 1e6, "rate": rate}
             begin = time.time()
+            require_room(folder, 3 * author.size(), "a size of the matrix")
             # 1 is for a file that the author changed meanwhile.
             run(["sh", "-c", 'tar cf "$0/copy.tar" "$@" || [ $? -eq 1 ]', folder, *author.folders()])
             rows.append({**facts, "kind": "tar", "load": "idle", "delay": "", "seconds": time.time() - begin})
@@ -246,8 +263,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=os.path.join(ROOT, "target/release/tympan"))
     parser.add_argument("--sizes", default="1,2,4,8", help="sizes of the content, in increments of `tympan lab content`")
-    is_quick = os.environ.get("QUICK", "0") not in ("", "0")
-    pages, images, seconds, within = (230, 70, 15, 20) if is_quick else (700, 200, 60, None)
+    pages, images, seconds, within = (230, 70, 15, 20) if is_quick() else (700, 200, 60, None)
     parser.add_argument("--pages", type=int, default=pages, help="of an increment")
     parser.add_argument("--images", type=int, default=images, help="of an increment")
     parser.add_argument("--seconds", type=int, default=seconds, help="how long the load lasts around each save")
@@ -269,6 +285,8 @@ def main():
         print(f"backup_matrix: there is no `{arguments.program}`", file=sys.stderr)
         return 3
     print(machine())
+    print("the load generator goes before what it measures" if ahead()[0] else "the load generator competes with what it measures: only "
+          "root may let it go first")
     print(f"{'pages':>7} {'MB':>9} {'kind':12} {'load':5} {'ms':>3} {'seconds':>9} {'CPU':>7} {'new MB':>9} {'MB/s':>9} {'lost':>8} "
           f"{'':8}   p95")
     rows, failed = [], 0

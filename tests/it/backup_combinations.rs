@@ -2,8 +2,8 @@
 //! combinations of what is kept of folders (`--lru-size`) and what waits to be sent (`--upload-queue-size`), over a line like
 //! the guide's (1 ms, 3 MB/s) and one that is far (20 ms).
 //!
-//! It prints conditions, shortest and longest time, peak memory, and runs; and how many times faster the best is than the worst
-//! at least. Here with few files and one run each; `TYMPAN_COMBINATIONS=FILES,RUNS` asks for more, as `scripts/torture.sh backup`
+//! It prints each run as it ends, and then conditions, shortest and longest time, peak memory, and runs; and how many times faster
+//! the best is than the worst at least. Here with few files and one run each; `TYMPAN_COMBINATIONS=FILES,RUNS` asks for more, as `scripts/torture.sh backup`
 //! does, and `TYMPAN` names another program, such as an optimized one. Times are printed, not judged: what is judged is that each
 //! combination saves the same.
 
@@ -134,8 +134,12 @@ fn all_combinations_of_the_guide_save_the_same() {
                     serde_json::from_str(said.lines().last().unwrap()).unwrap();
                 assert_eq!(summary["data_blobs"], 1, "{summary}");
                 assert_eq!(summary["errors"], 0, "{summary}");
+                let peak = summary["peak_bytes"].as_f64().unwrap() / 1_048_576.0;
+                println!(
+                    "{name}, lru {lru}, queue {queue}, run {run}: {seconds:.2} s, {peak:.0} MiB"
+                );
                 found.seconds.push(seconds);
-                found.peak_mib.push(summary["peak_bytes"].as_f64().unwrap() / 1_048_576.0);
+                found.peak_mib.push(peak);
             }
         }
         for ((lru, queue), found) in &table {
