@@ -46,6 +46,11 @@ impl Sling {
             }
         }
         std::fs::create_dir_all(&work)?;
+        // What a Sling before has installed is refused by the next one as not unique; what was downloaded is kept elsewhere.
+        let launcher = work.join("launcher");
+        if launcher.exists() {
+            std::fs::remove_dir_all(launcher)?;
+        }
         eprintln!("starting Apache Sling, which takes minutes");
         let mut sling = Self { script, work, address: free_address()?, pid: 0 };
         sling.run("start")?;
