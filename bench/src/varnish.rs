@@ -81,7 +81,7 @@ fn apache_config(address: SocketAddr, root: &Path, folder: &Path) -> String {
          LogFormat \"%h %l %u %t \\\"%r\\\" %>s %O \\\"%{{Referer}}i\\\" \\\"%{{User-Agent}}i\\\"\" combined\n\
          CustomLog {dir}/apache-access.log combined\nBufferedLogs On\nTypesConfig /etc/mime.types\n\
          KeepAlive On\nMaxKeepAliveRequests 0\nKeepAliveTimeout 65\nServerLimit 4\nThreadsPerChild 256\n\
-         ThreadLimit 256\nMaxRequestWorkers 1024\nAsyncRequestWorkerFactor 4\n\
+         ThreadLimit 256\nMaxSpareThreads 1024\nMaxRequestWorkers 1024\nAsyncRequestWorkerFactor 4\n\
          DocumentRoot {root}\n<Directory {root}>\nRequire all granted\n</Directory>\n"
     )
 }
