@@ -169,8 +169,8 @@ def measure(arguments, folder, rows):
                 peak = load.answers()
             rate = max(len(peak) / (peak[-1][0] - peak[0][0]) * SHARE, 1) if len(peak) > 1 else 1
             facts = {"pages": size * arguments.pages, "mb": author.size() / 1e6, "rate": rate}
-            begin = time.time()
             require_room(folder, 3 * author.size(), "a size of the matrix")
+            begin = time.time()
             # 1 is for a file that the author changed meanwhile.
             run(["sh", "-c", 'tar cf "$0/copy.tar" "$@" || [ $? -eq 1 ]', folder, *author.folders()])
             rows.append({**facts, "kind": "tar", "load": "idle", "delay": "", "seconds": time.time() - begin})
