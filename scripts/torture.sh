@@ -65,7 +65,8 @@ backup() {
   run "kills of the program that saves, here and over SFTP" env TYMPAN_KILLS="${KILLS:-300}" \
     cargo test --test it backup_remote -- --nocapture kill
   # The program is optimized; the lines that it saves over need not be.
-  cargo build --release && run "16 combinations of settings over two lines" \
+  run "the program is built" cargo build --release
+  run "16 combinations of settings over two lines" \
     env TYMPAN="$PWD/target/release/tympan" TYMPAN_COMBINATIONS="${COMBINATIONS:-20000,3}" \
     cargo test --test it backup_combinations -- --nocapture
   run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh backup_tree backup_index backup_file backup_pack \
