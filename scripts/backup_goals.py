@@ -307,10 +307,13 @@ def measure_far(arguments, folder, figures):
             took = ", ".join(f"{size} MiB {values[-1]:.2f} s" for size, values in queues.items())
             print(f"K6  queues, round {number + 1}: {took}", flush=True)
     finally:
-        tell_far((arguments, far), (taken, turns, queues), figures)
-        for one in lines:
-            one.close()
-        far.host.end()
+        # Whatever keeps the figures from being told, as a second signal, sshd must not stay.
+        try:
+            tell_far((arguments, far), (taken, turns, queues), figures)
+        finally:
+            for one in lines:
+                one.close()
+            far.host.end()
 
 
 def tell_far(of, measured, figures):
@@ -326,7 +329,7 @@ def tell_far(of, measured, figures):
         figures.add("K6", f"20 ms, one of {arguments.files} files changed: what the line adds to one request at a time, against a save",
                     ratio, at_least=5, note=f"{wait['one at a time']:.2f} s against {wait['save']:.2f} s; the whole save "
                     f"{medians['save, 20 ms']:.2f} s, of which {medians['save, near']:.2f} s without the line")
-        trips = {who: turns[f"{who}, 20 ms"] for who in ("save", "one at a time")}
+        trips = {who: turns[f"{who}, 20 ms"][:rounds] for who in ("save", "one at a time")}
         figures.add("K6", "round trips of the line, one request at a time, against a save",
                     [theirs / ours for theirs, ours in zip(trips["one at a time"], trips["save"])],
                     note=f"{statistics.median(trips['one at a time']):.0f} against {statistics.median(trips['save']):.0f}")
