@@ -48,6 +48,8 @@ stop() {
   exit 3
 }
 mkdir -p "$WORK" || exit 3
+# What failed in a call before is not this one's.
+rm -f "$WORK/said"
 phases=("$@")
 [ $# -gt 0 ] || phases=(prepare full nochange change restore floor report)
 named=$#
@@ -65,7 +67,7 @@ trap end EXIT
 trap stop INT TERM HUP
 if [ "${phases[0]}" = prepare ]; then
   # What an earlier program took must not be counted with this one's.
-  rm -f "$WORK/results.csv" "$WORK/said"
+  rm -f "$WORK/results.csv"
   left=$(df --output=avail -B 1M "$WORK" | tail -n 1 | tr -d " ")
   # The data, three vaults, and what is restored; small files take whole blocks.
   need=$(python3 -c "print(int($GIB * 1024 * 4 + $FILES * 0.008))")
