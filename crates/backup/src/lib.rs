@@ -69,7 +69,7 @@ pub use throttle::{Controller, Served, Throttle};
 pub use vault::index::Index;
 pub use vault::lock::{Lock, LockMode, Unlock};
 pub use vault::node::{Attribute, Node, NodeKind, Time, Tree};
-pub use vault::snapshot::{Clients, Snapshot};
+pub use vault::snapshot::{Clients, Snapshot, is_for_programs};
 pub use vault::write::Written;
 pub use vault::{KeyCost, KeyFacts, Opening, Tuning, Vault, Who};
 pub use verify::verify;

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tympan_backup::{Excludes, Index, Node, NodeKind, Snapshot, Vault, find_path, walk};
+use tympan_backup::{
+    Excludes, Index, Node, NodeKind, Snapshot, Vault, find_path, is_for_programs, walk,
+};
 
 use super::{failed, open};
 use crate::args::backup::{ClientArguments, VaultArguments};
@@ -28,8 +30,7 @@ pub(super) fn list(arguments: &VaultArguments, clients: &ClientArguments) -> Out
             continue;
         }
         let Snapshot { id, time, hostname, paths, .. } = &snapshot;
-        let for_programs = |tag: &&String| tag.starts_with("root:") || tag.starts_with("layout:");
-        let tags = snapshot.tags().iter().filter(|tag| !for_programs(tag));
+        let tags = snapshot.tags().iter().filter(|tag| !is_for_programs(tag));
         let tags: String = tags.map(|tag| format!(" [{tag}]")).collect();
         say!("{} {time} {hostname} {}{tags}", id.short(), paths.join(", "));
     }

@@ -11,7 +11,7 @@ use crate::id::Id;
 use crate::vault::Vault;
 use crate::vault::index::{BlobKind, Index};
 use crate::vault::node::{Node, NodeKind, Time, Tree, go_mode};
-use crate::vault::snapshot::{Clients, Snapshot};
+use crate::vault::snapshot::{Clients, Snapshot, is_for_programs};
 
 /// New snapshots are looked for when the last look is so long ago.
 const FRESH: Duration = Duration::from_secs(5);
@@ -116,7 +116,7 @@ impl Roots {
             Above::Hosts => folders(snapshots.iter().map(|one| &one.hostname), Above::Host),
             Above::Tags => {
                 let words = snapshots.iter().flat_map(Snapshot::tags);
-                folders(words.filter(|word| !word.starts_with("root:")), Above::Tag)
+                folders(words.filter(|word| !is_for_programs(word)), Above::Tag)
             }
         }
     }

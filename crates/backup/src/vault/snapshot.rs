@@ -15,6 +15,15 @@ use crate::id::Id;
 /// The tag of a snapshot that lacks parts of what was saved.
 pub(crate) const INCOMPLETE: &str = "incomplete";
 
+/// What the tag of a snapshot of a repository begins with that names its root.
+const ROOT: &str = "root:";
+
+/// Tells whether a tag says something to programs only: which root a snapshot has, and how its files are cut.
+#[must_use]
+pub fn is_for_programs(tag: &str) -> bool {
+    tag.starts_with(ROOT) || tag.starts_with("layout:")
+}
+
 /// Whose snapshots count, where a name stands for more than one or all are gone through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clients {
@@ -101,7 +110,7 @@ impl Snapshot {
     /// Returns the root of the content repository that was saved, if one was.
     #[must_use]
     pub fn repository_root(&self) -> Option<&str> {
-        self.tags().iter().find_map(|tag| tag.strip_prefix("root:"))
+        self.tags().iter().find_map(|tag| tag.strip_prefix(ROOT))
     }
 }
 

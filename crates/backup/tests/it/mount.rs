@@ -88,7 +88,9 @@ fn a_mount_shows_the_clients_that_are_asked_for() {
     for (host, tag) in [("ann", "one/two"), ("ben", "")] {
         let who = Who { host: host.to_owned(), ..Who::this_process() };
         let mut options = SaveOptions::new(who, now());
-        options.tags = vec![tag.to_owned()];
+        // As a save of a repository has them, too.
+        let for_programs = ["layout:2".to_owned(), format!("root:{}", "0a".repeat(32))];
+        options.tags = [vec![tag.to_owned()], for_programs.to_vec()].concat();
         save_with(&bench.vault, &[bench.source()], &options, &Progress::default()).unwrap();
     }
     let Some(all) = mounted(&bench, Clients::All) else { return };
