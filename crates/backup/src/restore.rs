@@ -297,7 +297,7 @@ impl Restorer<'_> {
             links.insert(key, First { folder, name, content, file });
             return Ok(());
         }
-        if self.is_there(folder, node) && self.describe_file(folder, node).is_ok() {
+        if self.is_there(folder, node)? && self.describe_file(folder, node).is_ok() {
             return Ok(());
         }
         self.write_file(folder, node).map(|_| ())
@@ -327,7 +327,7 @@ impl Restorer<'_> {
 
     /// Tells whether a file has the length, the time and the bytes that it should have. Length and time alone tell too
     /// little: what a repository holds has no times, and a disk that goes bad changes neither.
-    fn is_there(&self, folder: BorrowedFd<'_>, node: &Node) -> bool {
+    fn is_there(&self, folder: BorrowedFd<'_>, node: &Node) -> Result<bool> {
         let looks_like_it =
             rustix::fs::statat(folder, node.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(
                 |there| {
@@ -337,15 +337,24 @@ impl Restorer<'_> {
                         && u32::try_from(there.st_mtime_nsec) == Ok(node.mtime.nanos)
                 },
             );
-        looks_like_it && self.has_bytes(folder, node).unwrap_or(false)
+        if !looks_like_it {
+            return Ok(false);
+        }
+        match self.has_bytes(folder, node) {
+            Ok(has_bytes) => Ok(has_bytes),
+            // What cannot be read is written anew.
+            Err(Trouble::Io(_)) => Ok(false),
+            Err(Trouble::Vault(error)) => Err(error),
+        }
     }
 
     /// Compares the bytes of a file with the hashes of its pieces; nothing is read from the vault.
-    fn has_bytes(&self, folder: BorrowedFd<'_>, node: &Node) -> io::Result<bool> {
+    fn has_bytes(&self, folder: BorrowedFd<'_>, node: &Node) -> Result<bool, Trouble> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder, node.name.as_slice(), flags, Mode::empty())?;
         let (mut file, mut piece) = (File::from(file), Vec::new());
         for id in node.content.iter().flatten() {
+            self.progress.go_on()?;
             let Some(length) = self.index.plain_length(BlobKind::Data, id) else {
                 return Ok(false);
             };
@@ -420,6 +429,7 @@ impl Restorer<'_> {
     fn write_content(&self, file: &File, node: &Node) -> Result<(), Trouble> {
         let mut at = 0;
         for id in node.content.iter().flatten() {
+            self.progress.go_on()?;
             let piece = self.vault.read_blob(self.index, BlobKind::Data, id)?;
             at = write_sparse(file, at, &piece)?;
             self.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
@@ -616,10 +626,8 @@ mod tests {
     #[test]
     fn a_name_is_not_given_to_a_file_behind_a_link() {
         let dir = tempfile::tempdir().unwrap();
-        let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
-        let by = (&Who::this_process(), Timestamp::UNIX_EPOCH);
-        let vault = Vault::init(backend, b"x", KeyCost { log_rounds: 4 }, by).unwrap();
-        let (vault, index, progress) = (Arc::new(vault), Index::default(), Progress::default());
+        let vault = vault_in(dir.path());
+        let (index, progress) = (Index::default(), Progress::default());
         let (target, outside) = (dir.path().join("target"), dir.path().join("outside"));
         for folder in [&target, &outside, &target.join("folder")] {
             fs::create_dir(folder).unwrap();
@@ -629,18 +637,7 @@ mod tests {
             fs::write(folder.join("file"), "bytes").unwrap();
         }
         let top = File::open(&target).unwrap();
-        let restorer = Restorer {
-            vault: &vault,
-            index: &index,
-            progress: &progress,
-            top: (top.as_fd(), &target),
-            is_root: false,
-            links: Mutex::default(),
-            faults: Faults::default(),
-            temporary: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            items: AtomicU64::new(0),
-        };
+        let restorer = restorer((&vault, &index), &progress, (top.as_fd(), &target));
         let link = |folder: &str, of: &Path| {
             let facts = fs::metadata(of).unwrap();
             let file = (facts.dev(), facts.ino());
@@ -655,5 +652,61 @@ mod tests {
         assert!(!target.join("twin").exists());
         link("folder", &target.join("folder/file")).unwrap();
         assert_eq!(fs::read(target.join("twin")).unwrap(), b"bytes");
+    }
+
+    fn vault_in(dir: &Path) -> Arc<Vault> {
+        let backend = Arc::new(LocalBackend::new(dir.join("vault")));
+        let by = (&Who::this_process(), Timestamp::UNIX_EPOCH);
+        Arc::new(Vault::init(backend, b"x", KeyCost { log_rounds: 4 }, by).unwrap())
+    }
+
+    fn restorer<'a>(
+        (vault, index): (&'a Arc<Vault>, &'a Index),
+        progress: &'a Progress,
+        top: (BorrowedFd<'a>, &'a Path),
+    ) -> Restorer<'a> {
+        Restorer {
+            vault,
+            index,
+            progress,
+            top,
+            is_root: false,
+            links: Mutex::default(),
+            faults: Faults::default(),
+            temporary: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            items: AtomicU64::new(0),
+        }
+    }
+
+    /// A file may take hours to compare or to write: whoever stops the restore does not wait for its end, and what is there
+    /// does not pass for another file.
+    #[test]
+    fn a_restore_is_stopped_within_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let vault = vault_in(dir.path());
+        let (index, progress) = (Index::default(), Progress::default());
+        let target = dir.path().join("target");
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("file"), "bytes").unwrap();
+        let facts = fs::metadata(target.join("file")).unwrap();
+        let mut node = Node::new("file", NodeKind::File, 0o600);
+        node.size = facts.size();
+        node.mtime.seconds = facts.mtime();
+        node.mtime.nanos = u32::try_from(facts.mtime_nsec()).unwrap();
+        node.content = Some(vec![Id::of(b"bytes")]);
+        let top = File::open(&target).unwrap();
+        let restorer = restorer((&vault, &index), &progress, (top.as_fd(), &target));
+        // No index lists its piece.
+        assert!(!restorer.is_there(top.as_fd(), &node).unwrap());
+        progress.stop();
+        let error = restorer.is_there(top.as_fd(), &node).unwrap_err();
+        assert!(matches!(error, Error::Interrupted), "{error:?}");
+        let file = tempfile::tempfile().unwrap();
+        let written = restorer.write_content(&file, &node);
+        assert!(matches!(written, Err(Trouble::Vault(Error::Interrupted))));
+        let restored = restorer.restore_file(top.as_fd(), &target.join("file"), &node);
+        assert!(matches!(restored, Err(Trouble::Vault(Error::Interrupted))));
+        assert_eq!(fs::read(target.join("file")).unwrap(), b"bytes");
     }
 }
