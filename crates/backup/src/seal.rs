@@ -101,10 +101,26 @@ impl Key {
         out.extend_from_slice(&nonce);
         out.extend_from_slice(plain);
         let (_, body) = out.split_at_mut(start + NONCE_BYTES);
-        Counter::new(&self.encrypt.into(), &nonce.into()).apply_keystream(body);
-        let tag = self.tag(&nonce, body);
+        let tag = self.encrypt(&nonce, body);
         out.extend_from_slice(&tag);
         Ok(out.len() - start)
+    }
+
+    /// Seals bytes where they are; returns what stands before and after them when they are stored.
+    pub(crate) fn seal_in_place(
+        &self,
+        body: &mut [u8],
+    ) -> Result<([u8; NONCE_BYTES], [u8; TAG_BYTES])> {
+        let mut nonce = [0; NONCE_BYTES];
+        fill_random(&mut nonce)?;
+        let tag = self.encrypt(&nonce, body);
+        Ok((nonce, tag))
+    }
+
+    /// Encrypts bytes and returns their tag.
+    fn encrypt(&self, nonce: &[u8; NONCE_BYTES], body: &mut [u8]) -> [u8; TAG_BYTES] {
+        Counter::new(&self.encrypt.into(), &(*nonce).into()).apply_keystream(body);
+        self.tag(nonce, body)
     }
 
     /// Opens sealed bytes in place; nothing if they were not sealed with this key, or are damaged.
@@ -149,6 +165,11 @@ mod tests {
         let sealed = key.seal(b"some bytes").unwrap();
         assert_eq!(sealed.len(), 10 + OVERHEAD);
         assert_eq!(key.open(sealed.clone()).unwrap(), b"some bytes");
+        let mut body = b"some bytes".to_vec();
+        let (before, after) = key.seal_in_place(&mut body).unwrap();
+        let in_place = [before.as_slice(), &body, &after].concat();
+        assert!(in_place.len() == sealed.len() && body != b"some bytes");
+        assert_eq!(key.open(in_place).unwrap(), b"some bytes");
         for place in 0..sealed.len() {
             let mut damaged = sealed.clone();
             damaged[place] ^= 1;

@@ -56,23 +56,40 @@ impl IndexTable {
         is_whole.then_some(Self { files, packs, starts: [first, second, end], plain })
     }
 
-    /// Encodes a table of these files, packs and entries, which are sorted by id.
-    pub(super) fn encode((files, packs): (&[Id], &[Id]), [data, trees]: [&[Entry]; 2]) -> Vec<u8> {
+    /// Encodes a table of these files, packs and entries: those of pieces and those of folders, `most` at most. They are
+    /// sorted where they will be stored, as a large vault has many.
+    pub(super) fn encode(
+        (files, packs): (&[Id], &[Id]),
+        most: usize,
+        entries: [impl Iterator<Item = Entry>; 2],
+    ) -> Vec<u8> {
         let ids = ID_BYTES * (files.len() + packs.len());
-        let entries = ENTRY_BYTES * (data.len() + trees.len());
-        let mut out = Vec::with_capacity(MAGIC.len() + 16 + ids + entries);
+        let mut out = Vec::with_capacity(MAGIC.len() + 16 + ids + ENTRY_BYTES * most);
         out.extend_from_slice(MAGIC);
         for ids in [files, packs] {
             push_count(&mut out, ids.len());
             ids.iter().for_each(|id| out.extend_from_slice(id.as_bytes()));
         }
-        push_count(&mut out, data.len());
-        push_count(&mut out, trees.len());
-        for (id, place) in data.iter().chain(trees) {
-            out.extend_from_slice(id.as_bytes());
-            for number in [place.pack, place.offset, place.length, place.raw] {
-                out.extend_from_slice(&number.to_le_bytes());
+        let counts_at = out.len();
+        // Known when all have been written.
+        out.extend_from_slice(&[0; 8]);
+        let mut counts = Vec::with_capacity(8);
+        for entries in entries {
+            let begin = out.len();
+            for (id, place) in entries {
+                out.extend_from_slice(id.as_bytes());
+                for number in [place.pack, place.offset, place.length, place.raw] {
+                    out.extend_from_slice(&number.to_le_bytes());
+                }
             }
+            let written = out.get_mut(begin..).unwrap_or_default();
+            let (written, _) = written.as_chunks_mut::<ENTRY_BYTES>();
+            // By id, which stands first in each.
+            written.sort_unstable();
+            push_count(&mut counts, written.len());
+        }
+        if let Some(place) = out.get_mut(counts_at..counts_at + counts.len()) {
+            place.copy_from_slice(&counts);
         }
         out
     }
@@ -156,19 +173,22 @@ impl IndexTableFile {
     }
 
     /// Keeps a table for later runs.
-    pub(super) fn write(&self, vault: &Vault, plain: &[u8]) {
+    pub(super) fn write(&self, vault: &Vault, plain: Vec<u8>) {
         if let Err(error) = self.store(vault, plain) {
             debug!(file = %self.0.display(), %error, "the table of the index is not kept");
         }
     }
 
-    fn store(&self, vault: &Vault, plain: &[u8]) -> io::Result<()> {
-        let sealed = vault.seal_bytes(plain).map_err(io::Error::other)?;
+    fn store(&self, vault: &Vault, mut body: Vec<u8>) -> io::Result<()> {
+        // Where they are, as a large vault's table is large.
+        let (before, after) = vault.key.seal_in_place(&mut body).map_err(io::Error::other)?;
         let folder = self.0.parent().ok_or(io::ErrorKind::InvalidInput)?;
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         // It is worth nothing after a crash that damages it, so it is not synced.
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(&sealed)?;
+        for part in [before.as_slice(), &body, &after] {
+            file.write_all(part)?;
+        }
         file.persist(&self.0)?;
         Ok(())
     }
@@ -186,18 +206,21 @@ mod tests {
     fn all_that_is_in_a_table_is_found_and_nothing_else() {
         let id = |number: u32| Id::of(&number.to_le_bytes());
         for (data, trees) in [(0, 0), (1, 0), (0, 1), (500, 70)] {
-            let sorted = |from: u32, count: u32| {
-                let mut all: Vec<_> =
-                    (from..from + count).map(|one| (id(one), place(one))).collect();
-                all.sort_unstable_by_key(|(id, _)| *id);
-                all
+            let unsorted = |from: u32, count: u32| {
+                (from..from + count).map(|one| (id(one), place(one))).collect::<Vec<_>>()
             };
             let mut files = vec![id(90_001), id(90_002)];
             files.sort_unstable();
             let packs = [id(90_003), id(90_004), id(90_005)];
-            let (some, others) = (sorted(0, data), sorted(1_000, trees));
-            let plain = IndexTable::encode((&files, &packs), [&some, &others]);
+            let (mut some, mut others) = (unsorted(0, data), unsorted(1_000, trees));
+            let most = (data + trees) as usize;
+            let entries = [&some, &others].map(|entries| entries.iter().copied());
+            let plain = IndexTable::encode((&files, &packs), most, entries);
+            // There was room for all from the begin: what grows is there twice for a moment.
+            assert_eq!(plain.capacity(), plain.len());
             let table = IndexTable::parse(plain.clone()).unwrap();
+            some.sort_unstable_by_key(|(id, _)| *id);
+            others.sort_unstable_by_key(|(id, _)| *id);
             assert_eq!((table.files.as_slice(), table.packs.as_slice()), (&files[..], &packs[..]));
             assert_eq!(table.len(), (data + trees) as usize);
             for (kind, all, other) in
