@@ -13,7 +13,8 @@
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use tracing::debug;
 
@@ -24,6 +25,12 @@ use crate::id::Id;
 const MAGIC: &[u8; 8] = b"tympidx1";
 const ID_BYTES: usize = 32;
 const ENTRY_BYTES: usize = ID_BYTES + 16;
+/// The table's file.
+const TABLE: &str = "index.table";
+/// What the name of one begins with that is being written.
+const UNFINISHED: &str = ".index.table-";
+/// Nobody writes a table for so long: whoever began it was killed.
+const ABANDONED: Duration = Duration::from_hours(24);
 /// So many blobs are read from JSON in about the time that a table takes to be opened.
 const WORTH_IT: usize = 1_000;
 
@@ -150,14 +157,14 @@ fn push_count(out: &mut Vec<u8>, count: usize) {
     out.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
 }
 
-/// Where the table of a vault lies.
+/// The folder in which the table of a vault lies.
 #[derive(Clone, Debug)]
 pub(super) struct IndexTableFile(pub(super) PathBuf);
 
 impl IndexTableFile {
     /// Reads the table; nothing unless all index files it was made of are among `files`, which ascend.
     pub(super) fn read(&self, vault: &Vault, files: &[Id]) -> Option<IndexTable> {
-        let sealed = fs::read(&self.0).ok()?;
+        let sealed = fs::read(self.0.join(TABLE)).ok()?;
         let table = vault.open_sealed(sealed).and_then(IndexTable::parse);
         let is_there = |file: &Id| files.binary_search(file).is_ok();
         let table = table.filter(|table| table.files.iter().all(is_there));
@@ -182,16 +189,31 @@ impl IndexTableFile {
     fn store(&self, vault: &Vault, mut body: Vec<u8>) -> io::Result<()> {
         // Where they are, as a large vault's table is large.
         let (before, after) = vault.key.seal_in_place(&mut body).map_err(io::Error::other)?;
-        let folder = self.0.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        sweep(&self.0, SystemTime::now())?;
         // It is worth nothing after a crash that damages it, so it is not synced.
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.0)?;
         for part in [before.as_slice(), &body, &after] {
             file.write_all(part)?;
         }
-        file.persist(&self.0)?;
+        file.persist(self.0.join(TABLE))?;
         Ok(())
     }
+}
+
+/// Removes what runs left in a folder that were killed while they wrote a table.
+fn sweep(folder: &Path, now: SystemTime) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        // Another run may have removed it, or finished.
+        let Ok(facts) = entry.metadata() else { continue };
+        let age = now.duration_since(facts.modified()?).unwrap_or_default();
+        let is_unfinished = entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes());
+        if is_unfinished && age > ABANDONED {
+            fs::remove_file(entry.path()).ok();
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -289,7 +289,7 @@ impl Vault {
     /// # Errors
     /// If the vault has no id that a folder can be named by; nothing is kept then.
     pub fn keep_index_in(&mut self, dir: &Path) -> io::Result<()> {
-        self.index_table = Some(IndexTableFile(self.folder_in(dir)?.join("index.table")));
+        self.index_table = Some(IndexTableFile(self.folder_in(dir)?));
         Ok(())
     }
 

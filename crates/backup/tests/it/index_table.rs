@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tympan_backup::{FileKind, Index, LocalBackend, Stats, Vault, stats};
 
@@ -72,6 +73,32 @@ fn what_a_table_tells_is_what_the_index_files_say() {
         fs::write(table(&bench), damaged).unwrap();
         assert_eq!(stats_of(&open(&bench)), stats_of(&bench.vault), "byte {at}");
     }
+}
+
+/// What was killed while it wrote a table leaves a file as long as the vault's index is.
+#[test]
+fn what_killed_runs_left_beside_the_table_goes() {
+    let bench = Bench::new();
+    write_files(&bench, 0..1_200);
+    bench.save();
+    let folder = table(&bench).parent().unwrap().to_owned();
+    fs::create_dir_all(&folder).unwrap();
+    let put = |name: &str, hours: u64| {
+        let file = fs::File::create(folder.join(name)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_hours(hours)).unwrap();
+    };
+    put(".index.table-old", 30);
+    // One that somebody is writing, and one that is nobody's.
+    put(".index.table-new", 20);
+    put("other", 30);
+    stats_of(&open(&bench));
+    let there = |name: &str| folder.join(name).exists();
+    assert!(table(&bench).is_file());
+    assert!(there(".index.table-new") && there("other") && !there(".index.table-old"));
+    let mut names: Vec<_> =
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, [".index.table-new", "index.table", "other"]);
 }
 
 /// A prune takes packs away that the table tells of, and the index files that listed them.
