@@ -23,27 +23,32 @@ use crate::support::{Bench, noise, now};
 
 /// A store that counts the chunks that are read from it.
 #[derive(Debug)]
-struct Counting {
-    inner: FollowedStore,
-    read: AtomicU64,
+pub(crate) struct Counting<B> {
+    inner: B,
+    pub(crate) read: AtomicU64,
 }
 
-impl Counting {
+impl Counting<FollowedStore> {
     fn open(home: &Home) -> Self {
         let store = home.dir.join("store");
-        let inner = FollowedStore::open_dir(&store, LocalOptions::default()).unwrap();
+        Self::new(FollowedStore::open_dir(&store, LocalOptions::default()).unwrap())
+    }
+}
+
+impl<B> Counting<B> {
+    pub(crate) const fn new(inner: B) -> Self {
         Self { inner, read: AtomicU64::new(0) }
     }
 }
 
-impl ReadChunks for Counting {
+impl<B: Base> ReadChunks for Counting<B> {
     fn read(&self, id: &ChunkId) -> StoreResult<Chunk> {
         self.read.fetch_add(1, Ordering::Relaxed);
         self.inner.read(id)
     }
 }
 
-impl Base for Counting {
+impl<B: Base> Base for Counting<B> {
     fn name(&self) -> String {
         self.inner.name()
     }
