@@ -29,6 +29,8 @@ mod mount;
 mod prune;
 mod repair;
 mod restore;
+#[cfg(test)]
+mod rewritten;
 mod runs;
 mod save;
 mod seal;

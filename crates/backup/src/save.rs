@@ -213,6 +213,7 @@ impl<'a> Session<'a> {
         let mut snapshot = Snapshot {
             time: now.to_string(),
             parent: parent.map(|parent| parent.id),
+            original: None,
             tree,
             paths,
             hostname: who.host.clone(),

@@ -110,9 +110,11 @@ fn save_root(
 ) -> Result<Option<Saved>> {
     let root = lease.root.to_string();
     let paths = vec![source.path.to_owned()];
-    // What it lacks would be lacking in all that follow: a part is taken over whole, by its name.
+    // What it lacks would be lacking in all that follow: a part is taken over whole, by its name. Whoever writes a snapshot
+    // anew, as `restic repair snapshots`, may leave pieces out and keep names and tags.
     let reference = source.below.map(|below| below.reference);
-    let fits = |one: &Snapshot| !one.is_incomplete() && is_on(one, reference);
+    let has_all = |one: &Snapshot| !one.is_incomplete() && one.original.is_none();
+    let fits = |one: &Snapshot| has_all(one) && is_on(one, reference);
     let parent = session.parent(options, &paths, fits)?;
     if parent.as_ref().is_some_and(|parent| parent.repository_root() == Some(root.as_str())) {
         return Ok(None);

@@ -52,6 +52,9 @@ pub struct Snapshot {
     /// The snapshot that it was compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Id>,
+    /// The snapshot that somebody made this one of, as restic does to mend, tag or copy one. This may lack what that had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original: Option<Id>,
     /// The topmost folder.
     pub tree: Id,
     /// What was saved.
