@@ -9,6 +9,8 @@
 //! * A piece holds the chunk itself, or chunks below it, or small blobs. So a part has small blobs where it has more pieces
 //!   than its chunks need.
 //! * A piece is taken over only from a part without blobs: of a chunk that is not read nobody knows which it refers to.
+//! * No piece is taken over where chunks are left to the base of a clone: which of a part's chunks its pieces hold then
+//!   follows from what the clone had of its own, too.
 //!
 //! Not here: which chunks belong to a part (`repository`); reading frames (`import`).
 
