@@ -5,7 +5,13 @@
 //!
 //! Invariants
 //! * What a chunk's folder holds follows from the chunk alone. So a part that did not change is taken over from the
-//!   snapshot before by its name, unread, and of one that did, the pieces that did not; a save costs what changed.
+//!   snapshot before by its name, unread, and of one that did, the pieces that did not; a save costs what changed. Of a
+//!   clone that leaves something to its base, whole parts are taken over and no pieces: a piece holds what was the clone's
+//!   own then, which no chunk tells.
+//! * Nothing is taken over from a snapshot that lacks something, or that was written anew by somebody who may have taken
+//!   something out.
+//! * Parts are saved level by level where something is taken over: what of the snapshot before is gone is known when a
+//!   whole level is.
 //! * The root stays readable until the snapshot is written: the store keeps it under a lease.
 //! * What belongs to the base of a clone is left to it, where the source says so, and named (`below`).
 //!
@@ -50,6 +56,8 @@ pub(crate) const README_TEXT: &str = "This is one state of a Tympan repository, 
     Make a home of it with `tympan backup restore --unpacked THIS-FOLDER --home NEW-HOME`.\n";
 /// Chunks that are read together.
 pub(crate) const TOGETHER: usize = 256;
+/// Chunks of one level that are read anew and in memory at once, about.
+const AT_ONCE: usize = 4096;
 
 /// What a snapshot of a repository says about itself.
 #[derive(Debug, Serialize, Deserialize)]
@@ -127,16 +135,14 @@ fn save_root(
         (Some(parent), Parent::Latest) => saver.old_state(parent),
         _ => Candidates::default(),
     };
-    let mut state = if saver.own(&[lease.root])?.is_empty() {
+    let top = saver.read_own(&[lease.root])?;
+    let saved = saver.save_parts(&top, &old, Shape::Folder)?;
+    let mut state = saver.folder(STATE.into());
+    state.subtree = match saved.into_iter().next() {
+        Some(saved) => saved.subtree,
         // A clone to which nothing was written.
-        let mut state = saver.folder(STATE.into());
-        state.subtree = Some(writer.add(BlobKind::Tree, &Tree::default().to_bytes())?.0);
-        state
-    } else {
-        let chunk = source.base.read(&lease.root)?;
-        saver.save_part(&lease.root, &chunk, &old, Shape::Folder)?
+        None => Some(writer.add(BlobKind::Tree, &Tree::default().to_bytes())?.0),
     };
-    state.name = STATE.into();
     let name = source.reference.to_owned();
     let facts = Facts { format: FORMAT, name, root: root.clone(), copy: None };
     let facts = serde_json::to_vec_pretty(&facts).unwrap_or_default();
@@ -169,19 +175,63 @@ fn save_root(
     Ok(Some(Saved { snapshot, written, faults, left_out }))
 }
 
-/// What this snapshot may take over of the one before.
+/// What a level of this snapshot may take over of the one before.
 #[derive(Default)]
 struct Candidates {
-    /// Parts and large blobs, by name.
-    nodes: HashMap<Vec<u8>, Node>,
+    /// Parts and large blobs, by the hash that they are named by.
+    nodes: HashMap<ChunkId, Node>,
     /// What is known of the chunks of the parts that these stand in.
     known: Known,
+}
+
+impl Candidates {
+    fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.known.is_empty()
+    }
+
+    /// Splits a level where more chunks would come to be in memory at once than may.
+    fn split<'a>(&self, parts: &'a [Part]) -> Vec<&'a [Part]> {
+        let is_new = |id: &ChunkId| !self.nodes.contains_key(id) && !self.known.is_terminal(id);
+        let mut new = 0;
+        let is_full = |(_, chunk): &Part| {
+            new += chunk.chunk_refs().filter(is_new).count();
+            let is_full = new >= AT_ONCE;
+            if is_full {
+                new = 0;
+            }
+            is_full
+        };
+        parts.split_inclusive(is_full).collect()
+    }
+}
+
+/// A chunk that refers to others.
+type Part = (ChunkId, Chunk);
+
+/// Parts of one level, and what the snapshot before had on it.
+struct Level<'a> {
+    parts: &'a [Part],
+    old: &'a Candidates,
+    /// What the level below may take over, as soon as somebody asked for it.
+    below: Option<Candidates>,
+}
+
+/// A part whose file of frames is in the vault.
+struct OpenPart<'a> {
+    id: ChunkId,
+    /// The pieces of the file, and their length.
+    content: (Vec<Id>, u64),
+    /// What is taken over of what stands in it.
+    taken: Vec<&'a Node>,
+    large: Vec<BlobId>,
+    /// How many parts in it are saved anew.
+    deep: usize,
 }
 
 /// What stands below a chunk, but for the chunks that refer to no others.
 #[derive(Default)]
 struct Found {
-    deep: Vec<(ChunkId, Chunk)>,
+    deep: Vec<Part>,
     blobs: BTreeSet<BlobId>,
 }
 
@@ -245,25 +295,38 @@ impl Saver<'_> {
 
     /// Reads some parts of the snapshot before.
     fn candidates(&self, parts: &[(ChunkId, &Node)]) -> Candidates {
-        let chunks = self.old_chunks(parts);
-        let read = |(place, (_, node)): (usize, &(ChunkId, &Node))| {
-            let tree = match &node.subtree {
-                Some(subtree) => Some(self.session.old_tree(Some(subtree))?),
-                None => None,
+        let read = parts.par_chunks(TOGETHER).flat_map(|some| {
+            let chunks = self.old_chunks(some);
+            let read = |(place, (_, node)): (usize, &(ChunkId, &Node))| {
+                let tree = match &node.subtree {
+                    Some(subtree) => Some(self.session.old_tree(Some(subtree))?),
+                    None => None,
+                };
+                let chunk = chunks.get(place).and_then(Option::as_ref);
+                let known =
+                    chunk.map(|chunk| Known::of(chunk, (node, tree.as_ref()), self.session.index));
+                Some((tree, known.unwrap_or_default()))
             };
-            let chunk = chunks.get(place).and_then(Option::as_ref);
-            let known =
-                chunk.map(|chunk| Known::of(chunk, (node, tree.as_ref()), self.session.index));
-            Some((tree, known.unwrap_or_default()))
-        };
-        let read: Vec<_> = parts.par_iter().enumerate().filter_map(read).collect();
+            some.par_iter().enumerate().filter_map(read).collect::<Vec<_>>()
+        });
         let mut candidates = Candidates::default();
-        for (tree, known) in read {
+        for (tree, known) in read.collect::<Vec<_>>() {
             let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
-            candidates.nodes.extend(nodes.map(|node| (node.name.clone(), node)));
+            candidates.nodes.extend(nodes.filter_map(|node| Some((part_of(&node)?, node))));
             candidates.known.extend(known);
         }
         candidates
+    }
+
+    /// Reads the parts of the snapshot before that no part of this level refers to any more. That is asked once for all of
+    /// them: to one alone, what stands below the others would seem to be gone.
+    fn candidates_below(&self, parts: &[Part], old: &Candidates) -> Candidates {
+        let still: HashSet<ChunkId> =
+            parts.iter().flat_map(|(_, chunk)| chunk.chunk_refs()).collect();
+        let gone = old.nodes.iter().filter(|(id, _)| !still.contains(*id));
+        // The others are large blobs.
+        let gone = gone.filter(|(id, node)| node.subtree.is_some() || old.known.refers_to(id));
+        self.candidates(&gone.map(|(id, node)| (*id, node)).collect::<Vec<_>>())
     }
 
     /// Reads the chunks of parts of the snapshot before, as far as the repository still has them: without one, what its
@@ -305,57 +368,86 @@ impl Saver<'_> {
             && node.subtree.iter().all(|id| self.writer.contains(BlobKind::Tree, id))
     }
 
-    /// Saves a chunk with all that is below it.
-    fn save_part(
+    /// Saves chunks with all that is below them; `old` is what the snapshot before had in such parts.
+    fn save_parts(&self, parts: &[Part], old: &Candidates, shape: Shape) -> Result<Vec<Node>> {
+        let saved = if old.is_empty() {
+            // Nothing is taken over from here on down, so that no part needs to wait for those beside it.
+            let alone = |part: &Part| {
+                let parts = std::slice::from_ref(part);
+                self.save_some(parts, &mut Level { parts, old, below: None }, shape)
+            };
+            parts.par_iter().map(alone).collect::<Result<Vec<_>>>()?
+        } else {
+            let mut level = Level { parts, old, below: None };
+            let some = old.split(parts).into_iter();
+            some.map(|some| self.save_some(some, &mut level, shape)).collect::<Result<Vec<_>>>()?
+        };
+        Ok(saved.into_iter().flatten().collect())
+    }
+
+    /// Saves some parts of a level with all that is below them.
+    fn save_some(&self, some: &[Part], level: &mut Level<'_>, shape: Shape) -> Result<Vec<Node>> {
+        let (parts, old) = (level.parts, level.old);
+        let open = some.par_iter().map(|part| self.open_part(part, old));
+        let open = open.collect::<Result<Vec<_>>>()?;
+        let (open, deep): (Vec<OpenPart<'_>>, Vec<Vec<Part>>) = open.into_iter().unzip();
+        let deep: Vec<Part> = deep.into_iter().flatten().collect();
+        let nothing = Candidates::default();
+        let below: &Candidates = if deep.is_empty() {
+            &nothing
+        } else {
+            level.below.get_or_insert_with(|| self.candidates_below(parts, old))
+        };
+        let (large, saved) = rayon::join(
+            || {
+                let large = open.par_iter().map(|part| self.save_blobs(&part.large, old));
+                large.collect::<Result<Vec<_>>>()
+            },
+            || self.save_parts(&deep, below, Shape::Either),
+        );
+        let (large, mut saved) = (large?, saved?.into_iter());
+        let whole = open.into_iter().zip(large).map(|(part, mut nodes)| {
+            nodes.extend(saved.by_ref().take(part.deep));
+            (part, nodes)
+        });
+        let whole: Vec<_> = whole.collect();
+        whole.into_par_iter().map(|(part, nodes)| self.close_part(part, nodes, shape)).collect()
+    }
+
+    /// Saves the frames of a part: its own chunk, those that it refers to and that refer to no others, and small blobs. The
+    /// other chunks that nothing of the snapshot before stands for are returned, too.
+    fn open_part<'a>(
         &self,
-        id: &ChunkId,
-        chunk: &Chunk,
-        old: &Candidates,
-        shape: Shape,
-    ) -> Result<Node> {
+        (id, chunk): &Part,
+        old: &'a Candidates,
+    ) -> Result<(OpenPart<'a>, Vec<Part>)> {
         self.session.progress.go_on()?;
         let mut seen = HashSet::new();
-        let below: Vec<ChunkId> = chunk.chunk_refs().filter(|id| seen.insert(*id)).collect();
-        let mut nodes: Vec<Node> = Vec::new();
-        let mut names = HashSet::new();
-        let mut unknown = Vec::new();
-        for id in below {
-            let name = id.to_string().into_bytes();
-            match old.nodes.get(&name).filter(|node| self.is_whole(node)) {
-                Some(node) => nodes.push(node.clone()),
+        let (mut taken, mut unknown) = (Vec::new(), Vec::new());
+        for id in chunk.chunk_refs().filter(|id| seen.insert(*id)) {
+            match old.nodes.get(&id).filter(|node| self.is_whole(node)) {
+                Some(node) => taken.push(node),
                 None => unknown.push(id),
             }
-            names.insert(name);
         }
         let mut pieces = Pieces::of(self.writer, chunk)?;
         let mut found = Found { blobs: chunk.blob_refs().collect(), ..Found::default() };
         self.add_chunks(&unknown, &old.known, (&mut pieces, &mut found))?;
         pieces.end()?;
         let Found { deep, blobs } = found;
-        let lost = if deep.is_empty() {
-            Candidates::default()
-        } else {
-            let gone = old.nodes.values().filter(|node| !names.contains(&node.name));
-            let is_part =
-                |(id, node): &(ChunkId, &Node)| node.subtree.is_some() || old.known.refers_to(id);
-            let gone = gone.filter_map(|node| Some((part_of(node)?, node))).filter(is_part);
-            self.candidates(&gone.collect::<Vec<_>>())
-        };
-        let saved = deep
-            .par_iter()
-            .map(|(id, chunk)| self.save_part(id, chunk, &lost, Shape::Either))
-            .collect::<Result<Vec<Node>>>()?;
-        nodes.extend(saved);
         let (small, large): (Vec<BlobId>, Vec<BlobId>) =
             blobs.into_iter().partition(|id| id.length() < SMALL_BYTES as u64);
         self.add_small(&small, &mut pieces)?;
-        for id in &large {
-            nodes.extend(self.save_blob(id, old)?);
-        }
         let content = pieces.finish()?;
         self.session.progress.add(1, content.1);
-        let file = self.node(CHUNKS, id.as_bytes(), content);
-        let name = id.to_string().into_bytes();
+        Ok((OpenPart { id: *id, content, taken, large, deep: deep.len() }, deep))
+    }
+
+    /// Makes a file or a folder of a part in which these stand, and what was taken over.
+    fn close_part(&self, part: OpenPart<'_>, mut nodes: Vec<Node>, shape: Shape) -> Result<Node> {
+        let file = self.node(CHUNKS, part.id.as_bytes(), part.content);
+        let name = part.id.to_string().into_bytes();
+        nodes.extend(part.taken.into_iter().cloned());
         if nodes.is_empty() && shape == Shape::Either {
             return Ok(Node { name, ..file });
         }
@@ -442,10 +534,16 @@ impl Saver<'_> {
         Ok(())
     }
 
+    /// Saves large blobs, without those that are missing.
+    fn save_blobs(&self, ids: &[BlobId], old: &Candidates) -> Result<Vec<Node>> {
+        ids.iter().filter_map(|id| self.save_blob(id, old).transpose()).collect()
+    }
+
     /// Saves a large blob; nothing if it is missing, which is a fault.
     fn save_blob(&self, id: &BlobId, old: &Candidates) -> Result<Option<Node>> {
         let name: String = Id::from_bytes(*id.digest()).to_string();
-        if let Some(node) = old.nodes.get(name.as_bytes()).filter(|node| self.is_whole(node)) {
+        let known = old.nodes.get(&ChunkId::from_bytes(*id.digest()));
+        if let Some(node) = known.filter(|node| self.is_whole(node)) {
             return Ok(Some(node.clone()));
         }
         let piece = Id::from_bytes(*id.digest());

@@ -175,6 +175,36 @@ fn of_a_changed_part_the_pieces_that_did_not_change_are_not_read() {
     assert_eq!(import(&bench, &saved, "copy"), home.root().unwrap());
 }
 
+/// One page changes in each of many leaves, below many interior chunks: what stands below one of these is not gone because
+/// another one does not refer to it.
+#[test]
+fn edits_in_many_places_cost_what_each_of_them_costs() {
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    // Long keys, so that few stand in a leaf, and few leaves below an interior chunk. Some texts are of several chunks.
+    let pages = 3_000;
+    let key = |number: u32| format!("/content/{number:06}/{}", format!("{number:06}").repeat(40));
+    let text = |number: u32, version: u32| match number % 25 {
+        0 => noise(66_000, u64::from(number + version * pages) + 1),
+        _ => text(number, version),
+    };
+    let edited = |number: u32, version: u32| (key(number), Some((text(number, version), vec![])));
+    edit(&home, (0..pages).map(|number| edited(number, 0)));
+    let (_, all) = save(&bench, &home, Parent::Latest);
+    let edits = pages / 50;
+    // Half of them are texts of several chunks.
+    let numbers = (0..edits).map(|number| number * 50 + number % 2);
+    edit(&home, numbers.map(|number| edited(number, 1)));
+    let (saved, read) = save(&bench, &home, Parent::Latest);
+    // For each edit at most: the chunks on the way to it, now and before; its own; and those that share pieces with these.
+    let most = u64::from(edits) * 25;
+    assert!(read < most, "{read} chunks were read for {edits} edits, {all} at first");
+    assert!(most * 2 < all, "{all} chunks were read at first");
+    let (whole, _) = save(&bench, &home, Parent::Nothing);
+    assert_eq!(whole.snapshot.tree, saved.snapshot.tree);
+    assert_eq!(import(&bench, &saved, "copy"), home.root().unwrap());
+}
+
 /// Whoever writes a snapshot anew may leave something out: what restic has tagged is not compared with.
 #[test]
 fn from_a_snapshot_that_restic_wrote_anew_nothing_is_taken_over() {
