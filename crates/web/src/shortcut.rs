@@ -117,13 +117,14 @@ impl Drop for Sending {
 /// Of the socket; [`ErrorKind::TimedOut`] if the client takes nothing for `patience`, or less than [`Patience`] asks for.
 pub(crate) async fn send_ready(stream: &TcpStream, ready: Ready, patience: Duration) -> Result<()> {
     let Ready { head, body, done } = ready;
-    if let ReadyBody::File { file, start, length: length @ 1.. } = &body
+    let total = head.len() as u64 + body.length();
+    // From here on whoever waits is told, also when this is given up.
+    let mut sending = Sending { head, body, sent: 0, done: Some(done) };
+    if let ReadyBody::File { file, start, length: length @ 1.. } = &sending.body
         && would_wait(file, *start, *length)
     {
         load(Arc::clone(file), *start, *length).await;
     }
-    let total = head.len() as u64 + body.length();
-    let mut sending = Sending { head, body, sent: 0, done: Some(done) };
     let mut waiting: Option<(Instant, Patience)> = None;
     while sending.sent < total {
         match stream.try_io(Interest::WRITABLE, || sending.send_some(stream)) {
@@ -186,8 +187,11 @@ impl Sending {
 mod tests {
     use std::io::{Read, Write};
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc::Sender;
+    use std::task::{Context, Waker};
 
     use super::*;
+    use crate::resident::tests::{forgotten, is_forgotten};
 
     async fn pair() -> (TcpStream, std::net::TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -231,6 +235,59 @@ mod tests {
             assert_eq!(reader.join().unwrap(), [&b"head\r\n\r\n"[..], expected].concat());
             assert_eq!(told.load(Ordering::SeqCst), expected.len() as u64);
         }
+    }
+
+    /// Returns a runtime of which no thread reads files until what is returned with it is dropped.
+    fn busy() -> (tokio::runtime::Runtime, Sender<()>) {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().max_blocking_threads(1).build().unwrap();
+        let (held, wait) = std::sync::mpsc::channel();
+        runtime.spawn_blocking(move || wait.recv().ok());
+        (runtime, held)
+    }
+
+    #[test]
+    fn nothing_is_sent_before_a_file_is_in_memory() {
+        if !is_forgotten(0, MAX_FILE) {
+            return;
+        }
+        let (runtime, held) = busy();
+        runtime.block_on(async {
+            let (server, mut client) = pair().await;
+            let file = forgotten(0, MAX_FILE);
+            let (ready, told) = ready(ReadyBody::File { file, start: 0, length: MAX_FILE });
+            let mut sending = Box::pin(send_ready(&server, ready, Duration::from_secs(30)));
+            let polled = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+            client.set_nonblocking(true).unwrap();
+            assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+            client.set_nonblocking(false).unwrap();
+            drop(held);
+            let reader = std::thread::spawn(move || client.read_to_end(&mut Vec::new()).unwrap());
+            sending.await.unwrap();
+            drop(server);
+            assert_eq!(told.load(Ordering::SeqCst), MAX_FILE);
+            assert_eq!(reader.join().unwrap() as u64, 8 + MAX_FILE);
+        });
+    }
+
+    #[test]
+    fn an_answer_that_is_given_up_while_its_file_is_read_is_told() {
+        if !is_forgotten(0, MAX_FILE) {
+            return;
+        }
+        let (runtime, held) = busy();
+        runtime.block_on(async {
+            let (server, client) = pair().await;
+            let file = forgotten(0, MAX_FILE);
+            let (ready, told) = ready(ReadyBody::File { file, start: 0, length: MAX_FILE });
+            let mut sending = Box::pin(send_ready(&server, ready, Duration::from_secs(30)));
+            let polled = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+            drop(sending);
+            assert_eq!(told.load(Ordering::SeqCst), 0);
+            drop((client, held));
+        });
     }
 
     #[tokio::test]
