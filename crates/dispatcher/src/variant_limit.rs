@@ -6,7 +6,8 @@
 //! Invariants
 //! * The page itself, without selectors, suffix and query, counts as no variant.
 //! * A variant that was counted lately is not counted again, so that who repeats a request is not held up by it.
-//! * Memory is bounded, whatever URLs and addresses come: where a table is full, newcomers share a bucket.
+//! * Memory is bounded, whatever URLs and addresses come. Where a table is full, all new pages of a client share a bucket, so
+//!   that who makes pages up holds up himself and no other client.
 //!
 //! Not here: requests of a client whatever they ask for (`front`).
 
@@ -35,12 +36,18 @@ use crate::request::RequestView;
 /// Variants that are remembered as counted, in each of two halves.
 const MAX_COUNTED: usize = 65_536;
 
+/// New pages of a client for which no table has a place: so many times what it may ask of one page, it may ask of all of
+/// them.
+const PAGES_WITHOUT_PLACE: u32 = 10;
+
 /// Counts the variants of a farm's pages.
 #[derive(Debug)]
 pub(crate) struct VariantLimiter {
     limit: VariantLimit,
     per_client: Option<Buckets<u64>>,
     total: Option<Buckets<u64>>,
+    /// By clients alone.
+    without_place: Buckets<u64>,
     counted: Mutex<Counted>,
     hasher: RandomState,
 }
@@ -97,10 +104,12 @@ impl VariantLimiter {
             let rate = Rate::new(f64::from(count) / limit.window.as_secs_f64(), count);
             Buckets::new(rate)
         };
+        let of_page = limit.per_client.or(limit.total).unwrap_or(1);
         Self {
             limit,
             per_client: limit.per_client.map(buckets),
             total: limit.total.map(buckets),
+            without_place: buckets(of_page.saturating_mul(PAGES_WITHOUT_PLACE)),
             counted: Mutex::default(),
             hasher: RandomState::new(),
         }
@@ -117,7 +126,7 @@ impl VariantLimiter {
     /// How long to wait, if it is one variant too many.
     fn take(&self, client: IpAddr, view: &RequestView, now: Instant) -> Result<(), Duration> {
         let Some(variant) = Variant::of(view) else { return Ok(()) };
-        let client = client_of(client);
+        let client = self.hasher.hash_one(client_of(client));
         let page = self.hasher.hash_one(variant.page);
         let of_client = self.hasher.hash_one((client, page));
         // Beginnings of their own, as a client's variant is another thing than everyone's.
@@ -129,7 +138,8 @@ impl VariantLimiter {
             if known.holds(counted, self.limit.window, now) {
                 continue;
             }
-            buckets.take((key, key), now)?;
+            let taken = buckets.take_own((key, key), now);
+            taken.unwrap_or_else(|| self.without_place.take((client, client), now))?;
             known.new.insert(counted);
         }
         Ok(())
@@ -250,6 +260,22 @@ mod tests {
         assert_eq!(limiter.take(address(1), &view("/a.html?3"), now), Err(Duration::from_secs(30)));
         let later = now + Duration::from_secs(31);
         assert!(limiter.take(address(1), &view("/a.html?3"), later).is_ok());
+    }
+
+    #[test]
+    fn who_makes_pages_up_holds_up_nobody_else() {
+        let (limiter, now) = (limiter(3, 1_000), Instant::now());
+        let ask = |client, url: &str| limiter.take(address(client), &view(url), now).is_ok();
+        assert!(ask(2, "/known.html?1"));
+        let passed = (0..120_000).filter(|page| ask(1, &format!("/{page}.html?1"))).count();
+        assert!((95_000..100_100).contains(&passed), "{passed}");
+        assert!(!ask(1, "/new.html?1"), "its own bucket is empty");
+        assert!(ask(1, "/0.html?2"), "a page that has a place has its own");
+        assert!(ask(2, "/known.html?2"));
+        // Others may still begin pages, although there is no place.
+        for client in 3..10 {
+            assert!((0..10).all(|page| ask(client, &format!("/new{page}.html?{client}"))));
+        }
     }
 
     #[test]

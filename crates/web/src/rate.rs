@@ -9,6 +9,7 @@
 //!   from many addresses holds up other newcomers, but neither known clients nor the memory.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -126,18 +127,31 @@ impl<K: Eq + Hash> Buckets<K> {
     pub fn take(&self, (key, number): (K, u64), now: Instant) -> Result<(), Duration> {
         let Some(shard) = self.shards.get(shard_of(number)) else { return Ok(()) };
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.own(&mut shard, key, now) {
+            Some(bucket) => bucket.take(&self.rate, now),
+            None => shard.strangers.take(&self.rate, now),
+        }
+    }
+
+    /// As [`Buckets::take`], but nothing is taken for a new key for which there is no place.
+    pub fn take_own(&self, (key, number): (K, u64), now: Instant) -> Option<Result<(), Duration>> {
+        let shard = self.shards.get(shard_of(number))?;
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        self.own(&mut shard, key, now).map(|bucket| bucket.take(&self.rate, now))
+    }
+
+    /// Returns the bucket of `key`, if it has one or there is a place for it.
+    fn own<'a>(&self, shard: &'a mut Shard<K>, key: K, now: Instant) -> Option<&'a mut Bucket> {
         let max = (self.rate.max_clients / SHARDS).max(1);
         if shard.keys.len() >= max && !shard.keys.contains_key(&key) {
             shard.sweep(&self.rate, now);
         }
         let full = Bucket { tokens: f64::from(self.rate.burst.max(1)), at: Some(now) };
         let has_place = shard.keys.len() < max;
-        let bucket = match shard.keys.get_mut(&key) {
-            Some(bucket) => bucket,
-            None if has_place => shard.keys.entry(key).or_insert(full),
-            None => &mut shard.strangers,
-        };
-        bucket.take(&self.rate, now)
+        match shard.keys.entry(key) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(place) => has_place.then(|| place.insert(full)),
+        }
     }
 
     /// Returns how many keys are known.
