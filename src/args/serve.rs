@@ -171,8 +171,13 @@ pub(crate) enum DispatcherCommand {
         /// Leaves out header files and ends of files (`.h` and `.ttl`), for other web servers.
         #[arg(long)]
         bare: bool,
-        /// The time of all files, in seconds since 1970.
-        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+        /// The time of all files, in seconds since 1970; before the year 2242, as archives tell no later one.
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            default_value_t = 0,
+            value_parser = clap::value_parser!(u64).range(..=0o777_7777_7777)
+        )]
         time: u64,
         /// A folder that absolute include paths are looked up in.
         #[arg(long, value_name = "DIR")]

@@ -467,9 +467,25 @@ fn three_dispatchers_agree_over_kills() {
         &["--folder", folder.as_str()][..],
         &["--tar", tar, "--farm", "none"],
         &["--tar", tar, "--folder", "x"],
+        &["--tar", tar, "--time", "18446744073709551615"],
+        &["--tar", tar, "--time", "8589934592"],
         &[],
     ] {
         let arguments = [&["dispatcher", "export", &config][..], wrong].concat();
         assert_eq!(tympan().args(arguments).output().unwrap().status.code(), Some(2), "{wrong:?}");
     }
+    // What another export writes is left alone, as is what a link in its place leads to.
+    let other = folders[1].path().join("other");
+    std::fs::write(&other, "precious").unwrap();
+    let part = folders[1].path().join("site.tar.part");
+    std::os::unix::fs::symlink(&other, &part).unwrap();
+    let output = tympan().args(["dispatcher", "export", &config, "--tar", tar]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("site.tar.part` is in the way"), "{said}");
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "precious");
+    assert!(part.is_symlink());
+    std::fs::remove_file(&part).unwrap();
+    run_ok(&["dispatcher", "export", &config, "--tar", tar, "--time", "8589934591"]);
+    assert!(!part.is_symlink());
 }

@@ -6,7 +6,7 @@
 //! Invariants
 //! * A body stands beside its own headers: both are read from files that were open together and fit.
 //! * What a visitor would be refused, or is asked about first, is left out.
-//! * An archive or folder under its final name is whole.
+//! * A folder is on the disk when it was written; so is an archive when its writer has seen to that.
 //!
 //! Not here: writing into the document root; it may be read-only.
 
@@ -25,7 +25,7 @@ use crate::config::Farm;
 use crate::decision::{Action, decide_in};
 use crate::freshness::{Freshness, judge};
 use crate::request::{RequestView, encode_path};
-use crate::tar::{Archive, Member};
+use crate::tar::{Archive, MAX_TIME, Member};
 use crate::variant;
 
 /// How often a file is looked up that changes at each look.
@@ -44,7 +44,7 @@ pub struct Export<'a> {
     pub has_stale: bool,
     /// Whether header files and ends of files are left out, as another web server knows nothing of them.
     pub is_bare: bool,
-    /// The time of all files, in seconds since 1970.
+    /// The time of all files, in seconds since 1970; 2^33 - 1 at most, and later ones count as that.
     pub time: u64,
 }
 
@@ -161,6 +161,8 @@ fn find(export: &Export<'_>, docroot: &Docroot, (file, path): (&Path, &str)) -> 
 struct Writer<'a, W: Write> {
     to: To<W>,
     export: &'a Export<'a>,
+    /// What an archive and a header file can both tell.
+    time: u64,
 }
 
 enum To<W: Write> {
@@ -174,12 +176,12 @@ impl<'a, W: Write> Writer<'a, W> {
             Sink::Tar(to) => To::Tar(Archive::new(to)),
             Sink::Folder(folder) => To::Folder(folder),
         };
-        Self { to, export }
+        Self { to, export, time: export.time.min(MAX_TIME) }
     }
 
     /// Adds a page with its side files; returns the length of its body.
     fn add(&mut self, name: &str, page: CacheFile) -> io::Result<u64> {
-        let time = self.export.time;
+        let time = self.time;
         let CacheFile { mut body, length, headers, expires, .. } = page;
         self.put(Member { name, length, modified: time }, &mut body)?;
         if self.export.is_bare {
@@ -222,7 +224,11 @@ impl<'a, W: Write> Writer<'a, W> {
     fn finish(self) -> io::Result<()> {
         match self.to {
             To::Tar(archive) => archive.finish().map(drop),
-            To::Folder(folder) => settle_folders(&folder, self.export.time),
+            To::Folder(folder) => {
+                settle_folders(&folder, self.time)?;
+                // All files at once, as there may be many.
+                Ok(rustix::fs::syncfs(File::open(folder)?)?)
+            }
         }
     }
 }

@@ -11,6 +11,8 @@ const BLOCK: usize = 512;
 const RECORD: u64 = 20 * BLOCK as u64;
 /// What fits into the size of a header: eleven octal digits.
 const MAX_SIZE: u64 = 0o777_7777_7777;
+/// What fits into its time, as many digits: a second in the year 2242.
+pub(crate) const MAX_TIME: u64 = MAX_SIZE;
 
 /// An archive that is being written.
 #[derive(Debug)]
@@ -83,7 +85,7 @@ impl<W: Write> Archive<W> {
         put(108, b"0000000\0");
         put(116, b"0000000\0");
         put(124, format!("{length:011o}\0").as_bytes());
-        put(136, format!("{:011o}\0", modified.min(MAX_SIZE)).as_bytes());
+        put(136, format!("{:011o}\0", modified.min(MAX_TIME)).as_bytes());
         // The checksum is that of a header with spaces in its place.
         put(148, b"        ");
         put(156, &[kind]);

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -72,12 +72,13 @@ fn find<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a Farm, Fault> {
 /// Writes beside the file first, so that nobody takes a part for the whole.
 fn into_file(export: &Export<'_>, file: &Path) -> Result<Exported, Fault> {
     let part = part_of(file);
-    let written = File::create(&part).map_err(|error| unwritable(&part, &error)).and_then(|to| {
-        tympan_dispatcher::export(export, Sink::Tar(BufWriter::new(to)))
-            .map_err(|error| fault(&error))
-    });
+    // Another export may write there, and a link would lead elsewhere.
+    let to = File::create_new(&part).map_err(|error| unmade(&part, &error))?;
+    let written = tympan_dispatcher::export(export, Sink::Tar(BufWriter::new(&to)))
+        .map_err(|error| fault(&error));
     let placed = written.and_then(|exported| {
-        std::fs::rename(&part, file).map_err(|error| unwritable(file, &error))?;
+        to.sync_all().map_err(|error| unwritable(&part, &error))?;
+        place(&part, file)?;
         Ok(exported)
     });
     if placed.is_err() {
@@ -98,18 +99,14 @@ fn into_folder(export: &Export<'_>, folder: &Path) -> Result<Exported, Fault> {
         )));
     }
     let part = part_of(folder);
-    // A folder of this name is one that a broken export left.
-    if part.exists() {
-        let part = part.display();
-        return Err(Fault::usage(format!(
-            "`{part}` is in the way; an export that ended early left it, remove it"
-        )));
+    if let Some(parent) = part.parent() {
+        std::fs::create_dir_all(parent).map_err(|error| unwritable(parent, &error))?;
     }
-    std::fs::create_dir_all(&part).map_err(|error| unwritable(&part, &error))?;
+    std::fs::create_dir(&part).map_err(|error| unmade(&part, &error))?;
     let sink = Sink::<Vec<u8>>::Folder(part.clone());
     let placed = tympan_dispatcher::export(export, sink).map_err(|error| fault(&error));
     let placed = placed.and_then(|exported| {
-        std::fs::rename(&part, folder).map_err(|error| unwritable(folder, &error))?;
+        place(&part, folder)?;
         Ok(exported)
     });
     if placed.is_err() {
@@ -118,10 +115,30 @@ fn into_folder(export: &Export<'_>, folder: &Path) -> Result<Exported, Fault> {
     placed
 }
 
+/// Gives what is on the disk already its name, for good.
+fn place(part: &Path, path: &Path) -> Result<(), Fault> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    std::fs::rename(part, path)
+        .and_then(|()| File::open(parent)?.sync_all())
+        .map_err(|error| unwritable(path, &error))
+}
+
 fn part_of(path: &Path) -> PathBuf {
     let mut name = OsString::from(path.components().as_path());
     name.push(".part");
     PathBuf::from(name)
+}
+
+/// Tells why what is written first cannot be made.
+fn unmade(part: &Path, error: &std::io::Error) -> Fault {
+    if error.kind() != std::io::ErrorKind::AlreadyExists {
+        return unwritable(part, error);
+    }
+    let part = part.display();
+    Fault::usage(format!(
+        "`{part}` is in the way; another export writes it, or one that ended early left it: remove it then"
+    ))
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Fault {

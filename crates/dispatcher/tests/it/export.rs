@@ -303,3 +303,18 @@ fn no_file_is_mixed_while_pages_are_stored_and_flushed() {
     });
     assert!(Path::new(&front.file("content")).exists());
 }
+
+#[test]
+fn a_time_that_no_archive_can_tell_is_the_latest_that_one_can() {
+    let origin = site();
+    let setup = Setup { cache: KEPT, renders: vec![origin.addr()], ..Setup::default() };
+    let front = Front::start(&setup);
+    front.get("/content/a.html");
+    for time in [1 << 33, u64::MAX] {
+        let (bytes, _) = archive(&farm(&setup, &front), |what| what.time = time);
+        let files = read(&bytes);
+        assert!(files.iter().all(|(_, time, _)| *time == (1 << 33) - 1));
+        let headers = String::from_utf8(files[1].2.clone()).unwrap();
+        assert!(headers.starts_with("tympan-headers 1 8589934591"), "{headers}");
+    }
+}
