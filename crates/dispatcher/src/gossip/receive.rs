@@ -208,7 +208,8 @@ impl Inner {
             let mut done = inner.touch_all(&docroot);
             if doubt == Doubt::OfAll {
                 // What is stored from now on was asked for after the flushes that were missed.
-                docroot.for_each_file(&mut |file| done.add(docroot.mark_file(file)));
+                let listed = docroot.list_servable(&mut |file| done.add(docroot.mark_file(file)));
+                done.note(listed);
             }
             inner.memory.note_change();
             inner.metrics.add(Counter::FilesMarked, done.marked as u64);
