@@ -268,13 +268,12 @@ impl Inner {
             }
             let flush = Flush { handle, variants, listed, message: message.clone() };
             // Visitors of a listed file must not find it marked before it waits to be fetched.
-            let listed = flush.listed.clone();
-            farm.refetch.announce(&listed);
+            let announced = farm.refetch.announce(flush.listed.clone());
             self.overtake(&farm, &flush);
             let applied = self.apply_with_others(&farm, Arc::clone(root), flush).await;
             message.refetch.extend(self.hot_stale(&farm, cache, &message));
             self.refetch(&farm, &message);
-            farm.refetch.settle(&listed);
+            drop(announced);
             applied?;
         }
         self.call_handler(&farm, &message).await;
@@ -397,8 +396,46 @@ pub(crate) fn names(action: Action, handle: &Path, file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::names;
+    use crate::any::Sources;
+    use crate::config::Config;
+    use crate::{Dispatcher, Runtime};
     use std::path::Path;
-    use tympan_web::flush_message::Action;
+    use std::sync::Arc;
+    use std::task::{Context, Waker};
+    use tympan_web::flush_message::{Action, FlushMessage};
+
+    #[test]
+    fn a_flush_that_is_given_up_announces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "/farms {{ /site {{ /virtualhosts {{ \"*\" }} /renders {{ /0 {{ /hostname \"h\" }} }}
+                /cache {{ /docroot \"{}\" /rules {{ /0 {{ /type \"allow\" /glob \"*\" }} }} }} }} }}",
+            folder.path().display()
+        );
+        let loaded = Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default());
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _entered = runtime.enter();
+        let inner = Dispatcher::new(loaded.config, Runtime::default()).unwrap().current();
+        let farm = &inner.farms[0];
+        let docroot = farm.docroot.as_ref().unwrap().current().unwrap();
+        let message = FlushMessage {
+            action: Action::Activate,
+            handle: "/content/a".to_owned(),
+            scope: None,
+            refetch: vec!["/content/a.html".to_owned()],
+            sequence: None,
+            numbering: None,
+        };
+        // No file is changed before this is free.
+        let held = docroot.numbers.lock();
+        let mut obeying = Box::pin(Arc::clone(&inner).obey(Arc::clone(farm), message, None));
+        assert!(obeying.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let is_awaited = || farm.refetch.holds(Path::new("content/a.html"));
+        assert!(is_awaited());
+        drop(obeying);
+        assert!(!is_awaited());
+        drop(held);
+    }
 
     #[test]
     fn a_flush_names_the_files_of_its_handle() {

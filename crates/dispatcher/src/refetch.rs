@@ -57,7 +57,7 @@ struct State {
     behind: VecDeque<Item>,
     /// Whether someone asks again for pages in `behind`.
     is_asking: bool,
-    /// Files that flushes are about to queue, with how many flushes are.
+    /// Files that flushes are about to queue, with how many flushes are; see [`Announced`].
     announced: HashMap<PathBuf, usize>,
     workers: u32,
 }
@@ -89,25 +89,14 @@ impl Queue {
             || state.announced.contains_key(file)
     }
 
-    /// Counts `files` as waiting already, from before they are marked until [`Queue::settle`].
-    pub(crate) fn announce(&self, files: &BTreeSet<PathBuf>) {
+    /// Counts `files` as waiting already, from before they are marked until what is returned is dropped.
+    pub(crate) fn announce(self: &Arc<Self>, files: BTreeSet<PathBuf>) -> Announced {
         let mut state = self.0.lock();
-        for file in files {
+        for file in &files {
             *state.announced.entry(file.clone()).or_default() += 1;
         }
-    }
-
-    /// Undoes [`Queue::announce`].
-    pub(crate) fn settle(&self, files: &BTreeSet<PathBuf>) {
-        let mut state = self.0.lock();
-        for file in files {
-            if let Some(flushes) = state.announced.get_mut(file) {
-                *flushes -= 1;
-                if *flushes == 0 {
-                    state.announced.remove(file);
-                }
-            }
-        }
+        drop(state);
+        Announced { queue: Arc::clone(self), files }
     }
 
     /// Returns how many pages wait.
@@ -190,6 +179,28 @@ impl Queue {
 
     fn done(&self, file: &Path) {
         self.0.lock().running.remove(file);
+    }
+}
+
+/// Files that a flush is about to queue. Dropping it ends that, also where the flush is given up: a page that waits for
+/// nothing would be out of date for ever.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    queue: Arc<Queue>,
+    files: BTreeSet<PathBuf>,
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        let mut state = self.queue.0.lock();
+        for file in &self.files {
+            if let Some(flushes) = state.announced.get_mut(file) {
+                *flushes -= 1;
+                if *flushes == 0 {
+                    state.announced.remove(file);
+                }
+            }
+        }
     }
 }
 
