@@ -13,6 +13,7 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use tokio::sync::Semaphore;
 use tympan_web::flush_message::{Action, FlushMessage, Scope};
 use tympan_web::limit::{is_stalled, limited};
 
@@ -36,6 +37,8 @@ const MAX_BODY_BYTES: u64 = 1024 * 1024;
 
 /// How long the handler program may run.
 const HANDLER_PATIENCE: Duration = Duration::from_secs(60);
+/// So many handler programs run at once in a process: a sibling that was away is told of hundreds of flushes together.
+static HANDLERS: Semaphore = Semaphore::const_new(8);
 
 /// A flush for one document root, all paths below it.
 #[derive(Debug, Clone)]
@@ -313,6 +316,8 @@ impl Inner {
     async fn call_handler(&self, farm: &FarmState, message: &FlushMessage) {
         let handler = farm.farm.cache.as_ref().and_then(|cache| cache.invalidate_handler.as_ref());
         let Some(program) = handler else { return };
+        // Nobody closes it.
+        let _turn = HANDLERS.acquire().await;
         let scope = match message.scope {
             Some(Scope::ResourceOnly) => "ResourceOnly",
             None => "",
