@@ -265,9 +265,12 @@ impl Dispatcher {
         Ok(tympan_web::listen::serve(listener, service, front, shutdown).await?)
     }
 
-    /// Stores nothing any more, as another process has taken the cache over. Fetches go on for their visitors.
+    /// Stores nothing any more, as another process has taken the cache over. Fetches go on for their visitors; flushes that
+    /// siblings are to be told are left to the other process.
     pub fn leave_cache(&self) {
-        self.current().flights.close();
+        let inner = self.current();
+        inner.flights.close();
+        inner.leave_logs();
     }
 
     /// Returns what the dispatcher is doing.

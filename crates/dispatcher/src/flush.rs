@@ -22,7 +22,7 @@ use crate::cache::Named;
 use crate::cacheable::check_request;
 use crate::config::{Cache, FlushMode};
 use crate::dispatcher::{FarmState, Inner};
-use crate::gossip::Event;
+use crate::gossip::{Event, Unlogged};
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::page::{Body, full};
@@ -114,17 +114,18 @@ impl Inner {
         let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
         let name = farm.farm.name.clone();
         let obey = async move {
-            let passed = inner.pass_on(&farm, Event::of(&message)).await;
+            let passed = inner.pass_on(&farm, Event::of(&message)).await?;
             let obeyed = Arc::clone(&inner).obey(Arc::clone(&farm), message, Some(call)).await;
             inner.siblings_have(&farm, passed).await;
-            obeyed
+            Ok::<_, Unlogged>(obeyed)
         };
         match tokio::spawn(obey).await {
-            Ok(Ok(())) => {
+            Ok(Ok(Ok(()))) => {
                 self.metrics.count(Counter::Flushes);
                 accepted()
             }
-            Ok(Err(error)) => {
+            Ok(Err(unlogged)) => unlogged.answer(),
+            Ok(Ok(Err(error))) => {
                 tracing::error!(farm = %name, reason = %error, "flush failed");
                 refusal(StatusCode::INTERNAL_SERVER_ERROR)
             }
@@ -149,18 +150,19 @@ impl Inner {
         // Who sent it may leave; what has begun is carried out.
         let (inner, farm, view) = (Arc::clone(self), Arc::clone(farm), view.clone());
         let purge = async move {
-            let passed = inner.pass_on(&farm, event).await;
+            let passed = inner.pass_on(&farm, event).await?;
             let purged = match keys {
                 Some(keys) => inner.purge_keyed(&farm, keys).await,
                 None => inner.purge_page(&farm, &view).await,
             };
             inner.siblings_have(&farm, passed).await;
-            purged
+            Ok::<_, Unlogged>(purged)
         };
         match tokio::spawn(purge).await {
-            Ok(None | Some(Ok(false))) => refusal(StatusCode::NOT_FOUND),
-            Ok(Some(Ok(true))) => accepted(),
-            Ok(Some(Err(error))) => {
+            Ok(Err(unlogged)) => unlogged.answer(),
+            Ok(Ok(None | Some(Ok(false)))) => refusal(StatusCode::NOT_FOUND),
+            Ok(Ok(Some(Ok(true)))) => accepted(),
+            Ok(Ok(Some(Err(error)))) => {
                 tracing::error!(farm = %exchange.farm.farm.name, reason = %error, "purge failed");
                 refusal(StatusCode::INTERNAL_SERVER_ERROR)
             }
@@ -367,6 +369,22 @@ pub(crate) fn may_flush(farm: &FarmState, view: &RequestView) -> bool {
 pub(crate) fn is_same(left: &[u8], right: &[u8]) -> bool {
     let differing = left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right));
     left.len() == right.len() && std::hint::black_box(differing) == 0
+}
+
+impl Unlogged {
+    /// Answers a flush of which siblings would never hear, and which was not carried out therefore.
+    fn answer(self) -> Response<Body> {
+        match self {
+            Self::Left => {
+                let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE);
+                // A new connection leads to the process that obeys.
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+                response
+            }
+            Self::Failed => refusal(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
 }
 
 fn accepted() -> Response<Body> {

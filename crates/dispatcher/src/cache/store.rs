@@ -88,6 +88,35 @@ impl Docroot {
         file.place(self.root(), Path::new(name), SystemTime::now())
     }
 
+    /// As [`Docroot::write_own`], so that a power failure leaves the old text or the new one, and the new one afterwards.
+    pub(crate) fn write_own_for_good(self: &Arc<Self>, name: &str, text: &str) -> io::Result<()> {
+        let mut file = self.create(0o600)?;
+        file.write(text.as_bytes())?;
+        file.file.sync_all()?;
+        file.place(self.root(), Path::new(name), SystemTime::now())?;
+        Ok(rustix::fs::fsync(self.root())?)
+    }
+
+    /// Lets what was added to one of the dispatcher's own files outlive a power failure.
+    pub(crate) fn sync_own(&self, name: &str) -> io::Result<()> {
+        match beneath::open(self.root(), Path::new(name), OFlags::WRONLY | OFlags::NONBLOCK) {
+            Ok(file) => File::from(file).sync_data(),
+            // Someone removed it, and nothing outlives that.
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Empties one of the dispatcher's own files for good, or makes an empty one; neither takes room.
+    pub(crate) fn empty_own(self: &Arc<Self>, name: &str) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NONBLOCK;
+        match beneath::open(self.root(), Path::new(name), flags) {
+            Ok(file) => File::from(file).sync_all(),
+            Err(Errno::NOENT) => self.write_own_for_good(name, ""),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Adds to one of the dispatcher's own files in the root; tells whether it was there.
     pub(crate) fn append_own(&self, name: &str, text: &str) -> io::Result<bool> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK;

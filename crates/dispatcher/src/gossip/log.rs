@@ -3,6 +3,7 @@
 //! Invariants
 //! * Each event has a position that no other one ever had: the run of the process that wrote it, and its number.
 //! * A file of events is either whole up to some event or counts as lost, and then siblings start anew.
+//! * A file holds every event that was acknowledged, also after the power failed, or is empty and counts as lost.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,6 +22,8 @@ const MAX_KEPT: usize = 1024;
 const MAX_KEPT_BYTES: usize = 4 * 1024 * 1024;
 /// What is sent at once, but for an event that takes more by itself.
 const MAX_BATCH_BYTES: usize = 512 * 1024;
+/// A file that would take more is written anew.
+const MAX_GROWN_BYTES: usize = 2 * MAX_KEPT_BYTES;
 /// A longer file is not ours.
 const MAX_FILE_BYTES: u64 = 4 * MAX_KEPT_BYTES as u64;
 /// The first word of the file, and its version.
@@ -157,21 +160,48 @@ fn line_of(position: &Position, event: &Event) -> String {
     format!("{} {} {event}\n", position.run, position.count)
 }
 
+/// Why an event is in no log, so that siblings that are away would never hear of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unlogged {
+    /// Another process keeps the log by now.
+    Left,
+    /// It cannot be written.
+    Failed,
+}
+
 /// The log of a farm with its file.
 #[derive(Debug)]
 pub(crate) struct FarmLog {
     /// Its name in the document root.
     file: String,
     state: Mutex<State>,
-    /// The number of the last event, for those who send.
+    /// So many lines of [`State::written`] will outlive a power failure; held by the one who sees to that.
+    synced: Mutex<u64>,
+    /// The number of the last event, for those who send and those who watch.
     grown: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     log: Option<Log>,
-    /// The lines of the file, if it is as the log is.
-    lines: Option<usize>,
+    /// What the file holds, if it is as the log is.
+    size: Option<Size>,
+    /// Lines that were written by this process.
+    written: u64,
+}
+
+/// What a file holds.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    lines: usize,
+    bytes: usize,
+}
+
+impl Size {
+    /// Tells whether one more line may be added to the file.
+    fn has_room_for(self, line: &str) -> bool {
+        self.lines < 2 * MAX_KEPT && self.bytes + line.len() <= MAX_GROWN_BYTES
+    }
 }
 
 impl FarmLog {
@@ -180,7 +210,12 @@ impl FarmLog {
         let digest = Sha256::digest(farm.as_bytes());
         let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         let file = format!(".tympan-passed-{name}");
-        Self { file, state: Mutex::default(), grown: watch::Sender::new(0) }
+        Self {
+            file,
+            state: Mutex::default(),
+            synced: Mutex::default(),
+            grown: watch::Sender::new(0),
+        }
     }
 
     /// Returns what tells that the log has grown.
@@ -188,26 +223,103 @@ impl FarmLog {
         self.grown.subscribe()
     }
 
-    /// Returns the number of the last event, as far as the log was read.
+    /// Returns the number of the last event, as far as the log was read; waits for nobody.
     pub(crate) fn last(&self) -> u64 {
-        let state = self.state.lock();
-        state.log.as_ref().map_or(0, |log| log.head().count)
+        *self.grown.borrow()
     }
 
-    /// Adds an event and returns its number; does file work.
+    /// Adds an event and returns its number; does file work. `is_ours` tells whether no other process keeps the log.
     ///
     /// What cannot be written is told siblings nevertheless; after a restart they take everything for out of date then.
-    pub(super) fn append(&self, root: &Root, event: Event, is_kept: bool) -> u64 {
+    ///
+    /// # Errors
+    /// [`Unlogged::Left`], and then nothing was added; [`Unlogged::Failed`] if a restart would lose the event.
+    pub(super) fn append(
+        &self,
+        root: &Root,
+        event: Event,
+        is_ours: impl Fn() -> bool,
+    ) -> Result<u64, Unlogged> {
         let mut state = self.state.lock();
-        let log = state.open(root, &self.file);
+        // Asked under the lock, which who leaves waits for.
+        if !is_ours() {
+            return Err(Unlogged::Left);
+        }
+        let log = self.open(&mut state, root);
         let line = log.append(event);
         let count = log.head().count;
-        if is_kept && let Err(error) = state.write(root, &self.file, &line) {
-            let file = root.path().join(&self.file);
-            tracing::warn!(file = %file.display(), reason = %error, "cannot write down a flush for the siblings");
-        }
+        let written = state.write(root, &self.file, &line);
+        drop(state);
         self.grown.send_replace(count);
-        count
+        match written.and_then(|written| self.sync(root, written)) {
+            Ok(()) => Ok(count),
+            Err(error) => self.give_up(root, &error, is_ours).map(|()| count),
+        }
+    }
+
+    /// Adds an event to what siblings in reach are told, and to no file.
+    pub(super) fn tell(&self, root: &Root, event: Event) {
+        let mut state = self.state.lock();
+        let log = self.open(&mut state, root);
+        log.append(event);
+        self.grown.send_replace(log.head().count);
+    }
+
+    /// Waits until nobody adds to the file any more who found it to be ours.
+    pub(super) fn leave(&self) {
+        drop(self.state.lock());
+    }
+
+    /// Returns the log, reading it first if that was not done yet.
+    fn open<'a>(&self, state: &'a mut State, root: &Root) -> &'a mut Log {
+        let is_new = state.log.is_none();
+        let log = state.open(root, &self.file);
+        if is_new {
+            let count = log.head().count;
+            // What was there before is no growth.
+            self.grown.send_if_modified(|last| {
+                *last = count;
+                false
+            });
+        }
+        log
+    }
+
+    /// Lets so many lines outlive a power failure, with all others that were written meanwhile.
+    fn sync(&self, root: &Root, written: u64) -> io::Result<()> {
+        let mut synced = self.synced.lock();
+        if *synced < written {
+            let all = self.state.lock().written;
+            root.current()?.sync_own(&self.file)?;
+            *synced = all;
+        }
+        Ok(())
+    }
+
+    /// Empties the file, which lacks an event: whoever reads it must not take it for whole.
+    fn give_up(
+        &self,
+        root: &Root,
+        error: &io::Error,
+        is_ours: impl Fn() -> bool,
+    ) -> Result<(), Unlogged> {
+        let mut state = self.state.lock();
+        state.size = None;
+        let docroot = if is_ours() { root.current() } else { Err(io::ErrorKind::Other.into()) };
+        let emptied = docroot.and_then(|docroot| docroot.empty_own(&self.file));
+        drop(state);
+        let file = root.path().join(&self.file);
+        match emptied {
+            Ok(()) => {
+                tracing::warn!(file = %file.display(), reason = %error,
+                    "cannot write down a flush for the siblings; if this process ends before it can, they take all pages for out of date");
+                Ok(())
+            }
+            Err(_also) => {
+                tracing::error!(file = %file.display(), reason = %error, "cannot write down a flush for the siblings");
+                Err(Unlogged::Failed)
+            }
+        }
     }
 
     /// Returns what a sibling is told that is at `position`, or, without one, the question whether it has heard everything,
@@ -219,7 +331,7 @@ impl FarmLog {
         instance: &str,
     ) -> (Message, bool) {
         let mut state = self.state.lock();
-        let log = state.open(root, &self.file);
+        let log = self.open(&mut state, root);
         let head = log.head().clone();
         let position = position.unwrap_or_else(|| Some(head.clone()));
         let message = log.after(position.as_ref(), instance);
@@ -229,7 +341,7 @@ impl FarmLog {
 
     /// Tells whether the log has this name; does file work.
     pub(super) fn is_named(&self, root: &Root, origin: &str) -> bool {
-        self.state.lock().open(root, &self.file).origin == origin
+        self.open(&mut self.state.lock(), root).origin == origin
     }
 
     /// Returns what a sibling is told that takes no message of the size that was tried; does file work.
@@ -239,20 +351,20 @@ impl FarmLog {
         position: Option<&Position>,
         instance: &str,
     ) -> Message {
-        self.state.lock().open(root, &self.file).instead(position, instance)
+        self.open(&mut self.state.lock(), root).instead(position, instance)
     }
 
     /// Takes a new name if another dispatcher has this one, as after its document root was copied; does file work.
     pub(super) fn avoid_name(&self, root: &Root, origin: &str) {
         let mut state = self.state.lock();
-        if state.open(root, &self.file).origin != origin {
+        if self.open(&mut state, root).origin != origin {
             return;
         }
         let mut log = Log::new(new_word(), new_word());
         // What was not passed on yet is not known under the new name.
         log.append(Event::All);
         self.grown.send_replace(log.head().count);
-        *state = State { log: Some(log), lines: None };
+        *state = State { log: Some(log), size: None, written: state.written };
         let file = root.path().join(&self.file);
         tracing::warn!(file = %file.display(), "another dispatcher has a copy of this file, and this one begins a new one");
         if let Err(error) = state.write(root, &self.file, "") {
@@ -264,7 +376,7 @@ impl FarmLog {
 impl State {
     /// Returns the log, reading it first if that was not done yet.
     fn open(&mut self, root: &Root, file: &str) -> &mut Log {
-        let Self { log, lines } = self;
+        let Self { log, size, .. } = self;
         log.get_or_insert_with(|| {
             let text = root.current().and_then(|docroot| docroot.read_own(file, MAX_FILE_BYTES));
             match text {
@@ -272,7 +384,8 @@ impl State {
                 Ok(Some(text)) => match Log::parse(&text, new_word()) {
                     Some(log) => {
                         // A line without its end must not get one.
-                        *lines = text.ends_with('\n').then_some(log.kept.len());
+                        let read = Size { lines: log.kept.len(), bytes: text.len() };
+                        *size = text.ends_with('\n').then_some(read);
                         log
                     }
                     None => lost(root, file, "it makes no sense"),
@@ -282,20 +395,23 @@ impl State {
         })
     }
 
-    /// Writes a line, or the whole file where that is shorter in the long run or the file is not as it should be.
-    fn write(&mut self, root: &Root, file: &str, line: &str) -> io::Result<()> {
-        let Some(log) = &self.log else { return Ok(()) };
+    /// Writes a line, or the whole file where that is shorter in the long run or the file is not as it should be. Returns
+    /// how many lines were written by now.
+    fn write(&mut self, root: &Root, file: &str, line: &str) -> io::Result<u64> {
+        self.written += 1;
+        let Some(log) = &self.log else { return Ok(self.written) };
         let docroot = root.current()?;
-        let lines = self.lines.take().filter(|lines| *lines < 2 * MAX_KEPT);
-        if let Some(lines) = lines
+        let size = self.size.take().filter(|size| size.has_room_for(line));
+        if let Some(Size { lines, bytes }) = size
             && docroot.append_own(file, line)?
         {
-            self.lines = Some(lines + 1);
-            return Ok(());
+            self.size = Some(Size { lines: lines + 1, bytes: bytes + line.len() });
+            return Ok(self.written);
         }
-        docroot.write_own(file, &log.to_text(), 0o600)?;
-        self.lines = Some(log.kept.len());
-        Ok(())
+        let text = log.to_text();
+        docroot.write_own_for_good(file, &text)?;
+        self.size = Some(Size { lines: log.kept.len(), bytes: text.len() });
+        Ok(self.written)
     }
 }
 
@@ -310,7 +426,9 @@ fn lost(root: &Root, file: &str, reason: &str) -> Log {
 
 #[cfg(test)]
 mod tests {
-    use super::{Log, MAX_KEPT, MAX_KEPT_BYTES};
+    use super::{FarmLog, Log, MAX_GROWN_BYTES, MAX_KEPT, MAX_KEPT_BYTES};
+    use crate::cache::Root;
+    use crate::gossip::Unlogged;
     use crate::gossip::heard::Heard;
     use crate::gossip::message::{Event, Message};
     use proptest::prelude::*;
@@ -419,6 +537,73 @@ mod tests {
         assert!(log.bytes <= MAX_KEPT_BYTES && log.kept.len() > 5, "{}", log.kept.len());
         let first = log.after(Some(&log.start), "i");
         assert_eq!(first.events.len(), 1);
+    }
+
+    /// A document root with the name of the file in it.
+    fn root() -> (tempfile::TempDir, Root, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path(), 0o755).unwrap();
+        let file = folder.path().join(FarmLog::of("site").file);
+        (folder, root, file)
+    }
+
+    fn add(log: &FarmLog, root: &Root, event: Event) {
+        log.append(root, event, || true).unwrap();
+    }
+
+    /// What a sibling is told after a restart that is where the log was.
+    fn told_later(log: &FarmLog, root: &Root) -> (Vec<Event>, u64) {
+        let (message, _) = log.after(root, None, "i");
+        let later = FarmLog::of("site");
+        let (message, _) = later.after(root, Some(Some(message.next)), "i");
+        (message.events, later.last())
+    }
+
+    #[test]
+    fn a_file_of_long_events_can_be_read_again() {
+        let (_folder, root, file) = root();
+        let log = FarmLog::of("site");
+        let long = Event::Keys(vec!["k".repeat(1024 * 1024)]);
+        for count in 1..=20 {
+            add(&log, &root, long.clone());
+            assert!(file.metadata().unwrap().len() <= MAX_GROWN_BYTES as u64, "{count}");
+        }
+        assert_eq!(told_later(&log, &root), (Vec::new(), 20));
+    }
+
+    #[test]
+    fn a_file_that_lacks_an_event_counts_as_lost() {
+        let (_folder, root, file) = root();
+        let log = FarmLog::of("site");
+        add(&log, &root, page(1));
+        // As long as the file system lets it be, so that nothing can be added.
+        let opened = std::fs::File::options().write(true).open(&file).unwrap();
+        let longest = (0..63).rev().fold(0, |length, bit| {
+            let longer = length | (1_u64 << bit);
+            if opened.set_len(longer).is_ok() { longer } else { length }
+        });
+        opened.set_len(longest).unwrap();
+        add(&log, &root, page(2));
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        assert_eq!(told_later(&log, &root), (vec![Event::All], 1));
+        // The next one that can be written brings all of them back.
+        add(&log, &root, page(3));
+        assert_eq!(told_later(&log, &root), (Vec::new(), 3));
+    }
+
+    #[test]
+    fn what_a_restart_would_lose_is_not_done() {
+        let (_folder, root, file) = root();
+        let log = FarmLog::of("site");
+        add(&log, &root, page(1));
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert_eq!(log.append(&root, page(2), || true), Err(Unlogged::Failed));
+        std::fs::remove_dir(&file).unwrap();
+        assert_eq!(log.append(&root, page(3), || true), Ok(3));
+        assert_eq!(log.append(&root, page(4), || false), Err(Unlogged::Left));
+        assert_eq!(log.last(), 3);
+        assert_eq!(told_later(&log, &root), (Vec::new(), 3));
     }
 
     proptest! {

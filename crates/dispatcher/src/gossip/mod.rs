@@ -8,7 +8,8 @@
 //!
 //! Invariants
 //! * What came from a sibling is never passed on, so that nothing goes in a circle.
-//! * An event is logged before its flush is answered; a sibling notes that it has heard it after it was carried out.
+//! * An event is on the disk before its flush is answered; where that fails, the file says that it is not whole.
+//! * A sibling notes that it has heard an event after it was carried out.
 //! * Where nobody can tell what a sibling has missed, every file of its document root counts as out of date.
 //! * Only who may flush a farm is listened to.
 //!
@@ -23,9 +24,9 @@ mod receive;
 mod send;
 
 pub(crate) use heard::Heard;
-pub(crate) use log::FarmLog;
 #[cfg(any(fuzzing, test))]
 pub(crate) use log::Log;
+pub(crate) use log::{FarmLog, Unlogged};
 #[cfg(any(fuzzing, test))]
 pub(crate) use message::Told;
 pub(crate) use message::{Event, PASSED};

@@ -38,6 +38,13 @@ impl Inner {
         view: &RequestView,
         body: Incoming,
     ) -> Response<Body> {
+        let mut response = self.obey_sibling(view, body).await;
+        // No other server's answer counts.
+        response.headers_mut().insert(PASSED, HeaderValue::from_static(VERSION));
+        response
+    }
+
+    async fn obey_sibling(self: &Arc<Self>, view: &RequestView, body: Incoming) -> Response<Body> {
         let farm = farm_of(&view.headers);
         let farm = farm.and_then(|name| self.farms.iter().find(|farm| farm.farm.name == name));
         // Who may not flush learns nothing of the farms.

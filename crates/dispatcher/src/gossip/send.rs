@@ -14,9 +14,11 @@ use tokio::task::JoinHandle;
 use tympan_web::client::{Client, Options};
 use tympan_web::flush_message::FLUSH_PATH;
 
+use super::log::Unlogged;
 use super::message::{
     Ask, Elsewhere, Event, MAX_MESSAGE_BYTES, Message, PASSED, Position, Told, VERSION,
 };
+use super::receive::Untaken;
 use crate::cache::Root;
 use crate::config::{Farm, Render};
 use crate::dispatcher::{FarmState, Inner, Runtime};
@@ -203,6 +205,7 @@ impl Sibling {
         *request.headers_mut() = headers;
         let Ok(answer) = self.client.send(request).await else { return Reply::Nothing };
         let status = answer.status();
+        let is_of_sibling = answer.headers().get(PASSED).is_some_and(|version| version == VERSION);
         let max = usize::try_from(MAX_MESSAGE_BYTES).unwrap_or(usize::MAX);
         let body = Limited::new(answer.into_body(), max).collect();
         let Ok(Ok(body)) = tokio::time::timeout(ANSWER_PATIENCE, body).await else {
@@ -210,6 +213,8 @@ impl Sibling {
         };
         let body = body.to_bytes();
         match status {
+            // Another server may answer anything with anything.
+            _ if !is_of_sibling => Reply::Refused(status),
             StatusCode::OK => Reply::Taken(body),
             StatusCode::LOOP_DETECTED => Reply::Oneself,
             StatusCode::CONFLICT => match serde_json::from_slice::<Elsewhere>(&body) {
@@ -307,10 +312,7 @@ impl Teller {
                 Err(status) => {
                     turns = 0;
                     self.failed(status);
-                    tokio::select! {
-                        () = bell => {}
-                        () = tokio::time::sleep(pause) => {}
-                    }
+                    rest(bell, status, pause).await;
                     pause = (pause * 2).min(MAX_PAUSE);
                 }
             }
@@ -331,10 +333,22 @@ impl Teller {
         let (farm, sibling) = (&self.farm, &self.sibling.name);
         match status {
             Some(status) => tracing::warn!(%farm, render = %sibling, status = status.as_u16(),
-                "a sibling refuses what is flushed; check that both have the farm, and that this one may flush there"),
+                "a sibling refuses what is flushed; check its address, that both have the farm, and that this one may flush there"),
             None => tracing::warn!(%farm, render = %sibling,
                 "a sibling cannot be reached; it is told later what is flushed"),
         }
+    }
+}
+
+/// Waits after a failure until the sibling shows that it is there, or for so long.
+async fn rest(bell: impl Future<Output = ()>, status: Option<StatusCode>, pause: Duration) {
+    // One that refuses is there, and may ring each time it fails to tell something itself: two would drive each other.
+    if status.is_some() {
+        tokio::time::sleep(MIN_PAUSE).await;
+    }
+    tokio::select! {
+        () = bell => {}
+        () = tokio::time::sleep(pause) => {}
     }
 }
 
@@ -371,16 +385,45 @@ impl Drop for Opening<'_> {
 
 impl Inner {
     /// Logs an event for the siblings of a farm; returns its number if there are any.
-    pub(crate) async fn pass_on(&self, farm: &Arc<FarmState>, event: Event) -> Option<u64> {
-        farm.peers.as_ref()?;
-        let (farm, is_kept) = (Arc::clone(farm), !self.flights.is_closed());
-        let note = move || note_event(&farm, event, is_kept);
-        tokio::task::spawn_blocking(note).await.ok().flatten()
+    ///
+    /// # Errors
+    /// Then it must not be answered as done.
+    pub(crate) async fn pass_on(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        event: Event,
+    ) -> Result<Option<u64>, Unlogged> {
+        if farm.peers.is_none() {
+            return Ok(None);
+        }
+        let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
+        let note = move || inner.note_event(&farm, event);
+        tokio::task::spawn_blocking(note).await.unwrap_or(Err(Unlogged::Failed))
     }
 
-    /// As [`Inner::pass_on`]; does file work.
+    /// As [`Inner::pass_on`], for what is found while a flush is carried out; does file work.
     pub(crate) fn note_for_siblings(&self, farm: &FarmState, event: Event) {
-        note_event(farm, event, !self.flights.is_closed());
+        let (told, root) = (self.note_event(farm, event.clone()), &farm.docroot);
+        if let (Err(Unlogged::Left), Some(root)) = (told, root) {
+            // Its flush came before this process left; those in reach hear of it.
+            root.log_of(&farm.farm.name).tell(root, event);
+        }
+    }
+
+    /// Logs an event for the siblings of a farm, if it has any; does file work.
+    fn note_event(&self, farm: &FarmState, event: Event) -> Result<Option<u64>, Unlogged> {
+        let (Some(_), Some(root)) = (&farm.peers, &farm.docroot) else { return Ok(None) };
+        let log = root.log_of(&farm.farm.name);
+        log.append(root, event, || !self.flights.is_closed()).map(Some)
+    }
+
+    /// Waits until nothing is added to logs any more that another process goes on with; the cache is closed already.
+    pub(crate) fn leave_logs(&self) {
+        for farm in &self.farms {
+            if let (Some(_), Some(root)) = (&farm.peers, &farm.docroot) {
+                root.log_of(&farm.farm.name).leave();
+            }
+        }
     }
 
     /// Waits until siblings in reach have carried out an event.
@@ -408,7 +451,8 @@ impl Inner {
     async fn ask_sibling(self: &Arc<Self>, farm: Arc<FarmState>, sibling: Arc<Sibling>) {
         loop {
             let Some(heard) = self.heard_of(&farm).await else { return };
-            let ask = Told::Ask(Ask { instance: self.instance.to_string(), heard });
+            let ask = Ask { instance: self.instance.to_string(), heard: heard.clone() };
+            let ask = Told::Ask(ask);
             let Reply::Taken(bytes) = sibling.tell(&ask).await else { return };
             let message = serde_json::from_slice::<Message>(&bytes).ok();
             let Some(message) = message.filter(Message::is_sound) else { return };
@@ -420,15 +464,43 @@ impl Inner {
             if is_own.await.unwrap_or(true) {
                 return;
             }
-            if self.take(&farm, message).await.is_err() || !is_new {
-                return;
+            let known = heard.into_iter().find(|(origin, _)| *origin == message.origin);
+            let before = known.map(|(_, position)| position);
+            // Visitors may be let in meanwhile; what has begun is carried out.
+            let (inner, own) = (Arc::clone(self), Arc::clone(&farm));
+            let taken = tokio::spawn(async move { inner.take(&own, message).await });
+            match taken.await {
+                Ok(Ok(())) if is_new => {}
+                // The sibling tells by itself as well, and was faster; more may follow.
+                Ok(Err(Untaken::Elsewhere(now))) if now != before => {}
+                _ => return,
             }
         }
     }
 }
 
-/// Logs an event for the siblings of a farm, if it has any.
-fn note_event(farm: &FarmState, event: Event, is_kept: bool) -> Option<u64> {
-    let (Some(_), Some(root)) = (&farm.peers, &farm.docroot) else { return None };
-    Some(root.log_of(&farm.farm.name).append(root, event, is_kept))
+#[cfg(test)]
+mod tests {
+    use super::{MAX_PAUSE, MIN_PAUSE, rest};
+    use http::StatusCode;
+    use std::time::Duration;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_refuses_and_rings_is_not_asked_at_once() {
+        let rested = async |is_rung: bool, status: Option<u16>| {
+            let (began, status) = (Instant::now(), status.map(StatusCode::from_u16));
+            let bell = async {
+                if !is_rung {
+                    std::future::pending::<()>().await;
+                }
+            };
+            rest(bell, status.transpose().unwrap(), MAX_PAUSE).await;
+            began.elapsed()
+        };
+        assert_eq!(rested(true, None).await, Duration::ZERO);
+        assert!(rested(true, Some(500)).await >= MIN_PAUSE);
+        assert!(rested(false, None).await >= MAX_PAUSE);
+        assert!(rested(false, Some(500)).await >= MIN_PAUSE + MAX_PAUSE);
+    }
 }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use tempfile::TempDir;
-use tympan_testkit::origin::{Answer, Origin, PATIENCE};
+use tympan_testkit::origin::{Answer, Origin, PATIENCE, exchange};
 use tympan_web::listen::{Reuse, bind};
 
 use crate::front::{Front, Reply, Setup};
@@ -225,9 +226,17 @@ fn who_missed_too_much_takes_everything_for_out_of_date() {
     mesh.fill(&[PAGE, image]);
     let root = mesh.stop(1);
     let first = mesh.at(0);
-    for number in 0..1100 {
-        assert_eq!(first.send("PURGE", &format!("/{number}.png"), &[], "").status, 404);
-    }
+    // Several at a time, as each is on the disk before it is answered.
+    std::thread::scope(|scope| {
+        for begin in 0..11 {
+            scope.spawn(move || {
+                for number in 0..100 {
+                    let page = format!("/{begin}-{number}.png");
+                    assert_eq!(first.send("PURGE", &page, &[], "").status, 404);
+                }
+            });
+        }
+    });
     mesh.restart(1, root);
     let back = mesh.at(1);
     back.advance(10);
@@ -453,17 +462,9 @@ fn a_sibling_that_takes_no_long_messages_takes_everything_for_out_of_date() {
         if body.starts_with(r#"{"pass""#) && body.contains(r#""events":[""#) {
             *heard = Some(body);
         }
-        Answer::status(200).body("{}")
+        of_sibling("{}")
     });
-    let port = sibling.addr().port();
-    let farm = format!(
-        "/x-passFlushes \"1\" /x-siblings {{ /o {{ /hostname \"127.0.0.1\" /port \"{port}\" }} }}"
-    );
-    let front = Front::start(&Setup {
-        farm: Box::leak(farm.into_boxed_str()),
-        renders: vec![origin.addr()],
-        ..Setup::default()
-    });
+    let front = Front::start(&before(&sibling, &origin));
     let long: Vec<String> = (0..5000).map(|n| format!("/content/none/{n:020}/x")).collect();
     let long: Vec<&str> = long.iter().map(String::as_str).collect();
     front.flush("Activate", "/content/a", &long);
@@ -479,21 +480,169 @@ fn siblings_that_answer_nonsense_do_no_harm() {
     let origin = counting();
     for answer in [
         Answer::html("x"),
-        Answer::status(200).body(r#"{"origin":"o","instance":"i","prev":null,"next":{"run":"r","count":1},"events":[{"page":"/../a"}]}"#),
-        Answer::status(409).body("x"),
-        Answer::status(409).body(r#"{"position":{"run":"never","count":7}}"#),
+        Answer::status(200).body("{}").header("Content-Type", "application/json"),
+        Answer::status(508),
+        of_sibling("x"),
+        of_sibling(
+            r#"{"origin":"o","instance":"i","prev":null,"next":{"run":"r","count":1},"events":[{"page":"/../a"}]}"#,
+        ),
+        Answer { status: 409, ..of_sibling("x") },
+        Answer { status: 409, ..of_sibling(r#"{"position":{"run":"never","count":7}}"#) },
         Answer::status(500),
     ] {
         let sibling = Origin::always(answer.clone());
-        let port = sibling.addr().port();
-        let farm = format!("/x-passFlushes \"1\" /x-siblings {{ /o {{ /hostname \"127.0.0.1\" /port \"{port}\" }} }}");
-        let front = Front::start(&Setup {
-            farm: Box::leak(farm.into_boxed_str()),
-            renders: vec![origin.addr()],
-            ..Setup::default()
-        });
+        let front = Front::start(&before(&sibling, &origin));
         front.get(PAGE);
         assert_eq!(front.flush("Activate", "/content/a", &[]).status, 200, "{answer:?}");
         assert!(!front.has(FILE));
+        if answer.headers.iter().all(|(name, _)| name != "X-Tympan-Passed") {
+            // Whoever that is has carried nothing out.
+            assert_eq!(front.metric("flushes_passed_total"), 0, "{answer:?}");
+            let text = front.dispatcher.metrics();
+            let behind = "tympan_dispatcher_sibling_behind{farm=\"site\",sibling=\"o\"} 1\n";
+            assert!(text.contains(behind), "{answer:?} {text}");
+        }
     }
+}
+
+/// What a sibling answers.
+fn of_sibling(body: &str) -> Answer {
+    Answer::status(200).body(body).header("X-Tympan-Passed", "1")
+}
+
+/// A front with a sibling that is none.
+fn before(sibling: &Origin, origin: &Origin) -> Setup {
+    let port = sibling.addr().port();
+    let farm = format!(
+        "/x-passFlushes \"1\" /x-siblings {{ /o {{ /hostname \"127.0.0.1\" /port \"{port}\" }} }}"
+    );
+    Setup {
+        farm: Box::leak(farm.into_boxed_str()),
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    }
+}
+
+#[test]
+fn a_sibling_that_tells_by_itself_is_asked_on_for_the_rest() {
+    let origin = counting();
+    let earlier = Front::start(&Setup { renders: vec![origin.addr()], ..Setup::default() });
+    earlier.get(PAGE);
+    assert!(earlier.get(PAGE).is_hit());
+    let listener = bind(([127, 0, 0, 1], 0).into(), Reuse::Exclusive).unwrap();
+    let back = listener.local_addr().unwrap();
+    let message = |prev: &str, next: u32, events: &str| {
+        format!(
+            r#"{{"origin":"o","instance":"i","prev":{prev},"next":{{"run":"r","count":{next}}},"events":[{events}]}}"#
+        )
+    };
+    let asked = AtomicUsize::new(0);
+    let sibling = Origin::start(move |seen| {
+        if !seen.body.starts_with(br#"{"ask""#) {
+            return of_sibling("{}");
+        }
+        match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                // What it answers comes by itself before the answer does.
+                let first = message("null", 1, r#"{"page":"/content/b.html"}"#);
+                let told = format!("{{\"pass\":{first}}}");
+                let head =
+                    "POST /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX-Tympan-Passed: 1 site";
+                let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{told}", told.len());
+                let reply = exchange(back, request.as_bytes());
+                assert_eq!(Reply::parse(&reply, false).status, 200);
+                of_sibling(&first)
+            }
+            1 => {
+                assert!(seen.body.ends_with(br#""heard":[["o",{"run":"r","count":1}]]}}"#));
+                let prev = r#"{"run":"r","count":1}"#;
+                of_sibling(&message(prev, 2, r#"{"page":"/content/a.html"}"#))
+            }
+            _ => of_sibling(&message(r#"{"run":"r","count":2}"#, 2, "")),
+        }
+    });
+    let front = Front::start_on(&before(&sibling, &origin), earlier.stop(), listener);
+    let reply = front.get(PAGE);
+    assert!(!reply.is_hit() && reply.body != "version 1", "{} {}", reply.info(), reply.body);
+    assert_eq!(front.metric("flushes_heard_total"), 2);
+    assert_eq!(front.read(".tympan-heard"), "tympan-heard 1\no r 2\n");
+}
+
+#[test]
+fn who_left_the_cache_takes_no_flush_that_siblings_would_miss() {
+    let mut mesh = Mesh::start(2, "");
+    mesh.fill(&[PAGE]);
+    let away = mesh.stop(1);
+    let left = mesh.at(0);
+    left.dispatcher.leave_cache();
+    let reply = left.flush("Activate", "/content/a", &[]);
+    assert_eq!((reply.status, reply.header("connection")), (503, Some("close")));
+    assert_eq!(left.send("PURGE", PAGE, &[], "").status, 503);
+    assert_eq!(left.send("PURGE", "/x", &[("Surrogate-Key", "teaser")], "").status, 503);
+    assert!(left.has(FILE), "it was not carried out either");
+    // Who passes nothing on obeys as before: the files are the same.
+    let origin = counting();
+    let alone = Front::start(&Setup { renders: vec![origin.addr()], ..Setup::default() });
+    alone.get(PAGE);
+    alone.dispatcher.leave_cache();
+    assert_eq!(alone.flush("Activate", "/content/a", &[]).status, 200);
+    drop(away);
+}
+
+#[test]
+fn files_that_cannot_be_listed_are_not_taken_for_out_of_date() {
+    let origin = counting();
+    let front = Front::start(&Setup { renders: vec![origin.addr()], ..Setup::default() });
+    front.get(PAGE);
+    // Its path is longer than the system takes.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let mut folder = rustix::fs::open(front.file(""), flags, Mode::empty()).unwrap();
+    let name = "d".repeat(200);
+    for _ in 0..30 {
+        mkdirat(&folder, &name, Mode::RWXU).unwrap();
+        folder = openat(&folder, &name, flags, Mode::empty()).unwrap();
+    }
+    let all = r#"{"pass":{"origin":"o","instance":"i","prev":null,"next":{"run":"r","count":1},"events":["all"]}}"#;
+    assert_eq!(send(&front, &[], "1 site", all).status, 500);
+    assert!(!front.has(".tympan-heard"), "it is told again");
+    std::fs::remove_dir_all(front.file(&name)).unwrap();
+    assert_eq!(send(&front, &[], "1 site", all).status, 200);
+    assert!(front.has(".tympan-heard"));
+}
+
+#[test]
+fn few_handlers_run_at_once_however_many_flushes_come() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("handler");
+    // Each tells how many run, and ends when it is let go.
+    let script = format!(
+        "#!/bin/sh\ncd {} || exit 1\n: > run.$$\nset -- run.*\necho $# >> told\n\
+         until [ -e go ]; do sleep 0.01; done\nrm run.$$\n",
+        folder.path().display()
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let origin = counting();
+    let cache = format!("/invalidateHandler \"{}\"", program.display());
+    let cache = Box::leak(cache.into_boxed_str());
+    let front = Front::start(&Setup { cache, renders: vec![origin.addr()], ..Setup::default() });
+    let event = r#"{"flush":{"action":"Activate","handle":"/content/a"}}"#;
+    let events = vec![event; 40].join(",");
+    let body = format!(
+        r#"{{"pass":{{"origin":"o","instance":"i","prev":null,"next":{{"run":"r","count":40}},"events":[{events}]}}}}"#
+    );
+    let told = || std::fs::read_to_string(folder.path().join("told")).unwrap_or_default();
+    std::thread::scope(|scope| {
+        let telling = scope.spawn(|| send(&front, &[], "1 site", &body).status);
+        let deadline = Instant::now() + PATIENCE;
+        while told().lines().count() < 8 {
+            assert!(Instant::now() < deadline, "{}", told());
+            std::thread::yield_now();
+        }
+        std::fs::write(folder.path().join("go"), "").unwrap();
+        assert_eq!(telling.join().unwrap(), 200);
+    });
+    let told: Vec<usize> = told().lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!((told.len(), told.iter().filter(|running| **running > 8).count()), (40, 0));
 }
