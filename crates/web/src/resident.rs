@@ -50,6 +50,7 @@ pub(crate) async fn load(file: Arc<File>, start: u64, length: u64) {
 pub(crate) mod tests {
     use std::io::Write;
     use std::num::NonZeroU64;
+    use std::path::{Path, PathBuf};
 
     use rustix::fs::{Advice, fadvise};
 
@@ -58,24 +59,40 @@ pub(crate) mod tests {
     /// The bytes of the longest file that is sent so.
     const LENGTH: u64 = crate::shortcut::MAX_FILE;
 
-    /// Returns a file of which the kernel was told to forget a part.
-    pub(crate) fn forgotten(from: u64, count: u64) -> Arc<File> {
-        // Files below `/tmp` may be nowhere but in memory; a program is on a disk.
-        let program = std::env::current_exe().unwrap();
-        let mut file = tempfile::tempfile_in(program.parent().unwrap()).unwrap();
-        file.write_all(&vec![7; usize::try_from(LENGTH).unwrap()]).unwrap();
+    fn forgotten_in(folder: &Path, from: u64, count: u64) -> Arc<File> {
+        let mut file = tempfile::tempfile_in(folder).unwrap();
+        // Page by page: the kernel forgets as a whole what was written in one go.
+        for _ in 0..LENGTH / 4096 {
+            file.write_all(&[7; 4096]).unwrap();
+        }
         file.sync_all().unwrap();
         fadvise(&file, from, NonZeroU64::new(count), Advice::DontNeed).unwrap();
         Arc::new(file)
     }
 
-    /// Tells whether such a part is forgotten, by a file of its own: to ask may make the kernel read.
+    /// Returns a folder whose files the kernel forgets when it is told to, and says so when asked. Files below `/tmp` may be
+    /// nowhere but in memory; a program is on a disk, but perhaps below a file system that cannot tell.
+    fn folder(from: u64, count: u64) -> Option<PathBuf> {
+        let program = std::env::current_exe().unwrap();
+        let folders = [std::env::temp_dir(), program.parent().unwrap().to_owned()];
+        // By a file of its own: to ask may make the kernel read.
+        folders.into_iter().find(|folder| {
+            let (file, mut byte) = (forgotten_in(folder, from, count), [0]);
+            let bytes = &mut [IoSliceMut::new(&mut byte)];
+            preadv2(&file, bytes, from, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)
+        })
+    }
+
+    /// Returns a file of which the kernel was told to forget a part; only where [`is_forgotten`] holds.
+    pub(crate) fn forgotten(from: u64, count: u64) -> Arc<File> {
+        forgotten_in(&folder(from, count).unwrap(), from, count)
+    }
+
+    /// Tells whether such a part is forgotten anywhere.
     pub(crate) fn is_forgotten(from: u64, count: u64) -> bool {
-        let (file, mut byte) = (forgotten(from, count), [0]);
-        let read = preadv2(&file, &mut [IoSliceMut::new(&mut byte)], from, ReadWriteFlags::NOWAIT);
-        let is_forgotten = read == Err(Errno::AGAIN);
+        let is_forgotten = folder(from, count).is_some();
         if !is_forgotten {
-            eprintln!("skipped: the file system keeps what it is told to forget, or cannot tell");
+            eprintln!("skipped: no file system forgets what it is told to, or none can tell");
         }
         is_forgotten
     }
