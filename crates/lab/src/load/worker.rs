@@ -498,12 +498,17 @@ impl Worker {
         }
     }
 
-    /// Ends what took too long, and the run when it is time.
-    fn look_at_ends(&mut self, now: Instant) {
-        // A schedule ends by itself at the same time; what of it is late is still sent, or it would be hidden.
+    /// Returns when everyone is asked to finish. A schedule ends by itself at the same time; what of it is late is still
+    /// sent, or it would be hidden.
+    fn stop_moment(&self) -> Option<Instant> {
         let has_schedule = self.next_arrival.is_some() || !self.queue.is_empty();
         let grace = if has_schedule { self.duty.drain } else { Duration::ZERO };
-        let is_time = self.stop_at.is_some_and(|at| now >= at + grace) || self.crowd.is_stopping();
+        self.stop_at.map(|at| at + grace)
+    }
+
+    /// Ends what took too long, and the run when it is time.
+    fn look_at_ends(&mut self, now: Instant) {
+        let is_time = self.stop_moment().is_some_and(|at| now >= at) || self.crowd.is_stopping();
         if is_time && self.give_up_at.is_none() {
             self.give_up_at = Some(now + self.duty.drain);
             self.dismiss();
@@ -551,11 +556,12 @@ impl Worker {
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> rustix::io::Result<()> {
         let next = if self.ready.is_empty() { self.next_moment() } else { None };
         let is_armed = next.is_none() || self.armed == next;
-        if !self.ready.is_empty() || !is_armed {
+        let has_time = |next: Instant| next.saturating_duration_since(Instant::now()) > AWAKE;
+        let may_sleep = self.ready.is_empty() && next.is_none_or(has_time);
+        if !may_sleep || !is_armed {
             self.look(events, Duration::ZERO)?;
         }
-        let has_time = |next: Instant| next.saturating_duration_since(Instant::now()) > AWAKE;
-        if events.is_empty() && self.ready.is_empty() && next.is_none_or(has_time) {
+        if may_sleep && events.is_empty() {
             if let Some(next) = next.filter(|_| !is_armed) {
                 self.arm(next)?;
             }
@@ -597,7 +603,7 @@ impl Worker {
     /// Returns the next moment at which there is something to do whatever the sockets say.
     fn next_moment(&self) -> Option<Instant> {
         let look = (self.has_limits && self.busy > 0).then_some(self.next_look);
-        let give_up = if self.give_up_at.is_some() { self.give_up_at } else { self.stop_at };
+        let give_up = self.give_up_at.or_else(|| self.stop_moment());
         [self.timers.next(), self.next_arrival, look, give_up].into_iter().flatten().min()
     }
 
@@ -621,4 +627,40 @@ fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(stop_after: Duration, drain: Duration) -> Worker {
+        let (sender, _) = std::sync::mpsc::channel();
+        let started = Instant::now();
+        let duty = Duty { users: Vec::new(), arrivals: None, stop_after: Some(stop_after), drain };
+        let recorder = Recorder::new(0, started, sender, None);
+        Worker::new(started, duty, recorder, Arc::default()).unwrap()
+    }
+
+    #[test]
+    fn what_is_late_is_waited_for_asleep() {
+        let (stop_after, drain) = (Duration::from_secs(1), Duration::from_secs(5));
+        let mut worker = worker(stop_after, drain);
+        assert_eq!(worker.next_moment(), Some(worker.started + stop_after));
+        worker.queue.push_back(worker.started);
+        assert_eq!(worker.next_moment(), Some(worker.started + stop_after + drain));
+    }
+
+    /// The moment that the timer was set for may pass while the worker is at other things.
+    #[test]
+    fn a_worker_hears_what_comes_also_after_the_moment_it_was_to_wake() {
+        let mut worker = worker(Duration::ZERO, Duration::ZERO);
+        let moment = worker.next_moment().unwrap();
+        worker.arm(moment).unwrap();
+        // The timer's own event stands for those of sockets; it comes a nanosecond after the timer was set.
+        let mut waits = 0..1_000_000;
+        while worker.armed.is_some() && waits.next().is_some() {
+            worker.wait(&mut Vec::with_capacity(8)).unwrap();
+        }
+        assert_eq!(worker.armed, None);
+    }
 }
