@@ -40,5 +40,5 @@ fn a_log_on_a_full_disk_stops_nobody() {
         .stderr(log())
         .output()
         .unwrap();
-    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
