@@ -266,7 +266,7 @@ impl Dispatcher {
     }
 
     /// Stores nothing any more, as another process has taken the cache over. Fetches go on for their visitors; flushes that
-    /// siblings are to be told are left to the other process.
+    /// siblings are to be told are left to the other process. Waits for files that are being written.
     pub fn leave_cache(&self) {
         let inner = self.current();
         inner.flights.close();

@@ -115,7 +115,10 @@ impl Inner {
             Heard::of(&flushes, || numbers.take().unwrap_or_else(|| docroot.read_numbers()));
         let is_doubtful = heard.as_ref().is_some_and(Heard::is_doubtful);
         let change = || self.change_files(docroot, cache, &flushes, is_doubtful);
-        let done = self.flights.while_nothing_is_stored(change);
+        let mut done = self.flights.while_nothing_is_stored(change);
+        if is_doubtful && done.failure.is_none() {
+            done.note(self.note_for_siblings(farm, Event::Stats));
+        }
         if let Some(heard) = heard {
             // What was not carried out was not heard, and comes again.
             let is_done = done.failure.is_none();
@@ -155,7 +158,6 @@ impl Inner {
             if order.is_doubtful() {
                 tracing::warn!(farm = %farm.farm.name, agent = source, reason = order.name(),
                     "flushes may have been missed: all pages count as out of date");
-                self.note_for_siblings(farm, Event::Stats);
                 self.log(Level::Warn, || {
                     format!(
                         "Flushes of {source} may have been missed ({}): touched all stat files",

@@ -164,7 +164,8 @@ impl OpenOffer {
         };
         tracing::info!("another process takes over");
         // From now on flushes go to the other process, so nothing that is being fetched here may be kept.
-        dispatcher.leave_cache();
+        let leave = tokio::task::spawn_blocking(move || dispatcher.leave_cache());
+        leave.await.ok();
         drain.linger(LINGER);
         stop.send_replace(true);
         drain.stopped().await;

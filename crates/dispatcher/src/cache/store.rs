@@ -90,24 +90,27 @@ impl Docroot {
 
     /// As [`Docroot::write_own`], so that a power failure leaves the old text or the new one, and the new one afterwards.
     pub(crate) fn write_own_for_good(self: &Arc<Self>, name: &str, text: &str) -> io::Result<()> {
-        let mut file = self.create(0o600)?;
-        file.write(text.as_bytes())?;
-        file.file.sync_all()?;
-        file.place(self.root(), Path::new(name), SystemTime::now())?;
-        Ok(rustix::fs::fsync(self.root())?)
+        let write = || -> io::Result<()> {
+            let mut file = self.create(0o600)?;
+            file.append(text.as_bytes())?;
+            file.file.sync_all()?;
+            file.place(self.root(), Path::new(name), SystemTime::now())?;
+            Ok(rustix::fs::fsync(self.root())?)
+        };
+        self.noting(write())
     }
 
     /// Lets what was added to one of the dispatcher's own files outlive a power failure.
     pub(crate) fn sync_own(&self, name: &str) -> io::Result<()> {
         match beneath::open(self.root(), Path::new(name), OFlags::WRONLY | OFlags::NONBLOCK) {
-            Ok(file) => File::from(file).sync_data(),
+            Ok(file) => self.noting(File::from(file).sync_data()),
             // Someone removed it, and nothing outlives that.
             Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Empties one of the dispatcher's own files for good, or makes an empty one; neither takes room.
+    /// Empties one of the dispatcher's own files for good, which takes no room, or makes an empty one.
     pub(crate) fn empty_own(self: &Arc<Self>, name: &str) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NONBLOCK;
         match beneath::open(self.root(), Path::new(name), flags) {
@@ -121,10 +124,16 @@ impl Docroot {
     pub(crate) fn append_own(&self, name: &str, text: &str) -> io::Result<bool> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK;
         match beneath::open(self.root(), Path::new(name), flags) {
-            Ok(file) => File::from(file).write_all(text.as_bytes()).map(|()| true),
+            Ok(file) => self.noting(File::from(file).write_all(text.as_bytes())).map(|()| true),
             Err(Errno::NOENT) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Passes an outcome on, and asks for room if it failed for want of it.
+    fn noting<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
+        self.note_outcome(&outcome);
+        outcome
     }
 
     /// Asks for room if something failed for want of it.

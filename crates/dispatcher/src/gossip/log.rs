@@ -86,14 +86,9 @@ impl Log {
             next: next.clone(),
             events,
         };
-        // Who has heard nothing has missed nothing of a log that is kept from its first event on.
-        let is_at = |at: &Position| position == Some(at);
-        let begin = if is_at(&self.start) || position.is_none() && self.start.count == 0 {
-            Some(0)
-        } else {
-            self.kept.iter().position(|kept| is_at(&kept.position)).map(|index| index + 1)
+        let Some(begin) = self.index_after(position) else {
+            return message(self.head(), vec![Event::All]);
         };
-        let Some(begin) = begin else { return message(self.head(), vec![Event::All]) };
         let (mut bytes, mut events, mut next) = (0, Vec::new(), None);
         for kept in self.kept.range(begin..).take(MAX_EVENTS) {
             bytes += kept.bytes;
@@ -105,6 +100,16 @@ impl Log {
         }
         let next = next.or(position).unwrap_or(&self.start);
         message(next, events)
+    }
+
+    /// Returns which of the events that are kept is the first to follow `position`, if that is known.
+    fn index_after(&self, position: Option<&Position>) -> Option<usize> {
+        // Who has heard nothing has missed nothing of a log that is kept from its first event on.
+        let is_at = |at: &Position| position == Some(at);
+        if is_at(&self.start) || position.is_none() && self.start.count == 0 {
+            return Some(0);
+        }
+        self.kept.iter().position(|kept| is_at(&kept.position)).map(|index| index + 1)
     }
 
     /// Returns the word that everything is out of date, for who is at `position` and cannot be told more.
@@ -228,6 +233,22 @@ impl FarmLog {
         *self.grown.borrow()
     }
 
+    /// Writes the file if it is not as the log is, as where there is none; does file work.
+    ///
+    /// A line is added to a file that is there also where a full disk has no room for one more file.
+    pub(super) fn make(&self, root: &Root, is_ours: impl Fn() -> bool) {
+        let mut state = self.state.lock();
+        if !is_ours() {
+            return;
+        }
+        self.open(&mut state, root);
+        if state.size.is_none()
+            && let Err(error) = state.write(root, &self.file, "")
+        {
+            self.tell_unwritten(root, &error);
+        }
+    }
+
     /// Adds an event and returns its number; does file work. `is_ours` tells whether no other process keeps the log.
     ///
     /// What cannot be written is told siblings nevertheless; after a restart they take everything for out of date then.
@@ -249,8 +270,9 @@ impl FarmLog {
         let line = log.append(event);
         let count = log.head().count;
         let written = state.write(root, &self.file, &line);
-        drop(state);
+        // Under the lock, so that the number never goes back.
         self.grown.send_replace(count);
+        drop(state);
         match written.and_then(|written| self.sync(root, written)) {
             Ok(()) => Ok(count),
             Err(error) => self.give_up(root, &error, is_ours).map(|()| count),
@@ -339,6 +361,11 @@ impl FarmLog {
         (message, has_more)
     }
 
+    /// Tells whether the log knows what follows `position`; does file work.
+    pub(super) fn knows(&self, root: &Root, position: Option<&Position>) -> bool {
+        self.open(&mut self.state.lock(), root).index_after(position).is_some()
+    }
+
     /// Tells whether the log has this name; does file work.
     pub(super) fn is_named(&self, root: &Root, origin: &str) -> bool {
         self.open(&mut self.state.lock(), root).origin == origin
@@ -355,9 +382,10 @@ impl FarmLog {
     }
 
     /// Takes a new name if another dispatcher has this one, as after its document root was copied; does file work.
-    pub(super) fn avoid_name(&self, root: &Root, origin: &str) {
+    /// `is_ours` tells whether no other process keeps the log.
+    pub(super) fn avoid_name(&self, root: &Root, origin: &str, is_ours: impl Fn() -> bool) {
         let mut state = self.state.lock();
-        if self.open(&mut state, root).origin != origin {
+        if !is_ours() || self.open(&mut state, root).origin != origin {
             return;
         }
         let mut log = Log::new(new_word(), new_word());
@@ -368,8 +396,13 @@ impl FarmLog {
         let file = root.path().join(&self.file);
         tracing::warn!(file = %file.display(), "another dispatcher has a copy of this file, and this one begins a new one");
         if let Err(error) = state.write(root, &self.file, "") {
-            tracing::warn!(file = %file.display(), reason = %error, "cannot write down flushes for the siblings");
+            self.tell_unwritten(root, &error);
         }
+    }
+
+    fn tell_unwritten(&self, root: &Root, error: &io::Error) {
+        let file = root.path().join(&self.file);
+        tracing::warn!(file = %file.display(), reason = %error, "cannot write down flushes for the siblings");
     }
 }
 
@@ -430,7 +463,7 @@ mod tests {
     use crate::cache::Root;
     use crate::gossip::Unlogged;
     use crate::gossip::heard::Heard;
-    use crate::gossip::message::{Event, Message};
+    use crate::gossip::message::{Event, Message, Position};
     use proptest::prelude::*;
 
     fn page(number: u64) -> Event {
@@ -589,6 +622,53 @@ mod tests {
         // The next one that can be written brings all of them back.
         add(&log, &root, page(3));
         assert_eq!(told_later(&log, &root), (Vec::new(), 3));
+    }
+
+    #[test]
+    fn the_file_is_there_before_the_first_event() {
+        let (_folder, root, file) = root();
+        FarmLog::of("site").make(&root, || false);
+        assert!(!file.exists(), "another process keeps the log");
+        let log = FarmLog::of("site");
+        log.make(&root, || true);
+        let empty = std::fs::read_to_string(&file).unwrap();
+        add(&log, &root, page(1));
+        assert!(std::fs::read_to_string(&file).unwrap().starts_with(&empty));
+        assert_eq!(told_later(&log, &root), (Vec::new(), 1));
+        // One that is as it should be stays.
+        FarmLog::of("site").make(&root, || true);
+        assert_eq!(told_later(&log, &root), (Vec::new(), 1));
+        // One that is lost is written with the word for that.
+        std::fs::write(&file, "").unwrap();
+        FarmLog::of("site").make(&root, || true);
+        assert!(std::fs::read_to_string(&file).unwrap().ends_with(" 1 \"all\"\n"));
+    }
+
+    #[test]
+    fn a_name_is_changed_by_who_keeps_the_log_only() {
+        let (_folder, root, file) = root();
+        let log = FarmLog::of("site");
+        add(&log, &root, page(1));
+        let before = std::fs::read_to_string(&file).unwrap();
+        let origin = before.split(' ').nth(2).unwrap();
+        log.avoid_name(&root, origin, || false);
+        assert!(log.is_named(&root, origin));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+        log.avoid_name(&root, origin, || true);
+        assert!(!log.is_named(&root, origin));
+        assert_ne!(std::fs::read_to_string(&file).unwrap(), before);
+    }
+
+    #[test]
+    fn a_log_knows_what_it_can_go_on_from() {
+        let (_folder, root, _file) = root();
+        let log = FarmLog::of("site");
+        add(&log, &root, page(1));
+        let (at, _) = log.after(&root, None, "i");
+        add(&log, &root, page(2));
+        assert!(log.knows(&root, Some(&at.next)) && log.knows(&root, None));
+        let other = Position { run: "other".to_owned(), ..at.next };
+        assert!(!log.knows(&root, Some(&other)));
     }
 
     #[test]

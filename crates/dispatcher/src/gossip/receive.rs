@@ -83,7 +83,9 @@ impl Inner {
                 let taken = tokio::spawn(async move {
                     let (log, origin) = (root.log_of(&farm.farm.name), message.origin.clone());
                     if farm.peers.is_some() {
-                        let avoid = move || log.avoid_name(&root, &origin);
+                        let flights = Arc::clone(&inner.flights);
+                        let is_ours = move || !flights.is_closed();
+                        let avoid = move || log.avoid_name(&root, &origin, is_ours);
                         tokio::task::spawn_blocking(avoid).await.ok();
                     }
                     inner.take(&farm, message).await

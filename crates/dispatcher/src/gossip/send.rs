@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tympan_web::client::{Client, Options};
 use tympan_web::flush_message::FLUSH_PATH;
 
-use super::log::Unlogged;
+use super::log::{FarmLog, Unlogged};
 use super::message::{
     Ask, Elsewhere, Event, MAX_MESSAGE_BYTES, Message, PASSED, Position, Told, VERSION,
 };
@@ -22,12 +22,13 @@ use super::receive::Untaken;
 use crate::cache::Root;
 use crate::config::{Farm, Render};
 use crate::dispatcher::{FarmState, Inner, Runtime};
+use crate::flight::Flights;
 use crate::metrics::{Counter, Metrics};
 
 /// How long a sibling may take to accept.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// How long it may take to carry events out: they may name many files.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a flush is not answered for the sake of siblings that are in reach.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a start waits for what siblings tell.
@@ -124,18 +125,26 @@ impl Peers {
         runtime: &Handle,
     ) -> Vec<JoinHandle<()>> {
         let Some(root) = &farm.docroot else { return Vec::new() };
+        let log = root.log_of(&farm.farm.name);
+        let make = {
+            let (log, root, flights) =
+                (Arc::clone(&log), Arc::clone(root), Arc::clone(&inner.flights));
+            runtime.spawn_blocking(move || log.make(&root, || !flights.is_closed()))
+        };
         let tell = |sibling: &Arc<Sibling>| {
             let teller = Teller {
                 sibling: Arc::clone(sibling),
                 root: Arc::clone(root),
+                log: Arc::clone(&log),
                 farm: farm.farm.name.clone(),
+                flights: Arc::clone(&inner.flights),
                 bell: Arc::clone(&self.bell),
                 metrics: Arc::clone(&inner.metrics),
                 instance: inner.instance.to_string(),
             };
             runtime.spawn(teller.run())
         };
-        self.siblings.iter().map(tell).collect()
+        self.siblings.iter().map(tell).chain([make]).collect()
     }
 
     /// Waits until the siblings in reach have carried out the event with this number, but not for long.
@@ -242,7 +251,9 @@ impl Sibling {
 struct Teller {
     sibling: Arc<Sibling>,
     root: Arc<Root>,
+    log: Arc<FarmLog>,
     farm: String,
+    flights: Arc<Flights>,
     bell: Arc<Notify>,
     metrics: Arc<Metrics>,
     instance: String,
@@ -250,22 +261,16 @@ struct Teller {
 
 impl Teller {
     async fn run(self) {
-        let log = self.root.log_of(&self.farm);
-        let mut grown = log.subscribe();
+        let mut grown = self.log.subscribe();
         // What the sibling has heard is not known yet.
         let mut position: Option<Option<Position>> = None;
         let mut pause = MIN_PAUSE;
         let (mut was_too_large, mut turns) = (false, 0);
         loop {
             grown.borrow_and_update();
-            let (read, root) = (Arc::clone(&log), Arc::clone(&self.root));
-            let (at, instance) = (position.clone(), self.instance.clone());
             let is_instead = std::mem::take(&mut was_too_large);
-            let message = move || match at {
-                Some(at) if is_instead => (read.instead(&root, at.as_ref(), &instance), false),
-                at => read.after(&root, at, &instance),
-            };
-            let Ok((message, has_more)) = tokio::task::spawn_blocking(message).await else {
+            let Some((message, has_more)) = self.message(position.clone(), is_instead).await else {
+                self.sibling.stand(Contact::Away, None);
                 return;
             };
             let (next, events) = (message.next.clone(), message.events.len());
@@ -300,9 +305,8 @@ impl Teller {
                 Ok(true) => pause = MIN_PAUSE,
                 Ok(false) => {
                     pause = MIN_PAUSE;
-                    tokio::select! {
-                        changed = grown.changed() => if changed.is_err() { return },
-                        () = tokio::time::sleep(CALM_PAUSE) => {}
+                    if !calm(&mut grown, &self.flights).await {
+                        return;
                     }
                 }
                 // Its bound for bodies is below ours; it must not stay behind for that.
@@ -317,6 +321,23 @@ impl Teller {
                 }
             }
         }
+    }
+
+    /// Returns what the sibling is told next, and whether there is more; nothing if another process tells it.
+    async fn message(
+        &self,
+        position: Option<Option<Position>>,
+        is_instead: bool,
+    ) -> Option<(Message, bool)> {
+        let (log, root) = (Arc::clone(&self.log), Arc::clone(&self.root));
+        let (flights, instance) = (Arc::clone(&self.flights), self.instance.clone());
+        let message = move || match position {
+            // It has heard of the process that goes on with the log.
+            Some(at) if flights.is_closed() && !log.knows(&root, at.as_ref()) => None,
+            Some(at) if is_instead => Some((log.instead(&root, at.as_ref(), &instance), false)),
+            at => Some(log.after(&root, at, &instance)),
+        };
+        tokio::task::spawn_blocking(message).await.ok().flatten()
     }
 
     fn reached(&self, heard: Option<u64>) {
@@ -336,6 +357,17 @@ impl Teller {
                 "a sibling refuses what is flushed; check its address, that both have the farm, and that this one may flush there"),
             None => tracing::warn!(%farm, render = %sibling,
                 "a sibling cannot be reached; it is told later what is flushed"),
+        }
+    }
+}
+
+/// Waits until there is more to tell, or until it is time to ask, which only the process that keeps the log does; false if
+/// neither will come.
+async fn calm(grown: &mut watch::Receiver<u64>, flights: &Flights) -> bool {
+    loop {
+        tokio::select! {
+            changed = grown.changed() => return changed.is_ok(),
+            () = tokio::time::sleep(CALM_PAUSE) => if !flights.is_closed() { return true },
         }
     }
 }
@@ -402,17 +434,26 @@ impl Inner {
     }
 
     /// As [`Inner::pass_on`], for what is found while a flush is carried out; does file work.
-    pub(crate) fn note_for_siblings(&self, farm: &FarmState, event: Event) {
-        let (told, root) = (self.note_event(farm, event.clone()), &farm.docroot);
-        if let (Err(Unlogged::Left), Some(root)) = (told, root) {
+    ///
+    /// # Errors
+    /// If siblings that are away might never hear of it.
+    pub(crate) fn note_for_siblings(&self, farm: &FarmState, event: Event) -> std::io::Result<()> {
+        match (self.note_event(farm, event.clone()), &farm.docroot) {
             // Its flush came before this process left; those in reach hear of it.
-            root.log_of(&farm.farm.name).tell(root, event);
+            (Err(Unlogged::Left), Some(root)) => root.log_of(&farm.farm.name).tell(root, event),
+            (Err(_), _) => return Err(std::io::ErrorKind::Other.into()),
+            (Ok(_), _) => {}
         }
+        Ok(())
     }
 
     /// Logs an event for the siblings of a farm, if it has any; does file work.
     fn note_event(&self, farm: &FarmState, event: Event) -> Result<Option<u64>, Unlogged> {
-        let (Some(_), Some(root)) = (&farm.peers, &farm.docroot) else { return Ok(None) };
+        if farm.peers.is_none() {
+            return Ok(None);
+        }
+        // A root that cannot be opened was reported at the start.
+        let root = farm.docroot.as_ref().ok_or(Unlogged::Failed)?;
         let log = root.log_of(&farm.farm.name);
         log.append(root, event, || !self.flights.is_closed()).map(Some)
     }
@@ -481,10 +522,81 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_PAUSE, MIN_PAUSE, rest};
+    use super::{CALM_PAUSE, MAX_PAUSE, MIN_PAUSE, calm, rest};
+    use crate::any::Sources;
+    use crate::config::Config;
+    use crate::flight::Flights;
+    use crate::gossip::{Event, Unlogged};
+    use crate::{Dispatcher, Runtime};
     use http::StatusCode;
+    use std::path::Path;
+    use std::sync::Arc;
     use std::time::Duration;
-    use tokio::time::Instant;
+    use tokio::sync::watch;
+    use tokio::time::{Instant, timeout};
+
+    /// A dispatcher that passes flushes on, with this document root.
+    fn telling(docroot: &Path) -> Dispatcher {
+        let text = format!(
+            "/farms {{ /site {{ /virtualhosts {{ \"*\" }} /renders {{ /0 {{ /hostname \"h\" }} }}
+                /x-passFlushes \"1\" /x-siblings {{ /o {{ /hostname \"o\" }} }}
+                /cache {{ /docroot \"{}\" }} }} }}",
+            docroot.display()
+        );
+        let loaded = Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default());
+        Dispatcher::new(loaded.config, Runtime::default()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_farm_without_its_document_root_does_not_forget_flushes() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        std::fs::write(&root, "no folder").unwrap();
+        let inner = telling(&root).current();
+        let farm = &inner.farms[0];
+        assert!(farm.docroot.is_none());
+        assert_eq!(inner.pass_on(farm, Event::Stats).await, Err(Unlogged::Failed));
+        std::fs::remove_file(&root).unwrap();
+        let inner = telling(&root).current();
+        assert_eq!(inner.pass_on(&inner.farms[0], Event::Stats).await, Ok(Some(1)));
+    }
+
+    #[tokio::test]
+    async fn what_is_found_later_is_written_down_or_told_by_who_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let dispatcher = telling(folder.path());
+        let inner = dispatcher.current();
+        let (farm, root) = (&inner.farms[0], inner.farms[0].docroot.clone().unwrap());
+        let log = root.log_of("site");
+        inner.note_for_siblings(farm, Event::Stats).unwrap();
+        let mut files =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let file = files.find(|file| file.to_str().unwrap().contains(".tympan-passed-")).unwrap();
+        let written = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert!(inner.note_for_siblings(farm, Event::Stats).is_err());
+        std::fs::remove_dir(&file).unwrap();
+        std::fs::write(&file, &written).unwrap();
+        dispatcher.leave_cache();
+        let before = log.last();
+        inner.note_for_siblings(farm, Event::Stats).unwrap();
+        assert_eq!(log.last(), before + 1);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), written);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_left_asks_no_more_and_tells_what_comes() {
+        let (flights, grown) = (Arc::new(Flights::default()), watch::Sender::new(0));
+        let mut watched = grown.subscribe();
+        assert!(calm(&mut watched, &flights).await, "it asks");
+        flights.close();
+        assert!(timeout(CALM_PAUSE * 10, calm(&mut watched, &flights)).await.is_err());
+        grown.send_replace(1);
+        assert!(timeout(CALM_PAUSE, calm(&mut watched, &flights)).await.unwrap());
+        drop(grown);
+        assert!(!calm(&mut watched, &flights).await);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn who_refuses_and_rings_is_not_asked_at_once() {

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use tempfile::TempDir;
+use tympan_dispatcher::Dispatcher;
 use tympan_testkit::origin::{Answer, Origin, PATIENCE, exchange};
 use tympan_web::listen::{Reuse, bind};
 
@@ -608,6 +609,30 @@ fn files_that_cannot_be_listed_are_not_taken_for_out_of_date() {
     std::fs::remove_dir_all(front.file(&name)).unwrap();
     assert_eq!(send(&front, &[], "1 site", all).status, 200);
     assert!(front.has(".tympan-heard"));
+}
+
+#[test]
+fn who_left_tells_nothing_of_what_a_sibling_heard_of_its_successor() {
+    let origin = counting();
+    let (leaving, all) = (Arc::new(OnceLock::<Dispatcher>::new()), Arc::new(AtomicUsize::new(0)));
+    let (left, told) = (Arc::clone(&leaving), Arc::clone(&all));
+    let sibling = Origin::start(move |seen| {
+        let body = String::from_utf8_lossy(&seen.body);
+        if body.contains(r#""events":["all"]"#) {
+            told.fetch_add(1, Ordering::SeqCst);
+        }
+        if !body.contains(r#""events":[{"#) {
+            return of_sibling("{}");
+        }
+        // Another process went on with the log, and was faster.
+        left.get().unwrap().leave_cache();
+        Answer { status: 409, ..of_sibling(r#"{"position":{"run":"later","count":2}}"#) }
+    });
+    let front = Front::start(&before(&sibling, &origin));
+    leaving.set(front.dispatcher.clone()).unwrap();
+    // Answered when the sibling has carried out what it is told, or is told no more.
+    assert_eq!(front.flush("Activate", "/content/a", &[]).status, 200);
+    assert_eq!(all.load(Ordering::SeqCst), 0);
 }
 
 #[test]

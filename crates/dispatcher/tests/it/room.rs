@@ -407,6 +407,39 @@ fn a_flush_on_a_full_disk_is_carried_out_or_refused() {
 }
 
 #[test]
+fn a_flush_that_cannot_be_written_down_makes_room() {
+    // Few files rather than few bytes, so that there is no place for a new one.
+    let Some(small) = Small::mount("1m,nr_inodes=40") else { return };
+    let (origin, sibling) = (origin(), Origin::always(Answer::status(503)));
+    let farm = format!(
+        "/x-passFlushes \"1\" /x-siblings {{ /o {{ /hostname \"127.0.0.1\" /port \"{}\" }} }}",
+        sibling.addr().port()
+    );
+    let setup = Setup {
+        farm: Box::leak(farm.into_boxed_str()),
+        cache: "/x-minFree \"0\"",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    };
+    let front = Front::start_text(&setup.text(Path::new(&small.root())));
+    let log = || {
+        let entries = std::fs::read_dir(small.0.path()).unwrap().flatten();
+        let mut files = entries.map(|entry| entry.path());
+        files.find(|file| file.to_str().unwrap().contains(".tympan-passed-"))
+    };
+    // It is there before the first flush.
+    wait("the log", || log().is_some());
+    std::fs::create_dir(small.0.path().join("content")).unwrap();
+    std::fs::remove_file(log().unwrap()).unwrap();
+    let place = |number: u32| small.0.path().join(format!("content/f{number}.html"));
+    let count = (0..100).take_while(|number| std::fs::write(place(*number), "x").is_ok()).count();
+    assert!(count < 40, "{count}");
+    wait("the flush", || front.flush("Activate", "/content/f0", &[]).status == 200);
+    assert!(log().is_some());
+    drop(front);
+}
+
+#[test]
 fn bodies_that_break_off_leave_nothing() {
     let origin = Origin::start(|_| {
         Answer::html("x".repeat(2_000_000)).deliver(Delivery::CutAfter(1_500_000))
