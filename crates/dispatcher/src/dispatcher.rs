@@ -35,6 +35,7 @@ use crate::fast::Lanes;
 use crate::flight::Flights;
 use crate::front::Gate;
 use crate::gossip::{Peers, Ready, new_word};
+use crate::handler::Handlers;
 use crate::hot::Budget;
 use crate::log::{Level, Log};
 use crate::memory::Memory;
@@ -139,6 +140,7 @@ pub(crate) struct FarmState {
     pub(crate) shadow: Option<Shadow>,
     pub(crate) refetch: Arc<Queue>,
     pub(crate) storm: Storm,
+    pub(crate) handlers: Arc<Handlers>,
     pub(crate) budget: Arc<Budget>,
     /// Who asked for how many variants of which page.
     pub(crate) variants: Option<Arc<VariantLimiter>>,
@@ -551,6 +553,7 @@ fn open_farm(
         shadow: Shadow::of(farm, runtime),
         refetch: old.map(|old| Arc::clone(&old.refetch)).unwrap_or_default(),
         storm: Storm::default(),
+        handlers: old.map(|old| Arc::clone(&old.handlers)).unwrap_or_default(),
         budget: old.map(|old| Arc::clone(&old.budget)).unwrap_or_default(),
         variants: farm.variant_limit.map(|limit| {
             let known = old.and_then(|old| old.variants.as_ref());

@@ -1,9 +1,9 @@
 //! Obeying flush messages.
 //!
 //! Order: who may flush; fetches of named files are overtaken; `.stat` files are touched; files are removed, those on the
-//! re-fetch list marked; the handler program and the render are told; the answer, once siblings in reach that are told have
-//! done the same; the re-fetch in the background. The
-//! stat files come first since a re-fetched file must be newer than they are.
+//! re-fetch list marked; the handler program (`handler`) and the render are told; the answer, once siblings in reach that
+//! are told have done the same; the re-fetch in the background. The stat files come first since a re-fetched file must be
+//! newer than they are.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
-use tympan_web::flush_message::{Action, FlushMessage, Scope};
+use tokio::task::JoinHandle;
+use tympan_web::flush_message::{Action, FlushMessage};
 use tympan_web::limit::{is_stalled, limited};
 
 use crate::answer::{Exchange, refusal};
@@ -23,6 +23,7 @@ use crate::cacheable::check_request;
 use crate::config::{Cache, FlushMode};
 use crate::dispatcher::{FarmState, Inner};
 use crate::gossip::{Event, Unlogged};
+use crate::handler;
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::page::{Body, full};
@@ -35,10 +36,8 @@ use crate::variant;
 /// The longest body of a flush.
 const MAX_BODY_BYTES: u64 = 1024 * 1024;
 
-/// How long the handler program may run.
+/// How long a flush is not answered for the sake of the handler program.
 const HANDLER_PATIENCE: Duration = Duration::from_secs(60);
-/// So many handler programs run at once in a process: a sibling that was away is told of hundreds of flushes together.
-static HANDLERS: Semaphore = Semaphore::const_new(8);
 
 /// A flush for one document root, all paths below it.
 #[derive(Debug, Clone)]
@@ -258,13 +257,31 @@ impl Inner {
     pub(crate) async fn obey(
         self: Arc<Self>,
         farm: Arc<FarmState>,
-        mut message: FlushMessage,
+        message: FlushMessage,
         call: Option<Call>,
     ) -> std::io::Result<()> {
+        let handling = self.apply(&farm, message).await?;
+        handler::wait_for(handling, &farm.farm.name, HANDLER_PATIENCE).await;
+        if let Some(call) = call.filter(|_| farm.farm.propagates_flushes) {
+            tokio::spawn(async move {
+                if farm.upstream.send(&call).await.is_err() {
+                    tracing::warn!(farm = %farm.farm.name, "cannot forward a flush to the render");
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Changes the files of a flush and calls the handler program; returns the call, which goes on by itself.
+    pub(crate) async fn apply(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        mut message: FlushMessage,
+    ) -> std::io::Result<Option<JoinHandle<()>>> {
         if let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) {
-            let hot = self.hot_named(&farm, cache, &message);
+            let hot = self.hot_named(farm, cache, &message);
             message.refetch.extend(hot);
-            let listed = self.listed_files(&farm, &message);
+            let listed = self.listed_files(farm, &message);
             let handle = PathBuf::from(message.handle.trim_matches('/'));
             let mut variants = variants_of(cache, &listed);
             // The handle of a file, such as an asset, is no beginning of its variants' names.
@@ -274,22 +291,16 @@ impl Inner {
             let flush = Flush { handle, variants, listed, message: message.clone() };
             // Visitors of a listed file must not find it marked before it waits to be fetched.
             let announced = farm.refetch.announce(flush.listed.clone());
-            self.overtake(&farm, &flush);
-            let applied = self.apply_with_others(&farm, Arc::clone(root), flush).await;
-            message.refetch.extend(self.hot_stale(&farm, cache, &message));
-            self.refetch(&farm, &message);
+            self.overtake(farm, &flush);
+            let applied = self.apply_with_others(farm, Arc::clone(root), flush).await;
+            message.refetch.extend(self.hot_stale(farm, cache, &message));
+            self.refetch(farm, &message);
             drop(announced);
             applied?;
         }
-        self.call_handler(&farm, &message).await;
-        if let Some(call) = call.filter(|_| farm.farm.propagates_flushes) {
-            tokio::spawn(async move {
-                if farm.upstream.send(&call).await.is_err() {
-                    tracing::warn!(farm = %farm.farm.name, "cannot forward a flush to the render");
-                }
-            });
-        }
-        Ok(())
+        let cache = farm.farm.cache.as_ref();
+        let program = cache.and_then(|cache| cache.invalidate_handler.as_ref());
+        Ok(program.and_then(|program| farm.handlers.call(program, &message)))
     }
 
     fn listed_files(&self, farm: &FarmState, message: &FlushMessage) -> BTreeSet<PathBuf> {
@@ -313,32 +324,6 @@ impl Inner {
             flush.listed.contains(below)
                 || handles.any(|handle| names(flush.message.action, handle, below))
         });
-    }
-
-    async fn call_handler(&self, farm: &FarmState, message: &FlushMessage) {
-        let handler = farm.farm.cache.as_ref().and_then(|cache| cache.invalidate_handler.as_ref());
-        let Some(program) = handler else { return };
-        // Nobody closes it.
-        let _turn = HANDLERS.acquire().await;
-        let scope = match message.scope {
-            Some(Scope::ResourceOnly) => "ResourceOnly",
-            None => "",
-        };
-        let run = tokio::process::Command::new(program)
-            .args([&message.handle, message.action.as_str(), scope])
-            .stdin(std::process::Stdio::null())
-            .kill_on_drop(true)
-            .status();
-        match tokio::time::timeout(HANDLER_PATIENCE, run).await {
-            Ok(Ok(status)) if status.success() => {}
-            Ok(Ok(status)) => {
-                tracing::warn!(file = program, status = %status, "the invalidate handler failed");
-            }
-            Ok(Err(error)) => {
-                tracing::error!(file = program, reason = %error, "cannot run the invalidate handler");
-            }
-            Err(_elapsed) => tracing::warn!(file = program, "the invalidate handler took too long"),
-        }
     }
 }
 

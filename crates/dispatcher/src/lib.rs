@@ -44,6 +44,7 @@ mod front;
 pub mod fuzzing;
 mod glob;
 mod gossip;
+mod handler;
 mod health;
 mod hit;
 mod hot;

@@ -1,11 +1,13 @@
 //! Carrying out what siblings tell.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
+use tokio::task::JoinHandle;
 use tympan_web::limit::{is_stalled, limited};
 
 use super::heard::{HEARD_FILE, Heard, MAX_HEARD_BYTES};
@@ -16,11 +18,16 @@ use crate::answer::refusal;
 use crate::cache::Docroot;
 use crate::dispatcher::{FarmState, Inner};
 use crate::flush::may_flush;
+use crate::handler;
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::page::{Body, full};
 use crate::request::RequestView;
 use crate::upstream::BODY_PATIENCE;
+
+/// How long events are not answered for the sake of the handler program: well below what the sibling waits, which would tell
+/// all of them again.
+const HANDLER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Why a message was not taken.
 #[derive(Debug)]
@@ -144,12 +151,10 @@ impl Inner {
         if position != message.prev {
             return Err(Untaken::Elsewhere(position));
         }
-        let events = message.events.iter().map(|event| self.carry_out(farm, event));
-        let done = futures_util::future::join_all(events).await;
-        if done.iter().any(Result::is_err) {
+        if self.carry_out_all(farm, &message.events).await.is_err() {
             return Err(Untaken::Failed);
         }
-        self.metrics.add(Counter::FlushesHeard, done.len() as u64);
+        self.metrics.add(Counter::FlushesHeard, message.events.len() as u64);
         if position.as_ref() == Some(&message.next) {
             return Ok(());
         }
@@ -170,11 +175,31 @@ impl Inner {
         Ok(())
     }
 
+    /// Carries events out, as many as can be.
+    async fn carry_out_all(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        events: &[Event],
+    ) -> std::io::Result<()> {
+        let events = events.iter().map(|event| self.carry_out(farm, event));
+        let done = futures_util::future::join_all(events).await;
+        let (mut handling, mut failure) = (Vec::new(), None);
+        for outcome in done {
+            match outcome {
+                Ok(call) => handling.extend(call),
+                Err(error) => failure = Some(error),
+            }
+        }
+        handler::wait_for(handling, &farm.farm.name, HANDLER_PATIENCE).await;
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Carries an event out; returns the call of the handler program, which goes on by itself.
     async fn carry_out(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         event: &Event,
-    ) -> std::io::Result<()> {
+    ) -> std::io::Result<Option<JoinHandle<()>>> {
         let unsound = || std::io::Error::from(std::io::ErrorKind::InvalidData);
         match event {
             Event::Flush(flush) => {
@@ -183,23 +208,23 @@ impl Inner {
                     let (action, handle) = (message.action.as_str(), &message.handle);
                     format!("Activation passed on by a sibling: action={action} [{handle}]")
                 });
-                Arc::clone(self).obey(Arc::clone(farm), message, None).await
+                self.apply(farm, message).await
             }
             Event::Page(target) => {
                 let view = page(target).ok_or_else(unsound)?;
                 // A page that is not cached here has no file.
-                self.purge_page(farm, &view).await.map_or(Ok(()), |purged| purged.map(drop))
+                self.purge_page(farm, &view).await.map_or(Ok(None), |purged| purged.map(|_| None))
             }
             Event::Keys(keys) => {
                 let purged = self.purge_keyed(farm, keys.clone()).await;
-                purged.map_or(Ok(()), |purged| purged.map(drop))
+                purged.map_or(Ok(None), |purged| purged.map(|_| None))
             }
-            Event::Stats => self.doubt(farm, Doubt::OfStats).await,
+            Event::Stats => self.doubt(farm, Doubt::OfStats).await.map(|()| None),
             Event::All => {
                 self.metrics.count(Counter::SiblingResets);
                 tracing::warn!(farm = %farm.farm.name,
                     "flushes of a sibling may have been missed: all files count as out of date");
-                self.doubt(farm, Doubt::OfAll).await
+                self.doubt(farm, Doubt::OfAll).await.map(|()| None)
             }
         }
     }
@@ -286,4 +311,47 @@ fn json(status: StatusCode, text: String) -> Response<Body> {
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::send::ANSWER_PATIENCE;
+    use crate::any::Sources;
+    use crate::config::Config;
+    use crate::gossip::message::{Message, Position};
+    use crate::{Dispatcher, Runtime};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_that_hangs_holds_no_sibling_up_for_as_long_as_it_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("handler");
+        std::fs::write(&program, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!(
+            "/farms {{ /site {{ /virtualhosts {{ \"*\" }} /renders {{ /0 {{ /hostname \"h\" }} }}
+                /cache {{ /docroot \"{}\" /invalidateHandler \"{}\" }} }} }}",
+            folder.path().join("root").display(),
+            program.display()
+        );
+        let loaded = Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default());
+        let inner = Dispatcher::new(loaded.config, Runtime::default()).unwrap().current();
+        let event = serde_json::from_str(r#"{"flush":{"action":"Activate","handle":"/a"}}"#);
+        let message = Message {
+            origin: "o".to_owned(),
+            instance: "i".to_owned(),
+            prev: None,
+            next: Position { run: "r".to_owned(), count: 40 },
+            events: vec![event.unwrap(); 40],
+        };
+        let began = Instant::now();
+        inner.take(&inner.farms[0], message.clone()).await.unwrap();
+        assert!(began.elapsed() < ANSWER_PATIENCE / 2, "{:?}", began.elapsed());
+        assert_eq!(
+            inner.heard_of(&inner.farms[0]).await,
+            Some(vec![("o".to_owned(), message.next)])
+        );
+    }
 }

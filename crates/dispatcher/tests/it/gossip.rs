@@ -612,6 +612,50 @@ fn files_that_cannot_be_listed_are_not_taken_for_out_of_date() {
 }
 
 #[test]
+fn a_farm_does_not_wait_for_the_handlers_of_another_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("handler");
+    // That of the farm `slow` ends when it is let go.
+    let script = format!(
+        "#!/bin/sh\ncd {} || exit 1\necho $1 >> told\n\
+         case $1 in /slow*) until [ -e go ]; do sleep 0.01; done;; esac\n",
+        folder.path().display()
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let farm = |name: &str| {
+        format!(
+            "/{name} {{ /virtualhosts {{ \"{name}\" }} /renders {{ /0 {{ /hostname \"127.0.0.1\" }} }}
+                /cache {{ /docroot \"{}\" /invalidateHandler \"{}\" /rules {{ /0 {{ /type \"deny\" /glob \"*\" }} }}
+                    /allowedClients {{ /0 {{ /type \"allow\" /glob \"127.0.0.1\" }} }} }} }}\n",
+            folder.path().join(name).display(),
+            program.display()
+        )
+    };
+    let front = Front::start_text(&format!("/farms {{ {} {} }}", farm("slow"), farm("quick")));
+    let flush = |name: &str| {
+        let handle = format!("/{name}");
+        let headers = [("Host", name), ("CQ-Action", "Activate"), ("CQ-Handle", handle.as_str())];
+        front.send("POST", "/dispatcher/invalidate.cache", &headers, "").status
+    };
+    let told = || std::fs::read_to_string(folder.path().join("told")).unwrap_or_default();
+    std::thread::scope(|scope| {
+        let slow: Vec<_> = (0..9).map(|_| scope.spawn(|| flush("slow"))).collect();
+        let deadline = Instant::now() + PATIENCE;
+        while told().lines().count() < 8 {
+            assert!(Instant::now() < deadline, "{}", told());
+            std::thread::yield_now();
+        }
+        assert_eq!(flush("quick"), 200);
+        assert!(slow.iter().all(|slow| !slow.is_finished()), "it waited for the other farm");
+        std::fs::write(folder.path().join("go"), "").unwrap();
+        assert!(slow.into_iter().all(|slow| slow.join().unwrap() == 200));
+    });
+    assert_eq!(told().lines().filter(|handle| *handle == "/quick").count(), 1);
+}
+
+#[test]
 fn who_left_tells_nothing_of_what_a_sibling_heard_of_its_successor() {
     let origin = counting();
     let (leaving, all) = (Arc::new(OnceLock::<Dispatcher>::new()), Arc::new(AtomicUsize::new(0)));
