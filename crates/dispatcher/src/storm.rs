@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -185,12 +185,12 @@ impl Inner {
     }
 
     /// Touches all stat files of all farms on a document root; no window is waited for, as nobody knows when the missed
-    /// changes were made.
-    pub(crate) fn touch_all(&self, docroot: &Docroot) -> Deleted {
+    /// changes were made. Those that were touched from `since` on stay as they are.
+    pub(crate) fn touch_all(&self, docroot: &Docroot, since: Option<SystemTime>) -> Deleted {
         let (mut done, mut touched) = (Deleted::default(), BTreeSet::new());
         let now = self.runtime.clock.tick();
         for cache in self.caches_on(docroot) {
-            done.note(docroot.touch_all_stats(cache, now, &mut touched));
+            done.note(docroot.touch_all_stats(cache, (now, since), &mut touched));
         }
         done
     }
@@ -208,7 +208,7 @@ impl Inner {
         if is_doubtful {
             // Nobody knows when the missed changes were made, so no window is waited for.
             for cache in self.caches_on(docroot) {
-                done.note(docroot.touch_all_stats(cache, now, &mut touched));
+                done.note(docroot.touch_all_stats(cache, (now, None), &mut touched));
             }
         }
         let now = window_end(now, cache.flush_window);

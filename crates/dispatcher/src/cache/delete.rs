@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, renameat, statat};
 use rustix::io::Errno;
@@ -156,8 +157,17 @@ impl Docroot {
 
     /// Marks one cache file as flushed; one that is absent stays absent.
     pub(crate) fn mark_file(&self, file: &Path) -> Deleted {
+        self.mark_file_if(file, &|_| true)
+    }
+
+    /// As [`Docroot::mark_file`], if `is_meant` holds for the time at which the file was asked for.
+    pub(crate) fn mark_file_if(
+        &self,
+        file: &Path,
+        is_meant: &dyn Fn(SystemTime) -> bool,
+    ) -> Deleted {
         let mut done = Deleted::default();
-        match self.try_mark(file) {
+        match self.try_mark(file, is_meant) {
             Ok(is_marked) => done.marked += usize::from(is_marked),
             // Another owner's file cannot be marked; without it, the page is fetched anew.
             Err(_refused) => {
@@ -168,12 +178,14 @@ impl Docroot {
         done
     }
 
-    fn try_mark(&self, file: &Path) -> io::Result<bool> {
+    fn try_mark(&self, file: &Path, is_meant: &dyn Fn(SystemTime) -> bool) -> io::Result<bool> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        match absent_as_none(beneath::open(self.root(), file, flags))? {
-            Some(file) => Ok(mark(&File::from(file))?),
-            None => Ok(false),
-        }
+        let Some(file) = absent_as_none(beneath::open(self.root(), file, flags))? else {
+            return Ok(false);
+        };
+        let file = File::from(file);
+        let is_meant = is_meant(file.metadata()?.modified()?);
+        Ok(is_meant && mark(&file)?)
     }
 }
 

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::docroot::Docroot;
 use super::usage::Usage;
-use crate::gossip::FarmLog;
+use crate::gossip::{Failed, FarmLog};
 use crate::negative::Negatives;
 use crate::numbering::OrderTally;
 use crate::tags::Tags;
@@ -38,8 +38,8 @@ pub(crate) struct Root {
     pub(crate) orders: OrderTally,
     /// What the siblings of farms are told, by the farms' names.
     logs: Mutex<BTreeMap<String, Arc<FarmLog>>>,
-    /// Held while events of a sibling are carried out.
-    pub(crate) hearing: tokio::sync::Mutex<()>,
+    /// Held while events of a sibling are carried out; what failed of them last.
+    pub(crate) hearing: tokio::sync::Mutex<Failed>,
     started: Instant,
     /// The second, counted from `started`, in which the folder was last compared.
     compared: AtomicU64,

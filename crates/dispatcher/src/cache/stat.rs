@@ -110,24 +110,33 @@ impl Docroot {
     }
 
     /// Touches the root's stat file and all that stand below it, so that nothing hides the change: the nearest one counts.
+    /// Those that were touched from `since` on, if there is such a time, stay as they are.
     pub(crate) fn touch_all_stats(
         &self,
         cache: &Cache,
-        now: SystemTime,
+        (now, since): (SystemTime, Option<SystemTime>),
         touched: &mut BTreeSet<PathBuf>,
     ) -> io::Result<()> {
+        // A time to come says nothing of what was touched until now.
+        let is_done = |at: Option<SystemTime>| {
+            since.zip(at).is_some_and(|(since, at)| (since..=now).contains(&at))
+        };
         let level = match &cache.stat_files {
             StatFiles::Single(file) => {
-                touched.insert(file.clone());
-                return touch_single(file, now, cache.mode);
+                let at = rustix::fs::lstat(file).ok().map(|stat| Touched::of(&stat).at);
+                if !is_done(at) {
+                    touched.insert(file.clone());
+                    touch_single(file, now, cache.mode)?;
+                }
+                return Ok(());
             }
             StatFiles::Level(level) => usize::try_from(*level).unwrap_or(usize::MAX),
         };
         let mut folders = vec![PathBuf::new()];
         while let Some(folder) = folders.pop() {
-            let is_root = folder.as_os_str().is_empty();
-            let has_stat = is_root || self.modified(&folder.join(STAT)).is_some();
-            if has_stat && self.touch(&folder, now, cache.mode)? {
+            let at = self.modified(&folder.join(STAT));
+            let has_stat = folder.as_os_str().is_empty() || at.is_some();
+            if has_stat && !is_done(at) && self.touch(&folder, now, cache.mode)? {
                 touched.insert(self.path.join(&folder).join(STAT));
             }
             if folder.components().count() < level {

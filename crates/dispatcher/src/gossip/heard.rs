@@ -1,6 +1,8 @@
 //! How far the logs of siblings were heard; it is kept in the document root, as it speaks of the files there.
 
+use std::collections::HashMap;
 use std::fmt::Write;
+use std::time::SystemTime;
 
 use super::message::{Position, is_word};
 
@@ -61,10 +63,43 @@ impl Heard {
     }
 }
 
+/// A message that was tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tried {
+    /// How far it goes.
+    pub(super) next: Position,
+    /// Whether it makes every file out of date.
+    pub(super) is_of_all: bool,
+}
+
+/// Messages that could not be carried out whole, the last one of each log: what was done is not done again when they come
+/// again, or a folder that cannot be read would make pages out of date every few seconds.
+#[derive(Debug, Default)]
+pub(crate) struct Failed(HashMap<String, (Tried, SystemTime)>);
+
+impl Failed {
+    /// Returns when a message was tried first, if it failed then.
+    pub(super) fn since(&self, origin: &str, tried: &Tried) -> Option<SystemTime> {
+        self.0.get(origin).filter(|(failed, _)| failed == tried).map(|(_, since)| *since)
+    }
+
+    pub(super) fn note(&mut self, origin: &str, tried: Tried, since: SystemTime) {
+        if self.0.len() >= MAX_LOGS && !self.0.contains_key(origin) {
+            self.0.clear();
+        }
+        self.0.insert(origin.to_owned(), (tried, since));
+    }
+
+    pub(super) fn forget(&mut self, origin: &str) {
+        self.0.remove(origin);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Heard, MAX_LOGS};
+    use super::{Failed, Heard, MAX_LOGS, Tried};
     use crate::gossip::message::Position;
+    use std::time::{Duration, UNIX_EPOCH};
 
     fn at(count: u64) -> Position {
         Position { run: "r".to_owned(), count }
@@ -95,5 +130,22 @@ mod tests {
         assert_eq!(heard.all().len(), MAX_LOGS);
         assert_eq!(heard.position("old"), None);
         assert_eq!(heard.position("steady"), Some(&at(2 * MAX_LOGS as u64 - 1)));
+    }
+
+    #[test]
+    fn failures_are_remembered_by_message_and_bounded() {
+        let (mut failed, then) = (Failed::default(), UNIX_EPOCH + Duration::from_secs(1));
+        let to = |count| Tried { next: at(count), is_of_all: true };
+        failed.note("a", to(1), UNIX_EPOCH);
+        failed.note("b", to(1), then);
+        assert_eq!(failed.since("a", &to(1)), Some(UNIX_EPOCH));
+        let others = [to(2), Tried { is_of_all: false, ..to(1) }];
+        assert!(others.iter().all(|other| failed.since("a", other).is_none()));
+        failed.note("a", to(2), then);
+        assert_eq!((failed.since("a", &to(1)), failed.since("a", &to(2))), (None, Some(then)));
+        failed.forget("a");
+        assert_eq!((failed.since("a", &to(2)), failed.since("b", &to(1))), (None, Some(then)));
+        (0..3 * MAX_LOGS).for_each(|number| failed.note(&number.to_string(), to(1), then));
+        assert!(failed.0.len() <= MAX_LOGS);
     }
 }

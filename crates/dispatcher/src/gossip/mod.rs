@@ -23,7 +23,7 @@ mod message;
 mod receive;
 mod send;
 
-pub(crate) use heard::Heard;
+pub(crate) use heard::{Failed, Heard};
 #[cfg(any(fuzzing, test))]
 pub(crate) use log::Log;
 pub(crate) use log::{FarmLog, Unlogged};

@@ -1,7 +1,8 @@
 //! Carrying out what siblings tell.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
@@ -10,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use tokio::task::JoinHandle;
 use tympan_web::limit::{is_stalled, limited};
 
-use super::heard::{HEARD_FILE, Heard, MAX_HEARD_BYTES};
+use super::heard::{HEARD_FILE, Heard, MAX_HEARD_BYTES, Tried};
 use super::message::{
     Ask, Elsewhere, Event, MAX_MESSAGE_BYTES, Message, PASSED, Position, Told, VERSION, page,
 };
@@ -137,7 +138,8 @@ impl Inner {
         message: Message,
     ) -> Result<(), Untaken> {
         let root = farm.docroot.as_ref().ok_or(Untaken::Failed)?;
-        let _one_at_a_time = root.hearing.lock().await;
+        // One message at a time.
+        let mut failed = root.hearing.lock().await;
         let docroot = {
             let root = Arc::clone(root);
             tokio::task::spawn_blocking(move || {
@@ -151,14 +153,23 @@ impl Inner {
         if position != message.prev {
             return Err(Untaken::Elsewhere(position));
         }
-        if self.carry_out_all(farm, &message.events).await.is_err() {
+        let Message { origin, next, events, .. } = message;
+        let (count, now) = (events.len() as u64, self.runtime.clock.tick());
+        let tried = Tried { next: next.clone(), is_of_all: events.contains(&Event::All) };
+        let since = failed.since(&origin, &tried);
+        if let Err(error) = self.carry_out_all(farm, &events, since).await {
+            failed.note(&origin, tried, since.unwrap_or(now));
+            if since.is_none() {
+                tracing::warn!(farm = %farm.farm.name, reason = %error,
+                    "cannot carry out what a sibling told; it is told again");
+            }
             return Err(Untaken::Failed);
         }
-        self.metrics.add(Counter::FlushesHeard, message.events.len() as u64);
-        if position.as_ref() == Some(&message.next) {
+        failed.forget(&origin);
+        self.metrics.add(Counter::FlushesHeard, count);
+        if position.as_ref() == Some(&next) {
             return Ok(());
         }
-        let (origin, next) = (message.origin, message.next);
         let note = move || {
             let text = {
                 let mut heard = docroot.heard.lock();
@@ -175,13 +186,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Carries events out, as many as can be.
+    /// Carries events out; `since` is when that was tried first, if it failed.
     async fn carry_out_all(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         events: &[Event],
+        since: Option<SystemTime>,
     ) -> std::io::Result<()> {
-        let events = events.iter().map(|event| self.carry_out(farm, event));
+        let events = events.iter().map(|event| self.carry_out(farm, event, since));
         let done = futures_util::future::join_all(events).await;
         let (mut handling, mut failure) = (Vec::new(), None);
         for outcome in done {
@@ -199,6 +211,7 @@ impl Inner {
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         event: &Event,
+        since: Option<SystemTime>,
     ) -> std::io::Result<Option<JoinHandle<()>>> {
         let unsound = || std::io::Error::from(std::io::ErrorKind::InvalidData);
         match event {
@@ -219,30 +232,44 @@ impl Inner {
                 let purged = self.purge_keyed(farm, keys.clone()).await;
                 purged.map_or(Ok(None), |purged| purged.map(|_| None))
             }
-            Event::Stats => self.doubt(farm, Doubt::OfStats).await.map(|()| None),
+            Event::Stats => self.doubt(farm, Doubt::OfStats, since).await.map(|()| None),
             Event::All => {
-                self.metrics.count(Counter::SiblingResets);
-                tracing::warn!(farm = %farm.farm.name,
-                    "flushes of a sibling may have been missed: all files count as out of date");
-                self.doubt(farm, Doubt::OfAll).await.map(|()| None)
+                if since.is_none() {
+                    self.metrics.count(Counter::SiblingResets);
+                    tracing::warn!(farm = %farm.farm.name,
+                        "flushes of a sibling may have been missed: all files count as out of date");
+                }
+                self.doubt(farm, Doubt::OfAll, since).await.map(|()| None)
             }
         }
     }
 
-    /// Makes files out of date, whatever they are.
-    async fn doubt(self: &Arc<Self>, farm: &Arc<FarmState>, doubt: Doubt) -> std::io::Result<()> {
+    /// Makes files out of date, whatever they are. What was tried already and failed is only completed: files that were asked
+    /// for after `since` are as new as that can make them.
+    async fn doubt(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        doubt: Doubt,
+        since: Option<SystemTime>,
+    ) -> std::io::Result<()> {
         let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
         let work = move || {
             let Some(root) = &farm.docroot else { return Ok(()) };
-            root.note_flush(inner.runtime.clock.tick());
-            if doubt == Doubt::OfAll {
-                inner.flights.flush(|file| file.starts_with(root.path()));
+            let now = inner.runtime.clock.tick();
+            if since.is_none() {
+                root.note_flush(now);
+                if doubt == Doubt::OfAll {
+                    inner.flights.flush(|file| file.starts_with(root.path()));
+                }
             }
             let docroot = root.current()?;
-            let mut done = inner.touch_all(&docroot);
+            let mut done = inner.touch_all(&docroot, since);
             if doubt == Doubt::OfAll {
+                // A time to come says nothing of when a file was asked for.
+                let is_meant = |at: SystemTime| since.is_none_or(|since| at <= since || at > now);
+                let mut mark = |file: &Path| done.add(docroot.mark_file_if(file, &is_meant));
                 // What is stored from now on was asked for after the flushes that were missed.
-                let listed = docroot.list_servable(&mut |file| done.add(docroot.mark_file(file)));
+                let listed = docroot.list_servable(&mut mark);
                 done.note(listed);
             }
             inner.memory.note_change();

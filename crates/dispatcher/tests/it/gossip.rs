@@ -606,9 +606,29 @@ fn files_that_cannot_be_listed_are_not_taken_for_out_of_date() {
     let all = r#"{"pass":{"origin":"o","instance":"i","prev":null,"next":{"run":"r","count":1},"events":["all"]}}"#;
     assert_eq!(send(&front, &[], "1 site", all).status, 500);
     assert!(!front.has(".tympan-heard"), "it is told again");
+    let is_out_of_date = || {
+        front.advance(1);
+        !front.get(PAGE).is_hit()
+    };
+    assert!(is_out_of_date() && !is_out_of_date());
+    // What was done is not done again each time.
+    assert_eq!(send(&front, &[], "1 site", all).status, 500);
+    assert!(!is_out_of_date());
+    assert_eq!(front.metric("sibling_resets_total"), 1);
+    // A message that goes further tells of more.
+    let more = all.replace(r#""count":1"#, r#""count":2"#);
+    assert_eq!(send(&front, &[], "1 site", &more).status, 500);
+    assert!(is_out_of_date() && !is_out_of_date());
+    // What could not be listed then is still of that time.
+    let image = front.file("content/old.png");
+    std::fs::write(&image, "old").unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    std::fs::File::options().write(true).open(&image).unwrap().set_modified(long_ago).unwrap();
     std::fs::remove_dir_all(front.file(&name)).unwrap();
-    assert_eq!(send(&front, &[], "1 site", all).status, 200);
+    assert_eq!(send(&front, &[], "1 site", &more).status, 200);
     assert!(front.has(".tympan-heard"));
+    assert!(!is_out_of_date());
+    assert!(!front.get("/content/old.png").is_hit());
 }
 
 #[test]
