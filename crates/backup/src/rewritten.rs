@@ -21,7 +21,7 @@ use crate::source::repository::{RepositorySource, save_repository};
 use crate::vault::index::{BlobKind, Index};
 use crate::vault::lock::{Lock, LockMode};
 use crate::vault::node::Tree;
-use crate::vault::snapshot::Snapshot;
+use crate::vault::snapshot::{Clients, Snapshot};
 use crate::vault::write::Writer;
 use crate::vault::{KeyCost, Vault, Who};
 
@@ -73,9 +73,14 @@ impl Bench {
         let map = root.map("content").edit(&*self.store, &mut batch, changes).unwrap();
         root.maps.insert("content".to_owned(), map);
         let new = root.write(&mut batch).unwrap();
+        self.move_main(batch, new);
+    }
+
+    /// Moves `main`, with what a batch writes.
+    fn move_main(&self, mut batch: Batch, new: ChunkId) {
         batch.move_ref(RefUpdate {
             name: "main".to_owned(),
-            expected: old,
+            expected: self.store.read_ref("main").unwrap(),
             new: Some(new),
             at: SystemTime::now(),
             author: "test".to_owned(),
@@ -138,15 +143,27 @@ impl Bench {
         writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes()).unwrap().0
     }
 
-    /// Does what restic's repair does to a snapshot that has lost a piece of each file: what was there is forgotten, and the new
-    /// one has all of its tags.
+    /// Does what restic's repair does to a snapshot that has lost a piece of each file: beside what was there comes a new one
+    /// that has all of its tags.
     fn repair_as_restic(&self, saved: &Snapshot) {
         let (lock, index) = (self.lock(), self.index());
         let writer = Writer::new(&self.vault, &index, &lock);
         let tree = self.without_second_pieces(&saved.tree, (&index, &writer));
         writer.finish(&lock).unwrap();
         assert_ne!(tree, saved.tree);
-        self.replace(saved, &Snapshot { tree, original: Some(saved.id), ..saved.clone() });
+        self.write_anew(saved, &Snapshot { tree, ..saved.clone() });
+    }
+
+    /// Writes a snapshot that was made of another one, which stays.
+    fn write_anew(&self, old: &Snapshot, new: &Snapshot) {
+        let new = Snapshot { original: Some(old.id), ..new.clone() };
+        self.vault.write_json(FileKind::Snapshot, &new).unwrap();
+    }
+
+    /// As [`Bench::repair_as_restic`] with `--forget`: what was there goes.
+    fn repair_and_forget_as_restic(&self, saved: &Snapshot) {
+        self.repair_as_restic(saved);
+        self.vault.forget(&saved.id).unwrap();
     }
 
     fn import(&self, saved: &Saved, name: &str) -> ChunkId {
@@ -166,7 +183,7 @@ impl Bench {
 #[test]
 fn what_a_repair_of_restic_left_out_is_read_again() {
     let (bench, saved, all) = Bench::saved();
-    bench.repair_as_restic(&saved.snapshot);
+    bench.repair_and_forget_as_restic(&saved.snapshot);
     // The same root is saved once more.
     let (again, parts) = bench.save();
     let again = again.unwrap();
@@ -175,7 +192,7 @@ fn what_a_repair_of_restic_left_out_is_read_again() {
     assert_eq!(bench.import(&again, "again"), bench.root());
 
     // Nor does the next root stand on what is lacking.
-    bench.repair_as_restic(&again.snapshot);
+    bench.repair_and_forget_as_restic(&again.snapshot);
     bench.edit([7, 300], 1);
     let (next, _) = bench.save();
     let next = next.unwrap();
@@ -186,6 +203,52 @@ fn what_a_repair_of_restic_left_out_is_read_again() {
     let (last, parts) = bench.save();
     assert_eq!(last.unwrap().snapshot.parent, Some(next.snapshot.id));
     assert!(parts * 2 < all, "{parts} of {all} parts");
+}
+
+/// Without `--forget`, the damaged snapshot stays beside what a repair made of it, and has all of its tags, too.
+#[test]
+fn what_a_repair_of_restic_began_with_is_no_parent() {
+    let (bench, saved, all) = Bench::saved();
+    bench.edit([7], 1);
+    let (damaged, _) = bench.save();
+    let damaged = damaged.unwrap();
+    bench.repair_as_restic(&damaged.snapshot);
+    // One before that, of which nothing was made, is as good as it was.
+    bench.edit([8], 1);
+    let (next, parts) = bench.save();
+    let next = next.unwrap();
+    assert_eq!(next.snapshot.parent, Some(saved.snapshot.id));
+    assert!(parts * 2 < all, "{parts} of {all} parts");
+    // Nothing else has a snapshot to stand on: the same root is saved once more.
+    for one in [&saved, &next] {
+        bench.repair_as_restic(&one.snapshot);
+    }
+    let (again, parts) = bench.save();
+    let again = again.unwrap();
+    assert_eq!((again.snapshot.parent, again.snapshot.tree), (None, next.snapshot.tree));
+    assert!(parts * 10 > all * 9, "{parts} of {all} parts");
+    assert_eq!(bench.import(&again, "again"), bench.root());
+}
+
+/// Where another state is `latest`, one that was saved before is saved once more: a rule that keeps the last snapshot would
+/// remove the only one of what is there.
+#[test]
+fn a_state_that_came_back_is_saved_again() {
+    let (bench, first, all) = Bench::saved();
+    let root = bench.root();
+    bench.edit([7], 1);
+    let (second, _) = bench.save();
+    let second = second.unwrap().snapshot;
+    bench.write_anew(&second, &second);
+    bench.vault.forget(&second.id).unwrap();
+    bench.move_main(Batch::new(), root);
+    let (third, parts) = bench.save();
+    let third = third.unwrap().snapshot;
+    assert_eq!((third.parent, third.tree), (Some(first.snapshot.id), first.snapshot.tree));
+    assert_eq!(parts, 1, "of {all} parts");
+    let latest = bench.vault.find_snapshot("latest", &Clients::All).unwrap();
+    assert_eq!((latest.id, latest.repository_root()), (third.id, Some(root.to_string().as_str())));
+    assert!(bench.save().0.is_none(), "the same root is saved once");
 }
 
 /// A snapshot whose pieces end elsewhere, as those of an earlier program, says nothing about what they hold.

@@ -1,5 +1,6 @@
 //! What saving has in common for all sources: what was asked for, how far it is, what came of it.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -146,6 +147,15 @@ pub struct Saved {
     pub left_out: LeftOut,
 }
 
+/// Snapshots that were made before a save.
+#[derive(Debug, Default)]
+pub(crate) struct Earlier {
+    /// Those of the same host and paths, oldest first.
+    pub(crate) alike: Vec<Snapshot>,
+    /// Those that any in the vault was made of, whether they are still there or not.
+    pub(crate) originals: HashSet<Id>,
+}
+
 /// A vault that a save has opened for writing.
 pub struct Session<'a> {
     pub(crate) vault: &'a Arc<Vault>,
@@ -171,22 +181,15 @@ impl<'a> Session<'a> {
         Self { vault, index, lock, progress }
     }
 
-    /// Finds the last snapshot of these paths that fits: the one that a save is compared with.
-    pub(crate) fn parent(
-        &self,
-        options: &SaveOptions,
-        paths: &[String],
-        fits: impl Fn(&Snapshot) -> bool,
-    ) -> Result<Option<Snapshot>> {
-        let is_like =
-            |one: &Snapshot| one.hostname == options.who.host && one.paths == paths && fits(one);
-        match options.parent {
-            Parent::Nothing => Ok(None),
-            Parent::Latest => {
-                let listed = self.lock.list_snapshots()?;
-                Ok(self.vault.usable_of(&listed)?.into_iter().rfind(is_like))
-            }
+    /// Lists the snapshots that a save of these paths may be compared with.
+    pub(crate) fn earlier(&self, options: &SaveOptions, paths: &[String]) -> Result<Earlier> {
+        if let Parent::Nothing = options.parent {
+            return Ok(Earlier::default());
         }
+        let mut alike = self.vault.usable_of(&self.lock.list_snapshots()?)?;
+        let originals = alike.iter().filter_map(|one| one.original).collect();
+        alike.retain(|one| one.hostname == options.who.host && one.paths == paths);
+        Ok(Earlier { alike, originals })
     }
 
     /// Reads a folder of the parent; nothing if it cannot be read, which costs only time.

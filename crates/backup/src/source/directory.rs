@@ -62,7 +62,7 @@ fn save_below(session: &Session<'_>, paths: &[PathBuf], options: &SaveOptions) -
     names.sort();
     names.dedup();
     // Also one that lacks something: each file is looked at anyway, and what is missing is read.
-    let parent = session.parent(options, &names, |_| true)?;
+    let parent = session.earlier(options, &names)?.alike.pop();
     let writer = Writer::new(session.vault, session.index, session.lock);
     let system = Names::of_system();
     let file = TableFile::of(session.vault, options, &names, &system);

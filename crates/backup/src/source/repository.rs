@@ -9,7 +9,7 @@
 //!   clone that leaves something to its base, whole parts are taken over and no pieces: a piece holds what was the clone's
 //!   own then, which no chunk tells.
 //! * Nothing is taken over from a snapshot that lacks something, or that was written anew by somebody who may have taken
-//!   something out.
+//!   something out, or that such a one was made of.
 //! * Parts are saved level by level where something is taken over: what of the snapshot before is gone is known when a
 //!   whole level is.
 //! * The root stays readable until the snapshot is written: the store keeps it under a lease.
@@ -39,7 +39,7 @@ use crate::cut::MAX_PIECE;
 use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::save::{Faults, Parent, SaveOptions, Saved, Session};
+use crate::save::{Earlier, Faults, Parent, SaveOptions, Saved, Session};
 use crate::vault::index::BlobKind;
 use crate::vault::node::{Node, NodeKind, Tree, go_mode};
 use crate::vault::snapshot::{INCOMPLETE, Snapshot};
@@ -94,7 +94,7 @@ impl std::fmt::Debug for RepositorySource<'_> {
     }
 }
 
-/// Saves the root that a ref points to; nothing if the snapshot before has the same one.
+/// Saves the root that a ref points to; nothing if the last snapshot has the same one.
 ///
 /// # Errors
 /// If the repository or the vault fails.
@@ -119,12 +119,18 @@ fn save_root(
     let root = lease.root.to_string();
     let paths = vec![source.path.to_owned()];
     // What it lacks would be lacking in all that follow: a part is taken over whole, by its name. Whoever writes a snapshot
-    // anew, as `restic repair snapshots`, may leave pieces out and keep names and tags.
+    // anew, as `restic repair snapshots`, may leave pieces out and keep names and tags; and had a reason to, so that what he
+    // began with may lack them, too, where it is still there.
     let reference = source.below.map(|below| below.reference);
-    let has_all = |one: &Snapshot| !one.is_incomplete() && one.original.is_none();
-    let fits = |one: &Snapshot| has_all(one) && is_on(one, reference);
-    let parent = session.parent(options, &paths, fits)?;
-    if parent.as_ref().is_some_and(|parent| parent.repository_root() == Some(root.as_str())) {
+    let Earlier { mut alike, originals } = session.earlier(options, &paths)?;
+    let is_as_saved = |one: &Snapshot| one.original.is_none() && !originals.contains(&one.id);
+    let fits = |one: &Snapshot| !one.is_incomplete() && is_as_saved(one) && is_on(one, reference);
+    let place = alike.iter().rposition(fits);
+    // Where a newer one is `latest`, what that shows is another state, or may lack something.
+    let is_latest = place.is_some_and(|place| place + 1 == alike.len());
+    let parent = place.map(|place| alike.swap_remove(place));
+    let has_root = |one: &Snapshot| one.repository_root() == Some(root.as_str());
+    if is_latest && parent.as_ref().is_some_and(has_root) {
         return Ok(None);
     }
     let writer = Writer::new(session.vault, session.index, session.lock);
