@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::source::below::LeftOut;
 use crate::source::exclude::Excludes;
-use crate::throttle::Throttle;
+use crate::throttle::{Throttle, Working};
 use crate::vault::index::Index;
 use crate::vault::lock::Lock;
 use crate::vault::node::Tree;
@@ -93,6 +93,12 @@ impl Progress {
             throttle.pause();
         }
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// As [`Progress::go_on`], at the begin of some work: until more begins after it, this thread only waits.
+    pub(crate) fn begin(&self) -> Result<Working> {
+        self.go_on()?;
+        Ok(Working)
     }
 
     pub(crate) fn add(&self, items: u64, bytes: u64) {

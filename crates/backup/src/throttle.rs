@@ -124,9 +124,46 @@ impl Default for Throttle {
     }
 }
 
+/// What a thread has worked since its last pause.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    /// Before it waited for others, and all together.
+    done: Duration,
+    /// When it began what it is at, or ended its last pause.
+    since: Option<Instant>,
+}
+
+impl Work {
+    const NONE: Self = Self { done: Duration::ZERO, since: None };
+
+    /// Returns how long it has worked.
+    fn until(self, now: Instant) -> Duration {
+        self.done + self.since.map_or(Duration::ZERO, |since| now - since)
+    }
+
+    /// Goes on, if it does not already.
+    fn resumed(self, now: Instant) -> Self {
+        Self { since: self.since.or(Some(now)), ..self }
+    }
+
+    /// Stops: from now on, the thread only waits.
+    fn stopped(self, now: Instant) -> Self {
+        Self { done: self.until(now), since: None }
+    }
+}
+
 thread_local! {
-    /// When this thread began to work, or ended its last pause.
-    static WORKING_SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+    static WORK: Cell<Work> = const { Cell::new(Work::NONE) };
+}
+
+/// Some work of a thread: what passes between its end and the begin of more is none.
+#[derive(Debug)]
+pub(crate) struct Working;
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        WORK.set(WORK.get().stopped(Instant::now()));
+    }
 }
 
 impl Throttle {
@@ -146,15 +183,16 @@ impl Throttle {
     pub(crate) fn pause(&self) {
         let share = f64::from(self.share.load(Ordering::Relaxed)) / WHOLE;
         let now = Instant::now();
-        let worked = WORKING_SINCE.get().map_or(Duration::ZERO, |since| now - since);
-        let pause = pause_for(worked.min(LONGEST_WORK), share);
+        let pause = pause_for(WORK.get().until(now).min(LONGEST_WORK), share);
         // Pauses shorter than what a clock tells are put off.
-        if share >= 1.0 || pause >= Duration::from_millis(1) || WORKING_SINCE.get().is_none() {
-            std::thread::sleep(pause);
-            let nanos = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
-            self.paused_nanos.fetch_add(nanos, Ordering::Relaxed);
-            WORKING_SINCE.set(Some(Instant::now()));
+        if share < 1.0 && pause < Duration::from_millis(1) {
+            WORK.set(WORK.get().resumed(now));
+            return;
         }
+        std::thread::sleep(pause);
+        let nanos = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+        self.paused_nanos.fetch_add(nanos, Ordering::Relaxed);
+        WORK.set(Work::NONE.resumed(Instant::now()));
     }
 }
 
@@ -231,6 +269,31 @@ mod tests {
         let throttle = Throttle::default();
         throttle.pause();
         assert_eq!(throttle.paused(), Duration::ZERO);
+    }
+
+    #[test]
+    fn waiting_for_others_is_no_work() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let work = Work::NONE.resumed(at(0)).stopped(at(30));
+        assert_eq!(work.until(at(900)), Duration::from_millis(30));
+        let work = work.resumed(at(900)).resumed(at(910));
+        assert_eq!(work.until(at(920)), Duration::from_millis(50));
+        assert_eq!(work.stopped(at(930)).stopped(at(999)).done, Duration::from_millis(60));
+    }
+
+    /// What passes between two works of a thread does not count, and after a pause nothing is done yet.
+    #[test]
+    fn a_thread_counts_what_it_works() {
+        let throttle = Throttle::default();
+        throttle.pause();
+        assert!(WORK.get().since.is_some());
+        drop(Working);
+        assert_eq!(WORK.get().since, None);
+        // A pause begins anew, with nothing done.
+        throttle.pause();
+        assert_eq!(WORK.get().done, Duration::ZERO);
+        assert!(WORK.get().since.is_some());
     }
 
     #[test]

@@ -427,7 +427,7 @@ impl Saver<'_> {
         (id, chunk): &Part,
         old: &'a Candidates,
     ) -> Result<(OpenPart<'a>, Vec<Part>)> {
-        self.session.progress.go_on()?;
+        let _working = self.session.progress.begin()?;
         let mut seen = HashSet::new();
         let (mut taken, mut unknown) = (Vec::new(), Vec::new());
         for id in chunk.chunk_refs().filter(|id| seen.insert(*id)) {
@@ -451,6 +451,7 @@ impl Saver<'_> {
 
     /// Makes a file or a folder of a part in which these stand, and what was taken over.
     fn close_part(&self, part: OpenPart<'_>, mut nodes: Vec<Node>, shape: Shape) -> Result<Node> {
+        let _working = self.session.progress.begin()?;
         let file = self.node(CHUNKS, part.id.as_bytes(), part.content);
         let name = part.id.to_string().into_bytes();
         nodes.extend(part.taken.into_iter().cloned());
@@ -547,6 +548,7 @@ impl Saver<'_> {
 
     /// Saves a large blob; nothing if it is missing, which is a fault.
     fn save_blob(&self, id: &BlobId, old: &Candidates) -> Result<Option<Node>> {
+        let _working = self.session.progress.begin()?;
         let name: String = Id::from_bytes(*id.digest()).to_string();
         let known = old.nodes.get(&ChunkId::from_bytes(*id.digest()));
         if let Some(node) = known.filter(|node| self.is_whole(node)) {
