@@ -47,14 +47,19 @@ pub struct SaveOptions {
     pub parent: Parent,
     /// Where tables of sources are kept, which spare reading what did not change; they may be thrown away at any time.
     pub tables: Option<PathBuf>,
+    /// Chunks of one level of a repository that are read anew and in memory at once, about.
+    pub at_once: usize,
 }
+
+/// What [`SaveOptions::at_once`] is unless somebody asks for something else.
+const AT_ONCE: usize = 4096;
 
 impl SaveOptions {
     /// Returns options that leave nothing out.
     #[must_use]
     pub fn new(who: Who, now: Timestamp) -> Self {
         let (excludes, parent) = (Excludes::default(), Parent::default());
-        Self { who, now, excludes, tags: Vec::new(), parent, tables: None }
+        Self { who, now, excludes, tags: Vec::new(), parent, tables: None, at_once: AT_ONCE }
     }
 }
 

@@ -181,6 +181,11 @@ impl Known {
         self.pieces.extend(other.pieces);
     }
 
+    /// Returns how many chunks the parts refer to.
+    pub(super) fn count_refs(&self) -> usize {
+        self.refs.len()
+    }
+
     /// Tells whether no piece can be taken over.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()

@@ -11,7 +11,9 @@
 //! * Nothing is taken over from a snapshot that lacks something, or that was written anew by somebody who may have taken
 //!   something out, or that such a one was made of.
 //! * Parts are saved level by level where something is taken over: what of the snapshot before is gone is known when a
-//!   whole level is.
+//!   whole level is. Below a level that is too large to be read at once, that is known of two more levels, and further below,
+//!   parts that changed are read anew.
+//! * Memory is bounded. What would be known of the snapshot before beyond that is not looked into, and read anew.
 //! * The root stays readable until the snapshot is written: the store keeps it under a lease.
 //! * What belongs to the base of a clone is left to it, where the source says so, and named (`below`).
 //!
@@ -25,6 +27,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
 
+use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tympan_blobs::{ReadBlobs, SMALL_BYTES};
@@ -56,8 +59,8 @@ pub(crate) const README_TEXT: &str = "This is one state of a Tympan repository, 
     Make a home of it with `tympan backup restore --unpacked THIS-FOLDER --home NEW-HOME`.\n";
 /// Chunks that are read together.
 pub(crate) const TOGETHER: usize = 256;
-/// Chunks of one level that are read anew and in memory at once, about.
-const AT_ONCE: usize = 4096;
+/// For each chunk that may be read anew at once, so many chunks and parts of the snapshot before are known at most, about.
+const KNOWN_FOR_EACH: usize = 128;
 
 /// What a snapshot of a repository says about itself.
 #[derive(Debug, Serialize, Deserialize)]
@@ -138,11 +141,11 @@ fn save_root(
     let leaving = Leaving::new(source.below);
     let saver = Saver { session, source, options, writer: &writer, faults, cuts, leaving };
     let old = match (&parent, &options.parent) {
-        (Some(parent), Parent::Latest) => saver.old_state(parent),
+        (Some(parent), Parent::Latest) => saver.old_state(parent)?,
         _ => Candidates::default(),
     };
     let top = saver.read_own(&[lease.root])?;
-    let saved = saver.save_parts(&top, &old, Shape::Folder)?;
+    let saved = saver.save_parts(&top, Old { here: &old, below: None }, Shape::Folder)?;
     let mut state = saver.folder(STATE.into());
     state.subtree = match saved.into_iter().next() {
         Some(saved) => saved.subtree,
@@ -195,31 +198,33 @@ impl Candidates {
         self.nodes.is_empty() && self.known.is_empty()
     }
 
-    /// Splits a level where more chunks would come to be in memory at once than may.
-    fn split<'a>(&self, parts: &'a [Part]) -> Vec<&'a [Part]> {
-        let is_new = |id: &ChunkId| !self.nodes.contains_key(id) && !self.known.is_terminal(id);
-        let mut new = 0;
-        let is_full = |(_, chunk): &Part| {
-            new += chunk.chunk_refs().filter(is_new).count();
-            let is_full = new >= AT_ONCE;
-            if is_full {
-                new = 0;
-            }
-            is_full
-        };
-        parts.split_inclusive(is_full).collect()
+    /// Returns of how many chunks and parts something is known.
+    fn count(&self) -> usize {
+        self.nodes.len() + self.known.count_refs()
+    }
+
+    fn extend(&mut self, other: Self) {
+        self.nodes.extend(other.nodes);
+        self.known.extend(other.known);
+    }
+
+    /// Returns those of what is here that some parts refer to.
+    fn named_in(&self, parts: &[Part]) -> HashSet<ChunkId> {
+        let refs = parts.iter().flat_map(|(_, chunk)| chunk.chunk_refs());
+        refs.filter(|id| self.nodes.contains_key(id)).collect()
     }
 }
 
 /// A chunk that refers to others.
 type Part = (ChunkId, Chunk);
 
-/// Parts of one level, and what the snapshot before had on it.
-struct Level<'a> {
-    parts: &'a [Part],
-    old: &'a Candidates,
-    /// What the level below may take over, as soon as somebody asked for it.
-    below: Option<Candidates>,
+/// What parts of one level may take over of the snapshot before.
+#[derive(Clone, Copy)]
+struct Old<'a> {
+    here: &'a Candidates,
+    /// What the parts below them may, where these are not all parts of their level: what of that is gone is not known then, so
+    /// that nothing is taken over further below. Where they are all, it is found out when it is needed.
+    below: Option<&'a Candidates>,
 }
 
 /// A part whose file of frames is in the vault.
@@ -272,13 +277,13 @@ pub(super) struct Saver<'a> {
 
 impl Saver<'_> {
     /// Reads the root's part of the snapshot before; nothing is taken over from one whose pieces end elsewhere.
-    fn old_state(&self, parent: &Snapshot) -> Candidates {
+    fn old_state(&self, parent: &Snapshot) -> Result<Candidates> {
         let root = parent.repository_root().and_then(|root| root.parse().ok());
         let is_alike = parent.tags().iter().any(|tag| tag == LAYOUT);
-        let (Some(root), true) = (root, is_alike) else { return Candidates::default() };
+        let (Some(root), true) = (root, is_alike) else { return Ok(Candidates::default()) };
         let top = self.session.old_tree(Some(&parent.tree));
         let state = top.as_ref().and_then(|top| top.find(STATE.as_bytes()));
-        state.map_or_else(Candidates::default, |state| self.candidates(&[(root, state)]))
+        state.map_or_else(|| Ok(Candidates::default()), |state| self.candidates(&[(root, state)]))
     }
 
     /// Finds the root of the snapshot before, its folder for people, and what is lacking in that.
@@ -299,24 +304,39 @@ impl Saver<'_> {
         Some(Before { root, tree, undrawn })
     }
 
-    /// Reads some parts of the snapshot before.
-    fn candidates(&self, parts: &[(ChunkId, &Node)]) -> Candidates {
-        let read = parts.par_chunks(TOGETHER).flat_map(|some| {
-            let chunks = self.old_chunks(some);
-            let read = |(place, (_, node)): (usize, &(ChunkId, &Node))| {
-                let tree = match &node.subtree {
-                    Some(subtree) => Some(self.session.old_tree(Some(subtree))?),
-                    None => None,
-                };
-                let chunk = chunks.get(place).and_then(Option::as_ref);
-                let known =
-                    chunk.map(|chunk| Known::of(chunk, (node, tree.as_ref()), self.session.index));
-                Some((tree, known.unwrap_or_default()))
+    /// Reads parts of the snapshot before, unless more would be known of them than fits into memory: some are left out then.
+    fn candidates(&self, parts: &[(ChunkId, &Node)]) -> Result<Candidates> {
+        let candidates = Mutex::new(Candidates::default());
+        for some in parts.chunks(self.at_once()) {
+            some.par_chunks(TOGETHER).try_for_each(|some| {
+                let _working = self.session.progress.begin()?;
+                let read = self.read_candidates(some);
+                candidates.lock().extend(read);
+                Ok::<(), Error>(())
+            })?;
+            if candidates.lock().count() >= self.at_once().saturating_mul(KNOWN_FOR_EACH) {
+                break;
+            }
+        }
+        Ok(candidates.into_inner())
+    }
+
+    /// Reads some parts of the snapshot before at once.
+    fn read_candidates(&self, parts: &[(ChunkId, &Node)]) -> Candidates {
+        let chunks = self.old_chunks(parts);
+        let read = |(place, (_, node)): (usize, &(ChunkId, &Node))| {
+            let tree = match &node.subtree {
+                Some(subtree) => Some(self.session.old_tree(Some(subtree))?),
+                None => None,
             };
-            some.par_iter().enumerate().filter_map(read).collect::<Vec<_>>()
-        });
+            let chunk = chunks.get(place).and_then(Option::as_ref);
+            let known =
+                chunk.map(|chunk| Known::of(chunk, (node, tree.as_ref()), self.session.index));
+            Some((tree, known.unwrap_or_default()))
+        };
+        let read: Vec<_> = parts.par_iter().enumerate().filter_map(read).collect();
         let mut candidates = Candidates::default();
-        for (tree, known) in read.collect::<Vec<_>>() {
+        for (tree, known) in read {
             let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
             candidates.nodes.extend(nodes.filter_map(|node| Some((part_of(&node)?, node))));
             candidates.known.extend(known);
@@ -324,11 +344,9 @@ impl Saver<'_> {
         candidates
     }
 
-    /// Reads the parts of the snapshot before that no part of this level refers to any more. That is asked once for all of
-    /// them: to one alone, what stands below the others would seem to be gone.
-    fn candidates_below(&self, parts: &[Part], old: &Candidates) -> Candidates {
-        let still: HashSet<ChunkId> =
-            parts.iter().flat_map(|(_, chunk)| chunk.chunk_refs()).collect();
+    /// Reads the parts of the snapshot before that no part of a level refers to any more; `still` are those that one does. That
+    /// is asked once for all parts of the level: to one alone, what stands below the others would seem to be gone.
+    fn candidates_below(&self, old: &Candidates, still: &HashSet<ChunkId>) -> Result<Candidates> {
         let gone = old.nodes.iter().filter(|(id, _)| !still.contains(*id));
         // The others are large blobs.
         let gone = gone.filter(|(id, node)| node.subtree.is_some() || old.known.refers_to(id));
@@ -374,43 +392,117 @@ impl Saver<'_> {
             && node.subtree.iter().all(|id| self.writer.contains(BlobKind::Tree, id))
     }
 
-    /// Saves chunks with all that is below them; `old` is what the snapshot before had in such parts.
-    fn save_parts(&self, parts: &[Part], old: &Candidates, shape: Shape) -> Result<Vec<Node>> {
-        let saved = if old.is_empty() {
-            // Nothing is taken over from here on down, so that no part needs to wait for those beside it.
-            let alone = |part: &Part| {
-                let parts = std::slice::from_ref(part);
-                self.save_some(parts, &mut Level { parts, old, below: None }, shape)
-            };
-            parts.par_iter().map(alone).collect::<Result<Vec<_>>>()?
-        } else {
-            let mut level = Level { parts, old, below: None };
-            let some = old.split(parts).into_iter();
-            some.map(|some| self.save_some(some, &mut level, shape)).collect::<Result<Vec<_>>>()?
-        };
-        Ok(saved.into_iter().flatten().collect())
+    /// Returns how many chunks of a level are read anew and in memory at once, about.
+    fn at_once(&self) -> usize {
+        self.options.at_once.max(1)
     }
 
-    /// Saves some parts of a level with all that is below them.
-    fn save_some(&self, some: &[Part], level: &mut Level<'_>, shape: Shape) -> Result<Vec<Node>> {
-        let (parts, old) = (level.parts, level.old);
-        let open = some.par_iter().map(|part| self.open_part(part, old));
-        let open = open.collect::<Result<Vec<_>>>()?;
-        let (open, deep): (Vec<OpenPart<'_>>, Vec<Vec<Part>>) = open.into_iter().unzip();
-        let deep: Vec<Part> = deep.into_iter().flatten().collect();
-        let nothing = Candidates::default();
-        let below: &Candidates = if deep.is_empty() {
-            &nothing
-        } else {
-            level.below.get_or_insert_with(|| self.candidates_below(parts, old))
+    /// Splits parts so that about as many chunks below each group are read anew.
+    fn split<'a>(&self, parts: &'a [Part], (old, most): (&Candidates, usize)) -> Vec<&'a [Part]> {
+        let is_known = |id: &ChunkId| {
+            old.known.is_terminal(id) || old.nodes.get(id).is_some_and(|node| self.is_whole(node))
         };
-        let (large, saved) = rayon::join(
-            || {
-                let large = open.par_iter().map(|part| self.save_blobs(&part.large, old));
-                large.collect::<Result<Vec<_>>>()
-            },
-            || self.save_parts(&deep, below, Shape::Either),
-        );
+        let mut new = 0;
+        let is_full = |(_, chunk): &Part| {
+            new += chunk.chunk_refs().filter(|id| !is_known(id)).count();
+            let is_full = new >= most;
+            if is_full {
+                new = 0;
+            }
+            is_full
+        };
+        parts.split_inclusive(is_full).collect()
+    }
+
+    /// Saves chunks with all that is below them.
+    fn save_parts(&self, parts: &[Part], old: Old<'_>, shape: Shape) -> Result<Vec<Node>> {
+        let groups = if old.here.is_empty() {
+            // Nothing is taken over from here on down, so that no part needs to wait for those beside it.
+            parts.chunks(1).collect()
+        } else if old.below.is_some() {
+            self.split(parts, (old.here, self.at_once_each()))
+        } else if self.split(parts, (old.here, self.at_once())).len() > 1 {
+            return self.save_large_level(parts, old.here, shape);
+        } else {
+            vec![parts]
+        };
+        let saved = groups.par_iter().map(|some| self.save_together(some, old, shape));
+        Ok(saved.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    /// Returns how many chunks of a level each thread reads anew at once, about, where threads need not wait for each other.
+    fn at_once_each(&self) -> usize {
+        self.at_once().div_ceil(rayon::current_num_threads())
+    }
+
+    /// Saves parts, of which what is saved anew below them is in memory at once.
+    fn save_together(&self, parts: &[Part], old: Old<'_>, shape: Shape) -> Result<Vec<Node>> {
+        let opened = parts.par_iter().map(|part| self.open_part(part, old.here));
+        let opened = opened.collect::<Result<Vec<_>>>()?;
+        let (open, deep): (Vec<OpenPart<'_>>, Vec<Vec<Part>>) = opened.into_iter().unzip();
+        let deep: Vec<Part> = deep.into_iter().flatten().collect();
+        self.close_parts((open, old.here), shape, || {
+            let nothing = Candidates::default();
+            match old.below {
+                _ if deep.is_empty() => Ok(Vec::new()),
+                Some(here) => {
+                    let old = Old { here, below: Some(&nothing) };
+                    self.save_parts(&deep, old, Shape::Either)
+                }
+                None => {
+                    let still = old.here.named_in(parts);
+                    let here = &self.candidates_below(old.here, &still)?;
+                    self.save_parts(&deep, Old { here, below: None }, Shape::Either)
+                }
+            }
+        })
+    }
+
+    /// Saves all parts of a level where what is saved anew below them is too much to be in memory at once. It is read twice: to
+    /// find out what of the snapshot before is still there, and to be saved.
+    fn save_large_level(
+        &self,
+        parts: &[Part],
+        old: &Candidates,
+        shape: Shape,
+    ) -> Result<Vec<Node>> {
+        let here = &self.candidates_below(old, &old.named_in(parts))?;
+        let still = Mutex::new(HashSet::new());
+        let opened = parts.par_iter().map(|part| {
+            let (open, deep) = self.open_part(part, old)?;
+            let named = here.named_in(&deep);
+            still.lock().extend(named);
+            let deep: Vec<ChunkId> = deep.into_iter().map(|(id, _)| id).collect();
+            Ok((open, deep))
+        });
+        let opened = opened.collect::<Result<Vec<_>>>()?;
+        let (open, deep): (Vec<OpenPart<'_>>, Vec<Vec<ChunkId>>) = opened.into_iter().unzip();
+        let (deep, still) = (deep.into_iter().flatten().collect::<Vec<_>>(), still.into_inner());
+        self.close_parts((open, old), shape, || {
+            let below = self.candidates_below(here, &still)?;
+            let old = Old { here, below: Some(&below) };
+            let saved = deep.par_chunks(self.at_once_each()).map(|some| {
+                let working = self.session.progress.begin()?;
+                let parts = self.read_again(some)?;
+                drop(working);
+                self.save_parts(&parts, old, Shape::Either)
+            });
+            Ok(saved.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        })
+    }
+
+    /// Saves the large blobs of some parts while `below` saves what is below them, and makes files and folders of them.
+    fn close_parts(
+        &self,
+        (open, old): (Vec<OpenPart<'_>>, &Candidates),
+        shape: Shape,
+        below: impl FnOnce() -> Result<Vec<Node>> + Send,
+    ) -> Result<Vec<Node>> {
+        let large = || {
+            let large = open.par_iter().map(|part| self.save_blobs(&part.large, old));
+            large.collect::<Result<Vec<_>>>()
+        };
+        let (large, saved) = rayon::join(large, below);
         let (large, mut saved) = (large?, saved?.into_iter());
         let whole = open.into_iter().zip(large).map(|(part, mut nodes)| {
             nodes.extend(saved.by_ref().take(part.deep));
@@ -520,6 +612,15 @@ impl Saver<'_> {
         Ok(read)
     }
 
+    /// Reads chunks that the repository has.
+    fn read_again(&self, ids: &[ChunkId]) -> Result<Vec<Part>> {
+        let mut read = Vec::with_capacity(ids.len());
+        for some in ids.chunks(TOGETHER) {
+            read.extend(some.iter().copied().zip(self.source.base.read_many(some)?));
+        }
+        Ok(read)
+    }
+
     fn add_small(&self, ids: &[BlobId], pieces: &mut Pieces<'_>) -> Result<()> {
         for some in ids.chunks(TOGETHER) {
             for (id, bytes) in some.iter().zip(self.source.base.read_blobs(some)?) {
@@ -543,7 +644,7 @@ impl Saver<'_> {
 
     /// Saves large blobs, without those that are missing.
     fn save_blobs(&self, ids: &[BlobId], old: &Candidates) -> Result<Vec<Node>> {
-        ids.iter().filter_map(|id| self.save_blob(id, old).transpose()).collect()
+        ids.par_iter().filter_map(|id| self.save_blob(id, old).transpose()).collect()
     }
 
     /// Saves a large blob; nothing if it is missing, which is a fault.

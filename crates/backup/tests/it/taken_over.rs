@@ -1,15 +1,15 @@
 //! What a save of a repository takes over from the snapshot before without reading it, and that it is the same as if all
 //! had been read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
-    Clients, ImportOptions, Index, Lock, LockMode, Parent, Progress, RepositorySource, SaveOptions,
-    Saved, Session, Who, import_snapshot, save_repository,
+    Clients, Error, ImportOptions, Index, Lock, LockMode, Parent, Progress, RepositorySource,
+    SaveOptions, Saved, Session, Who, import_snapshot, save_repository,
 };
 use tympan_blobs::{BlobStore, FolderBlobs};
 use tympan_store::{
@@ -26,6 +26,16 @@ use crate::support::{Bench, noise, now};
 pub(crate) struct Counting<B> {
     inner: B,
     pub(crate) read: AtomicU64,
+    stop: Option<Stop>,
+}
+
+/// Stops a run when some chunks among others have been read.
+#[derive(Debug)]
+struct Stop {
+    among: HashSet<ChunkId>,
+    after: u64,
+    read: AtomicU64,
+    progress: Arc<Progress>,
 }
 
 impl Counting<FollowedStore> {
@@ -37,13 +47,18 @@ impl Counting<FollowedStore> {
 
 impl<B> Counting<B> {
     pub(crate) const fn new(inner: B) -> Self {
-        Self { inner, read: AtomicU64::new(0) }
+        Self { inner, read: AtomicU64::new(0), stop: None }
     }
 }
 
 impl<B: Base> ReadChunks for Counting<B> {
     fn read(&self, id: &ChunkId) -> StoreResult<Chunk> {
         self.read.fetch_add(1, Ordering::Relaxed);
+        if let Some(stop) = self.stop.as_ref().filter(|stop| stop.among.contains(id))
+            && stop.read.fetch_add(1, Ordering::Relaxed) + 1 == stop.after
+        {
+            stop.progress.stop();
+        }
         self.inner.read(id)
     }
 }
@@ -116,25 +131,42 @@ fn edit(home: &Home, edits: impl IntoIterator<Item = (String, Edit)>) {
 
 /// Saves; returns how many chunks were read, too.
 fn save(bench: &Bench, home: &Home, parent: Parent) -> (Saved, u64) {
+    let options = SaveOptions::new(Who::this_process(), now());
+    save_by(bench, home, &SaveOptions { parent, ..options })
+}
+
+/// As [`save`], with no more than so many chunks in memory at once.
+fn save_at_once(bench: &Bench, home: &Home, at_once: usize) -> (Saved, u64) {
+    let options = SaveOptions::new(Who::this_process(), now());
+    save_by(bench, home, &SaveOptions { at_once, ..options })
+}
+
+fn save_by(bench: &Bench, home: &Home, options: &SaveOptions) -> (Saved, u64) {
     let base = Counting::open(home);
+    let saved = try_save(bench, (home, &base), options, &Progress::default()).unwrap().unwrap();
+    assert!(saved.faults.is_empty(), "{:?}", saved.faults);
+    (saved, base.read.into_inner())
+}
+
+fn try_save(
+    bench: &Bench,
+    (home, base): (&Home, &dyn Base),
+    options: &SaveOptions,
+    progress: &Progress,
+) -> Result<Option<Saved>, Error> {
     let blobs = FolderBlobs::new(&home.dir.join("blobs"));
-    let who = Who::this_process();
-    let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+    let lock = Lock::take(&bench.vault, &options.who, LockMode::Shared, Duration::ZERO).unwrap();
     let index = Arc::new(Index::load(&bench.vault).unwrap());
-    let progress = Progress::default();
-    let session = Session::new((&bench.vault, &index), &lock, &progress);
+    let session = Session::new((&bench.vault, &index), &lock, progress);
     let source = RepositorySource {
-        base: &base,
+        base,
         blobs: &blobs,
         reference: "main",
         path: "/tympan/home",
         view: None,
         below: None,
     };
-    let options = SaveOptions { parent, ..SaveOptions::new(who, now()) };
-    let saved = save_repository(&session, source, &options).unwrap().unwrap();
-    assert!(saved.faults.is_empty(), "{:?}", saved.faults);
-    (saved, base.read.into_inner())
+    save_repository(&session, source, options)
 }
 
 fn import(bench: &Bench, saved: &Saved, name: &str) -> ChunkId {
@@ -175,34 +207,78 @@ fn of_a_changed_part_the_pieces_that_did_not_change_are_not_read() {
     assert_eq!(import(&bench, &saved, "copy"), home.root().unwrap());
 }
 
+/// Pages with long keys, so that few stand in a leaf, and few leaves below an interior chunk.
+const LONG_KEYS: u32 = 3_000;
+
+/// Writes such a page. Some texts are of several chunks.
+fn with_long_key(number: u32, version: u32) -> (String, Edit) {
+    let key = format!("/content/{number:06}/{}", format!("{number:06}").repeat(40));
+    let text = match number % 25 {
+        0 => noise(66_000, u64::from(number + version * LONG_KEYS) + 1),
+        _ => text(number, version),
+    };
+    (key, Some((text, Vec::new())))
+}
+
 /// One page changes in each of many leaves, below many interior chunks: what stands below one of these is not gone because
-/// another one does not refer to it.
+/// another one does not refer to it, whether they are saved together or some after others.
 #[test]
 fn edits_in_many_places_cost_what_each_of_them_costs() {
     let bench = Bench::new();
     let home = Home::open(bench.path("home"));
-    // Long keys, so that few stand in a leaf, and few leaves below an interior chunk. Some texts are of several chunks.
-    let pages = 3_000;
-    let key = |number: u32| format!("/content/{number:06}/{}", format!("{number:06}").repeat(40));
-    let text = |number: u32, version: u32| match number % 25 {
-        0 => noise(66_000, u64::from(number + version * pages) + 1),
-        _ => text(number, version),
-    };
-    let edited = |number: u32, version: u32| (key(number), Some((text(number, version), vec![])));
-    edit(&home, (0..pages).map(|number| edited(number, 0)));
+    edit(&home, (0..LONG_KEYS).map(|number| with_long_key(number, 0)));
     let (_, all) = save(&bench, &home, Parent::Latest);
-    let edits = pages / 50;
-    // Half of them are texts of several chunks.
-    let numbers = (0..edits).map(|number| number * 50 + number % 2);
-    edit(&home, numbers.map(|number| edited(number, 1)));
-    let (saved, read) = save(&bench, &home, Parent::Latest);
-    // For each edit at most: the chunks on the way to it, now and before; its own; and those that share pieces with these.
-    let most = u64::from(edits) * 25;
-    assert!(read < most, "{read} chunks were read for {edits} edits, {all} at first");
-    assert!(most * 2 < all, "{all} chunks were read at first");
-    let (whole, _) = save(&bench, &home, Parent::Nothing);
-    assert_eq!(whole.snapshot.tree, saved.snapshot.tree);
-    assert_eq!(import(&bench, &saved, "copy"), home.root().unwrap());
+    let edits = LONG_KEYS / 50;
+    for (version, at_once) in [(1, 4096), (2, 64), (3, 16)] {
+        // Half of them are texts of several chunks.
+        let numbers = (0..edits).map(|number| number * 50 + number % 2);
+        edit(&home, numbers.map(|number| with_long_key(number, version)));
+        let (saved, read) = save_at_once(&bench, &home, at_once);
+        // For each edit at most: the chunks on the way to it, now and before; its own; and those that share pieces with these.
+        let most = u64::from(edits) * 12;
+        assert!(
+            read < most,
+            "{at_once} at once: {read} chunks were read for {edits} edits, {all} at first"
+        );
+        assert!(most * 2 < all, "{all} chunks were read at first");
+        let (whole, _) = save(&bench, &home, Parent::Nothing);
+        assert_eq!(whole.snapshot.tree, saved.snapshot.tree);
+        assert_eq!(import(&bench, &saved, &format!("copy{version}")), home.root().unwrap());
+    }
+}
+
+/// Finds all chunks below one.
+fn chunks_below(home: &Home, id: ChunkId, found: &mut HashSet<ChunkId>) {
+    if found.insert(id) {
+        let chunk = home.store.read(&id).unwrap();
+        chunk.chunk_refs().for_each(|id| chunks_below(home, id, found));
+    }
+}
+
+/// What is gone of the snapshot before may be much, and nothing is saved while that is looked into.
+#[test]
+fn a_save_stops_while_it_looks_for_what_is_gone() {
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    edit(&home, (0..LONG_KEYS).map(|number| with_long_key(number, 0)));
+    save(&bench, &home, Parent::Latest);
+    let [mut among, mut still] = [HashSet::new(), HashSet::new()];
+    chunks_below(&home, home.root().unwrap(), &mut among);
+    edit(&home, (1..LONG_KEYS).step_by(5).map(|number| with_long_key(number, 1)));
+    chunks_below(&home, home.root().unwrap(), &mut still);
+    among.retain(|id| !still.contains(id));
+    let progress = Arc::new(Progress::default());
+    let mut base = Counting::open(&home);
+    let (after, at_once) = (40, 8);
+    let stop = Stop { among, after, read: AtomicU64::new(0), progress: progress.clone() };
+    base.stop = Some(stop);
+    let options = SaveOptions::new(Who::this_process(), now());
+    let options = SaveOptions { at_once, ..options };
+    let stopped = try_save(&bench, (&home, &base), &options, &progress);
+    assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
+    let Stop { among, read, .. } = base.stop.unwrap();
+    let read = read.into_inner();
+    assert!(read <= after + at_once as u64, "{read} of {} chunks that are gone", among.len());
 }
 
 /// Whoever writes a snapshot anew may leave something out: what restic has tagged is not compared with.
@@ -273,7 +349,8 @@ fn what_follows_from_differences_is_what_follows_from_nothing() {
             edits.extend((0..120).map(|number| write(&mut next, pages + 1_000 * round + number)));
         }
         edit(&home, edits);
-        let (from_differences, few) = save(&bench, &home, Parent::Latest);
+        let at_once = [8, 40, 4096][round as usize % 3];
+        let (from_differences, few) = save_at_once(&bench, &home, at_once);
         let (from_nothing, all) = save(&bench, &home, Parent::Nothing);
         assert_eq!(
             from_differences.snapshot.tree, from_nothing.snapshot.tree,
