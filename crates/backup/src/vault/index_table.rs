@@ -162,8 +162,10 @@ fn push_count(out: &mut Vec<u8>, count: usize) {
 pub(super) struct IndexTableFile(pub(super) PathBuf);
 
 impl IndexTableFile {
-    /// Reads the table; nothing unless all index files it was made of are among `files`, which ascend.
+    /// Reads the table; nothing unless all index files it was made of are among `files`, which ascend. What killed runs left
+    /// beside it goes.
     pub(super) fn read(&self, vault: &Vault, files: &[Id]) -> Option<IndexTable> {
+        sweep(&self.0, SystemTime::now());
         let sealed = fs::read(self.0.join(TABLE)).ok()?;
         let table = vault.open_sealed(sealed).and_then(IndexTable::parse);
         let is_there = |file: &Id| files.binary_search(file).is_ok();
@@ -190,7 +192,6 @@ impl IndexTableFile {
         // Where they are, as a large vault's table is large.
         let (before, after) = vault.key.seal_in_place(&mut body).map_err(io::Error::other)?;
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        sweep(&self.0, SystemTime::now())?;
         // It is worth nothing after a crash that damages it, so it is not synced.
         let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.0)?;
         for part in [before.as_slice(), &body, &after] {
@@ -201,19 +202,18 @@ impl IndexTableFile {
     }
 }
 
-/// Removes what runs left in a folder that were killed while they wrote a table.
-fn sweep(folder: &Path, now: SystemTime) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
+/// Removes what runs left in a folder that were killed while they wrote a table, as far as that can be done now.
+fn sweep(folder: &Path, now: SystemTime) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+            continue;
+        }
         // Another run may have removed it, or finished.
-        let Ok(facts) = entry.metadata() else { continue };
-        let age = now.duration_since(facts.modified()?).unwrap_or_default();
-        let is_unfinished = entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes());
-        if is_unfinished && age > ABANDONED {
+        let Ok(written) = entry.metadata().and_then(|facts| facts.modified()) else { continue };
+        if now.duration_since(written).unwrap_or_default() > ABANDONED {
             fs::remove_file(entry.path()).ok();
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The table of an index, which spares parsing index files and must never tell of what is not there.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -99,6 +100,12 @@ fn what_killed_runs_left_beside_the_table_goes() {
         fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, [".index.table-new", "index.table", "other"]);
+    // Also where the table is read, and none is written.
+    put(".index.table-old", 30);
+    let before = fs::metadata(table(&bench)).unwrap().ino();
+    stats_of(&open(&bench));
+    assert_eq!(fs::metadata(table(&bench)).unwrap().ino(), before);
+    assert!(there(".index.table-new") && !there(".index.table-old"));
 }
 
 /// A prune takes packs away that the table tells of, and the index files that listed them.
