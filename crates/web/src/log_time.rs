@@ -33,8 +33,18 @@ impl LogTime {
 
     /// Returns the length of a time at the start of `text` and the time.
     pub(crate) fn parse_prefix(text: &str) -> Option<(Self, &str)> {
-        const LENGTH: usize = "21/Nov/2026:00:50:16 +0000".len();
-        let (stamp, rest) = (text.get(..LENGTH)?, text.get(LENGTH..)?);
+        // All places are filled: years below 0 and hours of one digit would be written otherwise than they were read.
+        const SHAPE: &str = "00/aaa/0000:00:00:00 +0000";
+        let (stamp, rest) = (text.get(..SHAPE.len())?, text.get(SHAPE.len()..)?);
+        let has_shape = stamp.bytes().zip(SHAPE.bytes()).all(|(byte, place)| match place {
+            b'0' => byte.is_ascii_digit(),
+            b'a' => byte.is_ascii_alphabetic(),
+            b'+' => matches!(byte, b'+' | b'-'),
+            _ => byte == place,
+        });
+        if !has_shape {
+            return None;
+        }
         let zoned = jiff::fmt::strtime::parse("%d/%b/%Y:%H:%M:%S %z", stamp).ok()?;
         let time = Self {
             unix_seconds: zoned.to_timestamp().ok()?.as_second(),
@@ -116,5 +126,29 @@ impl LogTime {
         let rest = [":", of(at.hour()), ":", of(at.minute()), ":", of(at.second()), " ", sign];
         rest.iter().try_for_each(|text| f.write_str(text))?;
         [two(minutes / 60), two(minutes % 60)].iter().try_for_each(|two| f.write_str(two))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_read_in_the_form_that_is_written_and_in_no_other() {
+        let text = "21/Nov/2026:00:50:16 +0200";
+        let (time, rest) = LogTime::parse_prefix("21/Nov/2026:00:50:16 +0200 more").unwrap();
+        assert_eq!((time.to_string().as_str(), rest), (text, " more"));
+        assert_eq!((time.unix_seconds, time.offset_seconds), (1_795_215_016, 7200));
+        for other in [
+            "21/Nov/-3103:1:08:20 +2000",
+            "21/Nov/2026:00:50:16 +020",
+            "1/Nov/2026:00:50:16 +02000",
+            "21/Nov/2026:00:50:16 Z0200",
+            "21/Nov/2026:24:50:16 +0200",
+            "31/Feb/2026:00:50:16 +0200",
+            "21/Nov/2026:00:50:1é +0200",
+        ] {
+            assert!(LogTime::parse_prefix(other).is_none(), "{other}");
+        }
     }
 }

@@ -153,7 +153,9 @@ impl Log {
             if !follows || !position.is_sound() || !event.is_sound() {
                 return None;
             }
-            log.push(Kept { position, event, bytes: line.len() + 1 });
+            // As it is written from now on: others may write JSON in other ways.
+            let bytes = line_of(&position, &event).len();
+            log.push(Kept { position, event, bytes });
         }
         Some(log)
     }
@@ -499,6 +501,15 @@ mod tests {
                 assert!(message.is_sound() && self.take(&message));
             }
         }
+    }
+
+    #[test]
+    fn events_count_as_they_are_written_however_they_were_read() {
+        let log = |event: &str| {
+            let text = format!("tympan-passed 1 o r1 4\nr1 5 {event}\n");
+            Log::parse(&text, "r2".to_owned()).unwrap()
+        };
+        assert_eq!(log("{ \"page\": \"\\/5.html\" }"), log("{\"page\":\"/5.html\"}"));
     }
 
     #[test]
