@@ -344,7 +344,7 @@ end
 ///
 /// Some machines page out what nobody has read for minutes. Whether a run would find the pictures in memory or on the
 /// disk is then a matter of how long the runs before it took, and its 99th percentile that of a few slow reads.
-fn read_all(server: &Server, pictures: usize) -> Outcome {
+fn read_all(server: &Server, pictures: usize) -> Outcome<()> {
     let mut connection = Connection::open(server.address, Duration::from_secs(60))?;
     for folder in FOLDERS {
         for number in 0..pictures {
