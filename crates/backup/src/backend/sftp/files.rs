@@ -49,8 +49,18 @@ fn is_of(attributes: &FileAttributes, kind: u32) -> bool {
 
 /// Lists a folder.
 pub(super) async fn list(channel: &Arc<Channel>, path: &str) -> Outcome<Vec<File>> {
+    let handle = open_folder(channel, path).await?;
+    list_opened(channel, handle).await
+}
+
+/// Opens a folder that is to be listed.
+pub(super) async fn open_folder(channel: &Channel, path: &str) -> Outcome<String> {
+    Ok(channel.sftp.opendir(path).await?.handle)
+}
+
+/// Lists a folder that was opened for it, and closes it.
+async fn list_opened(channel: &Arc<Channel>, handle: String) -> Outcome<Vec<File>> {
     let sftp = &channel.sftp;
-    let handle = sftp.opendir(path).await?.handle;
     let mut files = Vec::new();
     // A short list is over with two answers, of which the second says so.
     let mut ahead = 2;
@@ -80,7 +90,16 @@ pub(super) async fn list(channel: &Arc<Channel>, path: &str) -> Outcome<Vec<File
 
 /// Lists the files in a folder that are named by ids.
 pub(super) async fn list_ids(channel: &Arc<Channel>, path: &str) -> Outcome<Vec<(Id, u64)>> {
-    let files = list(channel, path).await?;
+    let handle = open_folder(channel, path).await?;
+    list_ids_opened(channel, (path, handle)).await
+}
+
+/// Does the same in a folder that was opened for it, and closes it.
+pub(super) async fn list_ids_opened(
+    channel: &Arc<Channel>,
+    (path, handle): (&str, String),
+) -> Outcome<Vec<(Id, u64)>> {
+    let files = list_opened(channel, handle).await?;
     let mut named = Vec::new();
     for file in files.into_iter().filter(|file| is_of(&file.attrs, PLAIN)) {
         let Ok(id) = file.filename.parse() else { continue };
@@ -171,8 +190,8 @@ pub(super) async fn read_range(
     }
 }
 
-/// Closes a file without waiting for the answer.
-fn close_later(channel: Arc<Channel>, handle: String) {
+/// Closes a file or folder without waiting for the answer.
+pub(super) fn close_later(channel: Arc<Channel>, handle: String) {
     tokio::spawn(async move { channel.sftp.close(handle).await.ok() });
 }
 

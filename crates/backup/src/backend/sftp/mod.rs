@@ -4,7 +4,7 @@
 //!
 //! A file is written and read in pieces that are on their way at once, so that a round trip is paid for the file and not
 //! for the piece. A call whose connection breaks is done again over a new one, for as long as the patience lasts. Short files
-//! are written into files that were opened while nobody waited (`spare`).
+//! are written into files that were opened while nobody waited (`spare`), and so are the folders that are listed behind a lock (`folders`).
 //!
 //! Invariants
 //! * A file is written under a name of its own in `tmp`, synced where the host offers that, and renamed: after a loss of
@@ -17,6 +17,7 @@
 mod address;
 mod connect;
 mod files;
+mod folders;
 pub(crate) mod known_hosts;
 mod link;
 mod spare;
@@ -29,6 +30,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future;
 
 pub use self::address::SftpAddress;
+use self::folders::Folders;
 use self::link::{Channel, Failure, Link, Load};
 use self::spare::Spares;
 use super::{Backend, FileKind, Listing, Staged, file_name, folder_name};
@@ -90,7 +92,12 @@ pub struct SftpBackend {
     root: String,
     link: Arc<Link>,
     spares: Spares,
+    /// Those that are looked at as soon as a lock has appeared.
+    folders: Folders,
 }
+
+/// What whoever takes a lock lists next.
+const LISTED_WITH_LOCKS: [FileKind; 3] = [FileKind::Lock, FileKind::Index, FileKind::Snapshot];
 
 impl SftpBackend {
     /// Names the folder; nothing is connected yet. `place` is how people name it.
@@ -100,7 +107,8 @@ impl SftpBackend {
     pub fn new(place: &str, address: SftpAddress, options: SftpOptions) -> io::Result<Self> {
         let root = address.path.clone();
         let link = Arc::new(Link::new(address, options)?);
-        Ok(Self { place: place.to_owned(), root, link, spares: Spares::default() })
+        let (spares, folders) = (Spares::default(), Folders::default());
+        Ok(Self { place: place.to_owned(), root, link, spares, folders })
     }
 
     /// Returns how often a connection was made anew.
@@ -111,6 +119,10 @@ impl SftpBackend {
 
     fn file(&self, kind: FileKind, id: &Id) -> String {
         format!("{}/{}", self.root, file_name(kind, id))
+    }
+
+    fn folder(&self, kind: FileKind) -> String {
+        format!("{}/{}", self.root, folder_name(kind))
     }
 
     /// Where files are that have no name yet.
@@ -131,10 +143,19 @@ impl SftpBackend {
                 Ok(vec![(Id::default(), length)])
             }
             FileKind::Pack => files::list_packs(channel, &format!("{}/data", self.root)).await,
-            _ => {
-                let folder = format!("{}/{}", self.root, folder_name(kind));
-                files::list_ids(channel, &folder).await
-            }
+            _ => files::list_ids(channel, &self.folder(kind)).await,
+        }
+    }
+
+    /// Lists what is in a folder that may have been opened before.
+    async fn list_opened(
+        &self,
+        channel: &Arc<Channel>,
+        kind: FileKind,
+    ) -> Result<Listing, Failure> {
+        match self.folders.take(kind, channel) {
+            Some(handle) => files::list_ids_opened(channel, (&self.folder(kind), handle)).await,
+            None => self.list_over(channel, kind).await,
         }
     }
 
@@ -231,7 +252,14 @@ impl Backend for SftpBackend {
     fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
         let staged = self.link.run(load_of(bytes.len()), |channel| {
             let bytes = &bytes;
-            async move { self.stage_over(&channel, bytes).await }
+            async move {
+                if kind != FileKind::Lock {
+                    return self.stage_over(&channel, bytes).await;
+                }
+                let folders = LISTED_WITH_LOCKS.map(|kind| (kind, self.folder(kind)));
+                let opening = self.folders.open(&channel, &folders);
+                future::join(opening, self.stage_over(&channel, bytes)).await.1
+            }
         });
         Ok(Staged { temporary: Some(staged?), ..Staged::held(kind, *id, bytes) })
     }
@@ -271,11 +299,22 @@ impl Backend for SftpBackend {
                 }
                 let over = (&*channel, abilities);
                 let revealing = files::reveal(over, (name, path), staged.bytes.len() as u64);
-                let lists = kinds.iter().map(|kind| self.list_over(&channel, *kind));
+                let lists = kinds.iter().map(|kind| self.list_opened(&channel, *kind));
                 // The first requests of each are sent in this order.
                 let (revealed, lists) = future::join(revealing, future::join_all(lists)).await;
                 revealed?;
-                lists.into_iter().collect::<Result<Vec<_>, _>>().map(Some)
+                let lists = lists.into_iter().collect::<Result<Vec<_>, _>>()?;
+                // A folder that was opened before may tell of what it held then. One that names what has just appeared
+                // does not.
+                let own = kinds.iter().position(|kind| *kind == staged.kind);
+                let is_seen = own
+                    .and_then(|own| lists.get(own))
+                    .is_some_and(|list| list.iter().any(|(id, _)| *id == staged.id));
+                if is_seen {
+                    return Ok(Some(lists));
+                }
+                let lists = kinds.iter().map(|kind| self.list_over(&channel, *kind));
+                future::try_join_all(lists).await.map(Some)
             }
         }));
         match done {
@@ -289,6 +328,7 @@ impl Backend for SftpBackend {
     }
 
     fn discard(&self, staged: &Staged) {
+        self.folders.close(&self.link);
         let Some(name) = &staged.temporary else { return };
         let removed =
             self.link.wait(self.link.try_once(Load::Short, |channel| async move {
@@ -305,6 +345,7 @@ impl Backend for SftpBackend {
     }
 
     fn expect_no_writes(&self) {
+        self.folders.close(&self.link);
         self.spares.remove_all(&self.link);
     }
 
