@@ -370,20 +370,19 @@ impl Worker {
     ) {
         let now = batch.moment.now;
         let written;
-        let (status, length, part, head) = match told {
-            None => (200, Some(form.length), (0, form.length), &form.head),
+        let (status, length, part, [before_age, after_age]) = match told {
+            None => (200, Some(form.length), (0, form.length), form.head.parts()),
             Some(told) => {
                 written = write_head(plain.key.kind, told.status, &told.headers);
                 let part = (told.start, told.length);
-                (told.status.as_u16(), announced(&told.headers), part, &written)
+                (told.status.as_u16(), announced(&told.headers), part, written.parts())
             }
         };
         let mut digits = [0_u8; 20];
         let age = decimal(ready.age(now), &mut digits);
         // No number has so many digits that its length takes a second byte.
         let age_length = [u8::try_from(age.len()).unwrap_or(0)];
-        let parts =
-            [&head.before_age[..], &age_length[..], age, &head.after_age[..], self.date.block()];
+        let parts = [before_age, &age_length[..], age, after_age, self.date.block()];
         let (start, length_of_part) = if plain.key.kind.is_head() { (0, 0) } else { part };
         let body = match &form.body {
             KeptBody::Memory(bytes) => Kept::Bytes(slice(bytes, start, length_of_part)),

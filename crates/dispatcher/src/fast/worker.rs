@@ -21,7 +21,7 @@ use crate::dispatcher::{Dispatcher, Inner};
 use crate::hit::Told;
 use crate::http2::Out;
 use crate::http2::hpack::{Fields, push_date};
-use crate::memory::{Form, Head, Moment, Ready, write_head};
+use crate::memory::{Form, Moment, Ready, write_head};
 use crate::metrics::Counter;
 
 /// What is read from a socket at once, and the longest head that the lane waits for.
@@ -535,12 +535,12 @@ impl Worker {
             || connection.closing.is_due();
         let (status, length, part) = match told {
             None => {
-                self.compose(&form.head, ready, now, closes);
+                self.compose(form.head.parts(), ready, now, closes);
                 (200, Some(form.length), (0, form.length))
             }
             Some(told) => {
                 let head = write_head(plain.key.kind, told.status, &told.headers);
-                self.compose(&head, ready, now, closes);
+                self.compose(head.parts(), ready, now, closes);
                 (told.status.as_u16(), announced(&told.headers), (told.start, told.length))
             }
         };
@@ -558,13 +558,19 @@ impl Worker {
         Ok(())
     }
 
-    /// Writes a whole head.
-    fn compose(&mut self, head: &Head, ready: &Ready, now: SystemTime, closes: bool) {
+    /// Writes a whole head, from what stands before the age and what stands behind it.
+    fn compose(
+        &mut self,
+        [before_age, after_age]: [&[u8]; 2],
+        ready: &Ready,
+        now: SystemTime,
+        closes: bool,
+    ) {
         let mut digits = [0_u8; 20];
         self.head.clear();
-        self.head.extend_from_slice(&head.before_age);
+        self.head.extend_from_slice(before_age);
         self.head.extend_from_slice(decimal(ready.age(now), &mut digits));
-        self.head.extend_from_slice(&head.after_age);
+        self.head.extend_from_slice(after_age);
         if closes {
             self.head.extend_from_slice(b"connection: close\r\n");
         }

@@ -54,8 +54,10 @@ impl Key {
         KeyRef { kind: self.kind, host: &self.host, target: &self.target }
     }
 
+    /// Returns about how many bytes of memory it takes with its place in the table.
     pub(crate) fn bytes(&self) -> usize {
-        self.host.len() + self.target.len()
+        const PLACE_BYTES: usize = 96;
+        self.host.len() + self.target.len() + size_of::<Self>() + PLACE_BYTES
     }
 }
 

@@ -37,7 +37,7 @@ use tympan_web::listen::Peer;
 pub(crate) use encode::{add_vary, is_encodable};
 pub(crate) use key::{Key, KeyRef, Kind, key_of};
 pub(crate) use ready::{
-    Form, Head, Keepable, KeptBody, Ready, SMALL_BODY_BYTES, SMALL_TLS_BODY_BYTES, Source, slice,
+    Form, Keepable, KeptBody, Ready, SMALL_BODY_BYTES, SMALL_TLS_BODY_BYTES, Source, slice,
     write_head,
 };
 pub(crate) use uses::{Use, may_hold_credentials, use_of};

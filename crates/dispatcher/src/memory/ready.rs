@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
 
 use crate::cache::Stamp;
@@ -103,8 +103,8 @@ pub(crate) struct Ready {
     kind: Kind,
     /// The answer as the full way gave it.
     plain: Form,
-    /// The same in encodings.
-    encoded: [Option<Form>; Coding::ALL.len()],
+    /// The same in encodings, if there are any.
+    encoded: Option<Box<[Option<Form>; Coding::ALL.len()]>>,
     /// What the dispatcher's own log says of an answer, without time.
     pub(crate) log_text: String,
     /// When the file was last compared.
@@ -116,9 +116,10 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 pub(crate) struct Form {
     /// The head of the whole answer as bytes of its protocol.
-    pub(crate) head: Head,
-    /// The same as a map; the age in it is not of now.
-    headers: HeaderMap,
+    pub(crate) head: Head<Bytes>,
+    /// The same as lines of HTTP/1.1, from which the map of headers is made where one is needed: a map takes four times the
+    /// memory. For HTTP/1.1 they are the same bytes.
+    lines: Head<Bytes>,
     etag: HeaderValue,
     pub(crate) body: KeptBody,
     pub(crate) length: u64,
@@ -135,32 +136,79 @@ pub(crate) struct Checked {
 }
 
 /// A head around the age.
-#[derive(Debug)]
-pub(crate) struct Head {
+#[derive(Debug, Clone)]
+pub(crate) struct Head<T = Vec<u8>> {
     /// From the status on, up to the age's value.
-    pub(crate) before_age: Vec<u8>,
+    before_age: T,
     /// From behind the age on, without the end.
-    pub(crate) after_age: Vec<u8>,
+    after_age: T,
 }
+
+impl<T: AsRef<[u8]>> Head<T> {
+    /// Returns what stands before the age's value, and what stands behind it.
+    pub(crate) fn parts(&self) -> [&[u8]; 2] {
+        [self.before_age.as_ref(), self.after_age.as_ref()]
+    }
+
+    /// Returns the same in memory that is just large enough.
+    fn compact(&self) -> Head<Bytes> {
+        let [before_age, after_age] = self.parts().map(Bytes::copy_from_slice);
+        Head { before_age, after_age }
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts().iter().map(|part| part.len() + ALLOCATION_BYTES).sum()
+    }
+}
+
+impl Head<Bytes> {
+    /// Reads lines of HTTP/1.1 back into a map, in the same order; the age in it is not of now.
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(16);
+        for part in [&self.before_age, &self.after_age] {
+            for line in part.split(|&byte| byte == b'\n') {
+                let line = line.strip_suffix(b"\r").unwrap_or(line);
+                // The status line has no colon. Behind the colon of a header stands one space.
+                let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
+                let name = HeaderName::from_bytes(line.get(..colon).unwrap_or_default());
+                let value = part.slice_ref(line.get(colon + 2..).unwrap_or_default());
+                if let (Ok(name), Ok(value)) = (name, HeaderValue::from_maybe_shared(value)) {
+                    headers.append(name, value);
+                }
+            }
+        }
+        headers
+    }
+}
+
+/// What an allocation takes beyond what was asked for, in the mean: allocators round up.
+const ALLOCATION_BYTES: usize = 16;
 
 impl Form {
     fn new(
         kind: Kind,
-        headers: HeaderMap,
+        headers: &HeaderMap,
         etag: HeaderValue,
         (body, length): (KeptBody, u64),
     ) -> Self {
-        let head = write_head(kind, StatusCode::OK, &headers);
-        Self { head, headers, etag, body, length }
+        let lines = write_lines(StatusCode::OK, headers).compact();
+        let head = match kind.is_http2() {
+            true => write_head(kind, StatusCode::OK, headers).compact(),
+            false => lines.clone(),
+        };
+        Self { head, lines, etag, body, length }
     }
 
+    /// Returns what it takes beside itself.
     fn bytes(&self) -> usize {
         let body = match &self.body {
-            KeptBody::Memory(bytes) => bytes.len(),
+            KeptBody::Memory(bytes) => bytes.len() + ALLOCATION_BYTES,
             KeptBody::File(_) => 0,
         };
-        // The map holds the head once more.
-        body + 2 * (self.head.before_age.len() + self.head.after_age.len())
+        let is_shared =
+            self.head.parts().map(<[u8]>::as_ptr) == self.lines.parts().map(<[u8]>::as_ptr);
+        let lines = if is_shared { 0 } else { self.lines.bytes() };
+        body + self.head.bytes() + lines + self.etag.len() + ALLOCATION_BYTES
     }
 }
 
@@ -172,12 +220,12 @@ impl Ready {
         checked: Checked,
     ) -> Self {
         let body = (source.body.clone(), source.length);
-        let plain = Form::new(kind, headers, source.etag.clone(), body);
+        let plain = Form::new(kind, &headers, source.etag.clone(), body);
         Self {
             source,
             kind,
             plain,
-            encoded: Default::default(),
+            encoded: None,
             log_text,
             checked: Mutex::new(checked),
             hits: AtomicU32::new(0),
@@ -186,10 +234,16 @@ impl Ready {
 
     /// Returns about how many bytes of memory it takes; this never changes, as the memory's bound relies on it.
     pub(crate) fn bytes(&self) -> usize {
-        let encoded = self.encoded.iter().flatten().map(Form::bytes);
-        let names = self.source.path.len() * 2 + self.log_text.len();
-        // The structures around take about this.
-        self.plain.bytes() + encoded.sum::<usize>() + names + 1024
+        let encoded = self.encoded.iter().map(|forms| {
+            size_of_val::<[_]>(&**forms) + forms.iter().flatten().map(Form::bytes).sum::<usize>()
+        });
+        let source = &self.source;
+        let warning = source.warning.as_ref().map_or(0, String::len);
+        let names =
+            source.path.len() + source.file.as_os_str().len() + self.log_text.len() + warning;
+        // Both structures, the three names, and what counts the users of a shared header or head.
+        let around = size_of::<Self>() + size_of::<Source>() + 10 * ALLOCATION_BYTES + 128;
+        self.plain.bytes() + encoded.sum::<usize>() + names + around
     }
 
     /// Counts a use.
@@ -224,7 +278,7 @@ impl Ready {
             conditions.is_some_and(|conditions| conditions.contains_key(header::RANGE));
         let wants_part = names_part && !is_head;
         let Some(accepted) = accepted.filter(|_| !wants_part) else { return &self.plain };
-        let form = |coding: Coding| self.encoded.get(coding as usize).and_then(Option::as_ref);
+        let form = |coding: Coding| self.encoded.as_ref()?.get(coding as usize)?.as_ref();
         let chosen = choose(accepted, |coding| form(coding).is_some()).and_then(form);
         chosen.unwrap_or(&self.plain)
     }
@@ -240,7 +294,7 @@ impl Ready {
         let modified = self.source.modified;
         let entity =
             Entity { etag: &form.etag, modified, length: form.length, has_parts: !is_head };
-        let mut headers = form.headers.clone();
+        let mut headers = form.lines.headers();
         headers.insert(header::AGE, HeaderValue::from(self.age(now)));
         let told = hit::tell(conditions, &entity, headers);
         (told.status.as_u16() < 400).then_some(told)
@@ -249,7 +303,7 @@ impl Ready {
     /// Tells whether it is worth to have it in encodings.
     pub(crate) fn is_encodable(&self) -> bool {
         let size = encode::MIN_BYTES..=encode::MAX_BYTES;
-        size.contains(&self.source.length) && encode::is_encodable(&self.plain.headers)
+        size.contains(&self.source.length) && encode::is_encodable(&self.plain.lines.headers())
     }
 
     /// Returns the same answer with encodings; takes long. Nothing if the body cannot be read any more.
@@ -262,19 +316,21 @@ impl Ready {
                 Err(_changed) => return None,
             },
         };
+        let plain = self.plain.lines.headers();
         let encoded = Coding::ALL.map(|coding| {
             let encoded = coding.encode(&body)?;
             let length = encoded.len() as u64;
-            let mut headers = self.plain.headers.clone();
+            let mut headers = plain.clone();
             let etag = encode::encoded_tag(&self.plain.etag, coding);
             headers.insert(header::ETAG, etag.clone());
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
-            Some(Form::new(self.kind, headers, etag, (KeptBody::Memory(encoded), length)))
+            Some(Form::new(self.kind, &headers, etag, (KeptBody::Memory(encoded), length)))
         });
-        let head = (self.kind, self.plain.headers.clone());
+        let head = (self.kind, plain);
         let checked = *self.checked.lock();
         let source = Arc::clone(&self.source);
+        let encoded = encoded.iter().any(Option::is_some).then(|| Box::new(encoded));
         let ready = Self { encoded, ..Self::new(source, head, self.log_text.clone(), checked) };
         ready.count_from(self.hits());
         Some(ready)
@@ -316,3 +372,37 @@ fn write_lines(status: StatusCode, headers: &HeaderMap) -> Head {
 
 /// How long an answer is used at most before its file is compared: changes on some file systems are told to nobody.
 pub(crate) const COMPARE_AFTER: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::write_lines;
+    use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+    #[test]
+    fn a_kept_head_gives_its_headers_back() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("content-type", "text/html; charset=utf-8"),
+            ("x-empty", ""),
+            ("link", "</a.css>; rel=preload"),
+            ("age", "7"),
+            ("link", "<https://b.example/b>; rel=\"next\""),
+            ("x-colons", "a: b:  c "),
+            ("x-space", " d"),
+        ] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers.insert("x-bytes", HeaderValue::from_bytes(b"\xfc:\t\xff").unwrap());
+        let head = write_lines(StatusCode::OK, &headers).compact();
+        let text = String::from_utf8_lossy(&head.before_age);
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\nage: "), "{text}");
+
+        let mut read = head.headers();
+        assert_eq!(read.insert("age", HeaderValue::from_static("7")).unwrap(), "");
+        assert_eq!(read, headers);
+        let order = |headers: &HeaderMap| -> Vec<String> {
+            headers.keys().map(ToString::to_string).collect()
+        };
+        assert_eq!(order(&read), order(&headers));
+    }
+}
