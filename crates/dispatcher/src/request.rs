@@ -193,16 +193,18 @@ impl RequestView {
     }
 
     /// Returns the value of the cookie `name`.
+    ///
+    /// Cookies may hold any bytes: one that is no text must not hide those beside it.
     #[must_use]
-    pub fn cookie(&self, name: &str) -> Option<&str> {
-        self.headers
-            .get_all(header::COOKIE)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(';'))
-            .filter_map(|pair| pair.trim().split_once('='))
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| value)
+    pub fn cookie(&self, name: &str) -> Option<&[u8]> {
+        let lists = self.headers.get_all(header::COOKIE).iter();
+        let mut pairs = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b';'));
+        pairs.find_map(|pair| {
+            let at = pair.iter().position(|byte| *byte == b'=')?;
+            let (key, value) = pair.split_at(at);
+            let value = value.get(1..).unwrap_or_default().trim_ascii_end();
+            (key.trim_ascii() == name.as_bytes()).then_some(value)
+        })
     }
 }
 

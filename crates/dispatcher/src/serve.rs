@@ -499,6 +499,8 @@ fn call(exchange: &Exchange<'_>, body: CallBody, purpose: Purpose) -> Call {
         target: view.wire_target(),
         headers: request_headers(&exchange.farm.farm, view, purpose),
         body,
-        sticky: view.cookie(sticky::COOKIE).map(str::to_owned),
+        sticky: view
+            .cookie(sticky::COOKIE)
+            .and_then(|render| Some(std::str::from_utf8(render).ok()?.to_owned())),
     }
 }

@@ -82,6 +82,28 @@ fn ca81_a_login_cookie_keeps_a_page_out_of_the_cache_in_both_directions() {
 }
 
 #[test]
+fn ca81_a_cookie_that_is_no_text_hides_no_login_cookie() {
+    let origin = Origin::start(|seen| Answer::html(format!("{:?}", seen.header("cookie"))));
+    let front = front(&origin, "");
+    for cookie in ["name=\u{e9}; login-token=secret", "login-token=secr\u{e9}t"] {
+        let mine = front.send("GET", "/a.html", &[("Cookie", cookie)], "");
+        assert_eq!(mine.info(), "not cacheable: request contains authorization", "{cookie}");
+        assert!(!front.has("a.html"), "{cookie}");
+    }
+}
+
+#[test]
+fn ca75_a_byte_beyond_ascii_hides_no_directive() {
+    for header in ["Cache-Control", "Pragma", "Dispatcher"] {
+        let answer = Answer::html("page").header(header, "x=\u{e9}, no-cache");
+        let origin = Origin::always(answer);
+        let front = front(&origin, "");
+        front.get("/a.html");
+        assert_eq!(front.files(), Vec::<String>::new(), "{header}");
+    }
+}
+
+#[test]
 fn ca68_credentials_are_cached_where_it_is_allowed() {
     let origin = html();
     let front = front(&origin, "/allowAuthorized 1");
