@@ -234,19 +234,24 @@ const FORWARDED: [&str; 11] = [
     "x-real-ip",
 ];
 
+/// Stands for a client that a trusted proxy does not name by an address: nobody's own address, so that no rule which
+/// names some lets it in.
+const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+
 /// Returns who asks through `sender`: the last address of `X-Forwarded-For` that no trusted proxy has, if the sender is
 /// one.
+///
+/// Who stands behind an entry that is no address is not known, and is never taken for the proxy that wrote it.
 pub(crate) fn client_of(headers: &HeaderMap, sender: IpAddr, trusted: &[Network]) -> IpAddr {
     let mut client = sender;
     if !any_contains(trusted, sender) {
         return client;
     }
-    let lists = headers.get_all("x-forwarded-for").iter();
-    let texts: Vec<&str> = lists.filter_map(|list| list.to_str().ok()).collect();
-    for text in texts.join(",").rsplit(',') {
-        let Some(address) = read_address(text.trim()) else { break };
-        client = address;
-        if !any_contains(trusted, address) {
+    let lists = headers.get_all("x-forwarded-for").iter().rev();
+    let entries = lists.flat_map(|list| list.as_bytes().rsplit(|byte| *byte == b','));
+    for entry in entries.map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty()) {
+        client = read_address(entry).unwrap_or(UNKNOWN_CLIENT);
+        if client == UNKNOWN_CLIENT || !any_contains(trusted, client) {
             break;
         }
     }
@@ -254,7 +259,8 @@ pub(crate) fn client_of(headers: &HeaderMap, sender: IpAddr, trusted: &[Network]
 }
 
 /// Reads an address that may have a port, and brackets if it is IPv6.
-fn read_address(text: &str) -> Option<IpAddr> {
+fn read_address(bytes: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(bytes).ok()?;
     let with_port = || text.parse().ok().map(|address: std::net::SocketAddr| address.ip());
     let plain = text.trim_start_matches('[').trim_end_matches(']');
     plain.parse().ok().or_else(with_port).map(|address: IpAddr| address.to_canonical())

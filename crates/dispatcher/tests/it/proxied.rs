@@ -86,6 +86,38 @@ fn forwarded_headers_are_believed_from_trusted_proxies_only() {
 }
 
 #[test]
+fn a_client_that_its_proxy_names_by_no_address_is_not_the_proxy() {
+    let origin = Origin::always(Answer::html("page"));
+    let front = start(&origin, "[front]\ntrusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]");
+    let flush = |chain: &[u8]| {
+        let mut request = b"GET /dispatcher/invalidate.cache HTTP/1.1\r\nCQ-Action: Test\r\n\
+            CQ-Handle: /content\r\nX-Forwarded-For: "
+            .to_vec();
+        request.extend(chain);
+        request.extend(b"\r\n");
+        request.extend(CLOSE.as_bytes());
+        let answer = text(&front, &request);
+        answer.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    // Flushes are allowed from 127.0.0.1, which is the proxy.
+    for chain in [
+        &b"\xff, 203.0.113.9"[..],
+        b"127.0.0.1\xff, 203.0.113.9",
+        b"\xff",
+        b"unknown",
+        b"127.0.0.1, unknown",
+        b"127.0.0.1, \xff, 10.1.1.1",
+        b"_hidden:1, 10.1.1.1",
+        b"\xff, 127.0.0.1:80, 10.1.1.1,",
+    ] {
+        assert_eq!(flush(chain), "403", "{}", String::from_utf8_lossy(chain));
+    }
+    for own in [&b""[..], b" , ", b"127.0.0.1", b"127.0.0.1:80, 10.1.1.1,"] {
+        assert_eq!(flush(own), "200", "{}", String::from_utf8_lossy(own));
+    }
+}
+
+#[test]
 fn one_client_gets_its_rate_and_others_theirs() {
     let origin = Origin::always(Answer::html("page"));
     let settings =
