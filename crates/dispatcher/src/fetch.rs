@@ -68,6 +68,13 @@ pub(crate) enum First {
 /// The render's header with the number of its content.
 const SEQUENCE: &str = "x-tympan-seq";
 
+/// Tells whether a render's answer is older than what was flushed.
+pub(crate) fn is_behind(wanted: Option<u64>, headers: &HeaderMap) -> bool {
+    let reached =
+        headers.get(SEQUENCE).and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
+    wanted.zip(reached).is_some_and(|(wanted, reached)| reached < wanted)
+}
+
 /// Begins to fetch in a task of its own, which goes on when nobody waits any more.
 pub(crate) fn start(
     inner: &Arc<Inner>,
@@ -237,8 +244,8 @@ impl Lead {
         answer: Answer,
         fetched: SystemTime,
     ) -> Option<Ticket> {
-        if self.is_behind(answer.response.headers()) {
-            ticket.finish(Outcome::Failed(Failure::Broken));
+        if is_behind(self.fetch.sequence, answer.response.headers()) {
+            ticket.finish(Outcome::Again);
             self.tell(First::Behind);
             return None;
         }
@@ -289,8 +296,9 @@ impl Lead {
         mut answer: Answer,
         (fetched, epoch): (SystemTime, u64),
     ) {
-        if self.is_behind(answer.response.headers()) {
-            ticket.finish(Outcome::Failed(Failure::Broken));
+        if is_behind(self.fetch.sequence, answer.response.headers()) {
+            // It is an answer for visitors, who ask for it themselves.
+            ticket.finish(Outcome::Again);
             return self.tell(First::Behind);
         }
         let status = answer.response.status();
@@ -394,15 +402,6 @@ impl Lead {
         };
         // What was flushed meanwhile is not known any more.
         ticket.store_unless_flushed(note).ok();
-    }
-
-    fn is_behind(&self, headers: &HeaderMap) -> bool {
-        let reached =
-            headers.get(SEQUENCE).and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
-        match (self.fetch.sequence, reached) {
-            (Some(wanted), Some(reached)) => reached < wanted,
-            _ => false,
-        }
     }
 
     /// Removes a file whose page is gone.

@@ -59,10 +59,11 @@ pub(crate) enum Counter {
     SiblingResets,
     VariantsRefused,
     VariantsReplaced,
+    CollapsedInVain,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 41] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 42] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -228,6 +229,11 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 41] = [
         Counter::VariantsReplaced,
         "variants_replaced",
         "Such requests that got the page without its query (`/over \"plain\"`).",
+    ),
+    (
+        Counter::CollapsedInVain,
+        "collapsed_in_vain",
+        "Requests that waited for another one's fetch and were answered with 503, as it takes too long; look at the renders.",
     ),
 ];
 

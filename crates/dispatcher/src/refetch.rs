@@ -23,8 +23,8 @@ use tympan_web::flush_message::FlushMessage;
 
 use crate::cacheable::check_request;
 use crate::dispatcher::{FarmState, Inner};
-use crate::fetch::{Fetch, First, start};
-use crate::flight::{Outcome, Role};
+use crate::fetch::{Fetch, First, is_behind, start};
+use crate::flight::{Flight, Outcome, Role};
 use crate::forward::{Purpose, request_headers};
 use crate::log::Level;
 use crate::metrics::Counter;
@@ -34,6 +34,8 @@ use crate::variant;
 
 /// How often a page is tried.
 const TRIES: u32 = 3;
+/// How many fetches of visitors are waited for in vain before that counts as a failure.
+const MAX_JOINED: u32 = 10;
 /// The pause after the first failure; it doubles.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a page waits for a render that has the content which was flushed.
@@ -251,7 +253,7 @@ impl Inner {
     /// Fetches one page, or puts it back.
     async fn fetch_again(self: &Arc<Self>, farm: &Arc<FarmState>, item: Item) {
         let key = farm.absolute(&item.file);
-        let mut failures = 0;
+        let (mut failures, mut joined) = (0, 0);
         let is_done = loop {
             match self.try_again(farm, &key, &item).await {
                 Tried::Done => break true,
@@ -259,7 +261,11 @@ impl Inner {
                     return self.postpone(farm, item);
                 }
                 Tried::Behind => break false,
-                Tried::Failed => failures += 1,
+                Tried::Again if joined < MAX_JOINED => {
+                    joined += 1;
+                    continue;
+                }
+                Tried::Again | Tried::Failed => failures += 1,
             }
             if failures == TRIES {
                 break false;
@@ -302,11 +308,7 @@ impl Inner {
 
     async fn try_again(self: &Arc<Self>, farm: &Arc<FarmState>, key: &Path, item: &Item) -> Tried {
         let first = match self.flights.lead_or_join(key) {
-            // A visitor's fetch that began after the flush does as well.
-            Role::Join(flight) => match flight.outcome().await {
-                Outcome::Shared(_) => return Tried::Done,
-                Outcome::Alone(_) | Outcome::Failed(_) => return Tried::Failed,
-            },
+            Role::Join(flight) => return tried_by(&flight, item).await,
             Role::Pass(_) => return Tried::Failed,
             Role::Lead(ticket) => {
                 let cache = farm.farm.cache.as_ref();
@@ -339,6 +341,22 @@ impl Inner {
     }
 }
 
+/// Waits for a visitor's fetch, which does as well if it began after the flush.
+async fn tried_by(flight: &Flight, item: &Item) -> Tried {
+    let outcome = flight.outcome().await;
+    if flight.is_flushed() {
+        // Nothing of it is stored.
+        flight.end().await;
+        return Tried::Again;
+    }
+    match outcome {
+        Outcome::Again => Tried::Again,
+        Outcome::Shared(page) if is_behind(item.sequence, &page.headers) => Tried::Behind,
+        Outcome::Shared(_) => Tried::Done,
+        Outcome::Alone(_) | Outcome::Failed(_) => Tried::Failed,
+    }
+}
+
 /// How many pages of a farm are fetched at once.
 fn workers(farm: &FarmState) -> u32 {
     farm.farm.cache.as_ref().map_or(1, |cache| cache.refetch_concurrency)
@@ -350,5 +368,7 @@ enum Tried {
     Done,
     /// The render has older content than what was flushed.
     Behind,
+    /// Another one's fetch came to nothing.
+    Again,
     Failed,
 }

@@ -193,7 +193,8 @@ impl Inner {
             Role::Join(flight) => {
                 return match flight.outcome().await {
                     Outcome::Shared(_) => Warmed::Fresh,
-                    Outcome::Alone(_) => Warmed::Skipped,
+                    // Whoever was fetching it looks after it.
+                    Outcome::Alone(_) | Outcome::Again => Warmed::Skipped,
                     Outcome::Failed(_) => Warmed::Failed,
                 };
             }
