@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
@@ -75,6 +75,14 @@ pub struct RenderSettings {
     /// `"4 KiB/s after 30s"`; a slower one is given up, as visitors wait for it. Default `"500 B/s after 60s"`; `"0"` for
     /// none. Answers that are passed on may be as slow as they like, such as streams of events.
     pub min_rate: Option<String>,
+}
+
+impl RenderSettings {
+    /// Returns the files that are read.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let own = self.certificate.iter().flat_map(|pair| [pair.chain.as_path(), &*pair.key]);
+        own.chain(self.roots.as_deref())
+    }
 }
 
 /// `[dispatcher.admin]`.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tympan_dispatcher::Settings;
 use tympan_testkit::origin::{Answer, Gate, Origin};
+use tympan_testkit::secure::{Authority, Door};
+use tympan_web::tls::Trust;
 
 use crate::front::{Front, Setup, load};
 
@@ -60,12 +62,34 @@ fn a_request_under_way_ends_by_the_configuration_it_began_with() {
 fn a_configuration_that_cannot_be_used_changes_nothing() {
     let origin = Origin::always(Answer::html("page"));
     let front = crate::front::front(&origin, "");
-    assert!(front.dispatcher.reload(load("/farms { }").config, &Settings::default()).is_err());
+    assert!(
+        front.dispatcher.reload(load("/farms { }").config, &Settings::default(), None).is_err()
+    );
     let settings: Settings = toml::from_str("pass_error = \"200\"").unwrap();
     let config = load(&Setup::default().text("/".as_ref())).config;
-    let error = front.dispatcher.reload(config, &settings).unwrap_err();
+    let error = front.dispatcher.reload(config, &settings, None).unwrap_err();
     assert!(error.to_string().contains("`pass_error` in `[dispatcher]`"), "{error}");
     assert_eq!(front.get("/a.html").body, "page");
+}
+
+#[test]
+fn trust_in_renders_comes_with_the_configuration() {
+    let (origin, authority) = (Origin::always(Answer::html("page")), Authority::new());
+    let door = Door::before(origin.addr(), &authority, "127.0.0.1");
+    let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
+    let front = Front::start(&setup);
+    let secure = Setup { renders: vec![door.addr()], render: "/secure 1", ..setup };
+    let of = |authority: &Authority| Trust::from_pem(authority.pem().as_bytes()).ok();
+    for (page, trust, status) in [
+        ("/a.html", of(&authority), 200),
+        ("/b.html", of(&Authority::new()), 502),
+        ("/c.html", of(&authority), 200),
+        ("/d.html", None, 502),
+    ] {
+        front.reload_trusting(&secure, trust);
+        assert_eq!(front.get(page).status, status, "{page}");
+    }
+    assert_eq!(door.entered(), 2);
 }
 
 #[test]
