@@ -90,7 +90,7 @@ fn add_own(headers: &mut HeaderMap, request: &RequestView) {
     append_list(headers, &request.headers, FORWARDED_FOR, &sender);
     let port = request.port.as_deref().unwrap_or(if request.is_tls { "443" } else { "80" });
     // A trusted proxy knows which port the visitor came to.
-    let is_told = request.sender != request.client && headers.contains_key(FORWARDED_PORT);
+    let is_told = request.is_proxied && headers.contains_key(FORWARDED_PORT);
     if let Ok(port) = HeaderValue::from_str(port)
         && !is_told
     {
@@ -99,8 +99,15 @@ fn add_own(headers: &mut HeaderMap, request: &RequestView) {
     if request.is_tls {
         headers.insert(FORWARDED_SSL, HeaderValue::from_static("on"));
     }
+    if request.is_tls && !request.is_proxied {
+        // What a visitor says about its own connection is not true.
+        for name in [FORWARDED_CIPHER, FORWARDED_KEY_SIZE, FORWARDED_SESSION, FORWARDED_CERTIFICATE]
+        {
+            headers.remove(name);
+        }
+    }
     if let Some(cipher) = request.cipher {
-        // What a visitor says about this connection is not true.
+        // This connection may be a proxy's, of which the visitor's tells nothing.
         headers.remove(FORWARDED_SESSION);
         headers.remove(FORWARDED_CERTIFICATE);
         headers.insert(FORWARDED_CIPHER, HeaderValue::from_static(cipher));

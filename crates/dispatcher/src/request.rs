@@ -38,6 +38,8 @@ pub struct RequestView {
     pub client: IpAddr,
     /// Who holds the connection: the client, or a trusted proxy.
     pub sender: IpAddr,
+    /// Whether the sender is a trusted proxy, so that `X-Forwarded-…` headers are its words.
+    pub is_proxied: bool,
     /// Whether the connection is encrypted.
     pub is_tls: bool,
     /// The cipher suite of the connection.
@@ -75,6 +77,7 @@ impl RequestView {
             headers: head.headers.clone(),
             client: peer.addr.ip().to_canonical(),
             sender: peer.addr.ip().to_canonical(),
+            is_proxied: false,
             is_tls: peer.is_tls,
             cipher: handshake.and_then(|handshake| handshake.cipher),
             certificate: handshake.and_then(|handshake| handshake.client.clone()),
@@ -113,6 +116,7 @@ impl RequestView {
             headers,
             client: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
             sender: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+            is_proxied: false,
             is_tls,
             cipher: None,
             certificate: None,
@@ -131,6 +135,7 @@ impl RequestView {
             }
             return;
         }
+        self.is_proxied = true;
         self.client = client_of(&self.headers, self.client, trusted);
         let value = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
         let is_tls = value("x-forwarded-proto").map(|scheme| scheme.eq_ignore_ascii_case("https"));

@@ -44,6 +44,26 @@ fn a_proxy_header_names_the_client() {
 }
 
 #[test]
+fn a_visitor_says_nothing_about_the_tls_that_a_proxy_header_tells_of() {
+    let origin = Origin::always(Answer::html("page"));
+    let front = start(&origin, "[front]\nproxy_protocol_from = [\"127.0.0.0/8\"]");
+    let names = ["Client-Cert", "Cipher", "Keysize", "Session-ID"];
+    let said: String =
+        names.iter().map(|name| format!("X-Forwarded-SSL-{name}: forged\r\n")).collect();
+    // The last part tells of TLS, without a certificate.
+    let mut request = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x14".to_vec();
+    request.extend([192, 0, 2, 9, 192, 0, 2, 8, 0x13, 0x88, 0, 80]);
+    request.extend([0x20, 0, 5, 1, 0, 0, 0, 0]);
+    request.extend(format!("GET /a HTTP/1.1\r\n{said}{CLOSE}").as_bytes());
+    assert!(text(&front, &request).contains("page"));
+    let seen = origin.seen().remove(0);
+    assert_eq!(seen.header("x-forwarded-ssl"), Some("on"));
+    for name in names {
+        assert_eq!(seen.header(&format!("x-forwarded-ssl-{name}")), None, "{name}");
+    }
+}
+
+#[test]
 fn a_proxy_header_of_a_stranger_is_garbage() {
     let origin = Origin::always(Answer::html("page"));
     let front = start(&origin, "[front]\nproxy_protocol_from = [\"192.0.2.0/24\"]");
