@@ -36,6 +36,7 @@ use crate::sibling;
 use crate::tags::{KEPT_KEYS, SURROGATE_KEY, keys_of};
 use crate::ttl::{KEPT_LENIENCE, Lenience, expiry};
 use crate::upstream::{Answer, Call, Failure, ReceivedBody};
+use crate::visits::Visit;
 
 /// What is fetched and where it goes.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct Fetch {
     pub(crate) path: String,
     /// The host that it is asked for at.
     pub(crate) host: Option<HeaderValue>,
+    /// What visitors ask for it with, if that is one whom the farm is for.
+    pub(crate) visit: Option<Visit>,
     /// The number that the render's content must have reached.
     pub(crate) sequence: Option<u64>,
     /// For the header `X-Cache-Info` if it is stored.
@@ -488,6 +491,9 @@ impl Lead {
         match stored {
             Ok(()) => {
                 self.inner.memory.note_change();
+                if let (Some(root), Some(visit)) = (&self.farm.docroot, &self.fetch.visit) {
+                    root.visits.note(&self.fetch.file, visit);
+                }
                 self.inner.metrics.count(Counter::Stored);
                 self.inner.metrics.add(Counter::BytesStored, size);
                 self.inner.log(Level::Debug, || {

@@ -31,6 +31,7 @@ use crate::metrics::Counter;
 use crate::request::RequestView;
 use crate::upstream::{Call, CallBody};
 use crate::variant;
+use crate::visits::Visit;
 
 /// How often a page is tried.
 const TRIES: u32 = 3;
@@ -207,13 +208,18 @@ impl Drop for Announced {
 }
 
 /// Reads a URI of a re-fetch list; nothing if it cannot be cached.
+///
+/// The page is asked for as by the visitor for whom it was stored: its links may name host and scheme.
 pub(crate) fn target(farm: &FarmState, uri: &str) -> Option<(RequestView, PathBuf)> {
-    let mut headers = HeaderMap::new();
-    if let Some(host) = own_host(farm) {
-        headers.insert(header::HOST, host);
-    }
-    let view = RequestView::from_url(Method::GET, uri, headers).ok()?;
+    let mut view = RequestView::from_url(Method::GET, uri, HeaderMap::new()).ok()?;
     let file = check_request(&farm.farm, &view).ok()?;
+    let visits = farm.docroot.as_ref().map(|root| &root.visits);
+    let own = || own_host(farm).map(|host| Arc::new(Visit::plain(host)));
+    let last = || visits.filter(|_| view.host.is_empty())?.last();
+    let visit = visits.and_then(|visits| visits.find(&file)).or_else(own).or_else(last);
+    if let Some(visit) = visit {
+        visit.apply(&mut view);
+    }
     Some((view, file))
 }
 
@@ -324,6 +330,7 @@ impl Inner {
                     file: item.file.clone(),
                     path: item.view.path.as_str().to_owned(),
                     host: item.view.headers.get(header::HOST).cloned(),
+                    visit: None,
                     sequence: item.sequence,
                     info: "caching",
                 };

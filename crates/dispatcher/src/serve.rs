@@ -31,6 +31,7 @@ use crate::sticky;
 use crate::ttl::Lenience;
 use crate::upstream::{Call, CallBody, Failure};
 use crate::variant;
+use crate::visits::Visit;
 
 const STALE_INFO: &str = "caching: stat file is more recent";
 
@@ -419,6 +420,8 @@ impl Inner {
             file: found.file.to_owned(),
             path: exchange.view.path.as_str().to_owned(),
             host: exchange.view.headers.get(header::HOST).cloned(),
+            // For a host that no farm has, the page is none that anybody else should see.
+            visit: Visit::of(exchange.view).filter(|_| exchange.warning.is_none()),
             sequence: None,
             info,
         };

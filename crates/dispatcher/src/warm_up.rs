@@ -211,6 +211,8 @@ impl Inner {
             file,
             path: view.path.as_str().to_owned(),
             host: view.headers.get(header::HOST).cloned(),
+            // Nobody came.
+            visit: None,
             sequence: None,
             info: "caching",
         };
