@@ -273,15 +273,15 @@ impl Rule {
         Some(match &self.action {
             Action::Rewrite(target) if target == "-" => Filled::Unchanged,
             Action::Rewrite(target) => {
-                let (path, query) = self.target(&scope.expand(target), view);
+                let (path, query) = self.target(&scope, target);
                 Filled::Rewritten(path, query)
             }
             Action::Redirect { target, status, escapes } => {
-                let (path, query) = self.target(&scope.expand(target), view);
+                let (path, query) = self.target(&scope, target);
                 Filled::Ended(redirect(view, *status, &path, query.as_deref(), *escapes))
             }
             Action::Proxy(target) => {
-                let (url, query) = self.target(&scope.expand(target), view);
+                let (url, query) = self.target(&scope, target);
                 // What a visitor wrote must not choose the server.
                 if authority(&url) != authority(target) {
                     return Some(Filled::Ended(Routed::Answer(StatusCode::BAD_REQUEST)));
@@ -318,14 +318,13 @@ impl Rule {
         true
     }
 
-    /// Splits a filled target into path and query, and merges the visitor's query.
-    fn target(&self, filled: &str, view: &RequestView) -> (String, Option<String>) {
-        let (path, own) = match filled.split_once('?') {
-            Some((path, own)) => (path, Some(own)),
-            None => (filled, None),
-        };
-        let theirs = view.query.as_deref();
-        let query = match (self.query, own) {
+    /// Fills a target's path and query, and merges the visitor's query. A `?` in what a pattern found in the path stays a
+    /// part of the path, as it was sent as one.
+    fn target(&self, scope: &Scope<'_>, template: &str) -> (String, Option<String>) {
+        let (path, own) = split_target(template);
+        let (path, own) = (scope.expand(path), own.map(|own| scope.expand(own)));
+        let theirs = scope.view.query.as_deref();
+        let query = match (self.query, own.as_deref()) {
             (Query::Append, Some(own)) if !own.is_empty() => {
                 Some(theirs.map_or_else(|| own.to_owned(), |theirs| format!("{own}&{theirs}")))
             }
@@ -335,7 +334,21 @@ impl Rule {
             (Query::Keep | Query::Drop, Some(own)) => Some(own.to_owned()),
             (Query::Drop, None) => None,
         };
-        (path.to_owned(), query.filter(|query| !query.is_empty()))
+        (path, query.filter(|query| !query.is_empty()))
+    }
+}
+
+/// Splits the template of a target at its first `?` that no backslash stands before.
+fn split_target(template: &str) -> (&str, Option<&str>) {
+    let mut is_escaped = false;
+    let mark = template.bytes().position(|byte| {
+        let was_escaped = is_escaped;
+        is_escaped = byte == b'\\' && !was_escaped;
+        byte == b'?' && !was_escaped
+    });
+    match mark.and_then(|at| template.split_at_checked(at)) {
+        Some((path, query)) => (path, query.get(1..)),
+        None => (template, None),
     }
 }
 

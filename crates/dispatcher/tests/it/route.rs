@@ -63,6 +63,8 @@ fn rewrites_change_what_is_looked_up_and_asked_for() {
     assert_eq!(seen(&front.get("/page/7?x=y")), "200 render /content/page.html?number=7&x=y");
     assert_eq!(seen(&front.get("/old/b%20c%25.html")), "200 render /content/new/b%20c%25.html");
     assert!(front.has("content/new/b c%.html"), "{:?}", front.files());
+    assert_eq!(seen(&front.get("/old/b%3Fc=d.html")), "200 render /content/new/b%3Fc=d.html");
+    assert_eq!(seen(&front.get("/old/b%3Fc.html?e=f")), "200 render /content/new/b%3Fc.html?e=f");
     assert_eq!(front.get("/climb/etc/passwd").status, 400);
     assert_eq!(front.send("GET", "/a", &[("Host", "other.example.com")], "").status, 410);
     assert_eq!(front.send("GET", "/a", &[("Host", "elsewhere")], "").status, 200);
@@ -151,10 +153,12 @@ fn another_server_answers_behind_a_proxy_rule_and_its_redirects_come_back() {
     assert_eq!(seen(&post), "200 portal POST /portal/form a=b");
     assert_eq!(seen(&front.get("/app/away")), "302 -> /app/login");
     assert_eq!(seen(&front.get("/app/static/a.css")), "200 render /app/static/a.css");
+    let odd = seen(&front.get("/app/x%3Fadmin=1?q=1"));
+    assert_eq!(odd, "200 portal GET /portal/x%3Fadmin=1?q=1 ", "what was sent as a path stays one");
     assert_eq!(front.get("/any@evil.example/").status, 400, "the path must not choose the server");
     assert_eq!(front.get("/app/a.html").header("x-frame-options"), Some("SAMEORIGIN"));
     assert!(front.has("app/static/a.css") && !front.has("app/a.html"), "{:?}", front.files());
-    assert_eq!(front.metric("proxied_total"), 4);
+    assert_eq!(front.metric("proxied_total"), 5);
 }
 
 #[test]
