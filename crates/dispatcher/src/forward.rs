@@ -19,6 +19,7 @@ const DISPATCHER: HeaderValue = HeaderValue::from_static("Communique-Dispatcher"
 const CAPABILITY: HeaderName = HeaderName::from_static("surrogate-capability");
 const INCLUDES: HeaderValue = HeaderValue::from_static("tympan=\"SSI/1.0\"");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const FORWARDED_SSL: HeaderName = HeaderName::from_static("x-forwarded-ssl");
 const FORWARDED_CIPHER: HeaderName = HeaderName::from_static("x-forwarded-ssl-cipher");
@@ -122,6 +123,19 @@ fn add_own(headers: &mut HeaderMap, request: &RequestView) {
     }
     headers.insert(SERVER_AGENT, DISPATCHER);
     headers.insert(CAPABILITY, INCLUDES);
+}
+
+/// Tells another server which host the visitor asked for, as `mod_proxy` does.
+pub(crate) fn add_forwarded_host(headers: &mut HeaderMap, request: &RequestView) {
+    let Some(host) = request.headers.get(HOST) else { return };
+    if request.is_proxied {
+        // The first one of the list is the visitor's, as the proxy in front saw it.
+        if let Ok(host) = host.to_str() {
+            append_list(headers, &request.headers, FORWARDED_HOST, host);
+        }
+    } else {
+        headers.insert(FORWARDED_HOST, host.clone());
+    }
 }
 
 /// Adds `own` to the end of a header that each hop extends, whether or not the list of client headers names it.

@@ -48,6 +48,7 @@ struct Rule {
     action: Action,
     query: Query,
     is_last: bool,
+    keeps_host: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -103,6 +104,8 @@ pub(crate) struct Proxied {
     base: String,
     /// The part of the visitor's path that the base stands for.
     prefix: String,
+    /// Whether the other server gets the visitor's `Host`.
+    pub(crate) keeps_host: bool,
 }
 
 impl Proxied {
@@ -241,6 +244,7 @@ impl Rule {
                 }
             },
             is_last: settings.last,
+            keeps_host: settings.keep_host,
         })
     }
 
@@ -293,7 +297,8 @@ impl Rule {
                 let base = target.split(['$', '%', '?']).next().unwrap_or(target).to_owned();
                 let rest = groups.get(1).map_or("", |group| group.as_str());
                 let prefix = view.path.as_str().strip_suffix(rest).unwrap_or_default().to_owned();
-                Filled::Ended(Routed::Proxy(Proxied { url, base, prefix }))
+                let keeps_host = self.keeps_host;
+                Filled::Ended(Routed::Proxy(Proxied { url, base, prefix, keeps_host }))
             }
             Action::Answer(status) => Filled::Ended(Routed::Answer(*status)),
             Action::Pass => Filled::Passed,

@@ -146,6 +146,9 @@ pub struct RuleSettings {
     pub redirect: Option<String>,
     /// The `http` URL that answers in place of a farm, never cached.
     pub proxy: Option<String>,
+    /// Whether that server gets the visitor's `Host`; default false: it gets its own name. The visitor's stands in
+    /// `X-Forwarded-Host` in any case. Set it for a server that chooses its site, or writes links, by `Host`.
+    pub keep_host: bool,
     /// A status that ends the request, such as 403 or 410.
     pub answer: Option<u16>,
     /// Whether the farms serve the request and no later rule counts.

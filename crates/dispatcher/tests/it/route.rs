@@ -162,6 +162,41 @@ fn another_server_answers_behind_a_proxy_rule_and_its_redirects_come_back() {
 }
 
 #[test]
+fn a_proxied_server_is_told_the_host_of_its_visitor() {
+    let render = echo();
+    let portal = Origin::start(|seen| {
+        let host = seen.header("host").unwrap_or("-");
+        Answer::html(format!("{host} for {}", seen.header("x-forwarded-host").unwrap_or("-")))
+    });
+    let own = portal.addr().to_string();
+    let ask = |front: &str, target: &str, forwarded: Option<&str>| {
+        let rules = format!(
+            "{front}\n[[host]]\nrule = [{{ match = '^/keep', proxy = \"http://{own}/\", keep_host = true }}, \
+             {{ proxy = \"http://{own}/\" }}]"
+        );
+        let forwarded = forwarded.map(|host| ("X-Forwarded-Host", host));
+        let headers: Vec<_> = forwarded.into_iter().collect();
+        start(&render, &rules).send("GET", target, &headers, "").body
+    };
+    assert_eq!(ask("", "/a", None), format!("{own} for www.example.com"));
+    assert_eq!(ask("", "/keep", None), "www.example.com for www.example.com");
+    assert_eq!(ask("", "/a", Some("evil")), format!("{own} for www.example.com"));
+    let trusting = "[front]\ntrusted_proxies = [\"127.0.0.1\"]";
+    let both = format!("{own} for shop.example.com, www.example.com");
+    assert_eq!(ask(trusting, "/a", Some("shop.example.com")), both);
+    for (directive, is_kept) in
+        [("", false), ("ProxyPreserveHost On", true), ("ProxyPreserveHost off", false)]
+    {
+        let vhost = format!(
+            "<VirtualHost *:80>\nProxyPass /portal/ http://{own}/\nRedirect /a /b\n{directive}\n</VirtualHost>\n"
+        );
+        let converted = tympan_dispatcher::convert(&[("a.vhost".as_ref(), vhost.as_str())]).toml;
+        let kept = converted.matches("keep_host = true").count();
+        assert_eq!(kept, usize::from(is_kept), "{converted}");
+    }
+}
+
+#[test]
 fn errors_get_their_documents() {
     let origin = Origin::start(|seen| match seen.target.as_str() {
         "/errors/404.html" => Answer::html("the page is lost"),
