@@ -203,6 +203,14 @@ impl Dispatcher {
         let inner = Arc::new(Inner::open(config, settings, runtime, Some(&old))?);
         *self.0.current.write() = Arc::clone(&inner);
         inner.shares.reset();
+        for farm in &inner.farms {
+            farm.refetch.hand_over(&inner, farm);
+        }
+        for farm in &old.farms {
+            if !inner.farms.iter().any(|own| Arc::ptr_eq(&own.refetch, &farm.refetch)) {
+                farm.refetch.clear();
+            }
+        }
         inner.memory.clear();
         // What another render answered says nothing about those of now.
         inner.farms.iter().for_each(|farm| farm.forget_negatives());

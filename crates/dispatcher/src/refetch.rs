@@ -3,6 +3,7 @@
 //! Invariants
 //! * A page that waits is not queued twice; one that is being fetched is queued once more.
 //! * At most `/x-refetchConcurrency` pages of a farm are fetched at once, so that a flush makes no storm of its own.
+//! * Over a reload what waits is fetched by the new configuration, or forgotten with its farm.
 //! * A page that waits for a render to catch up takes no place of another one. Of those that wait one is tried at a time,
 //!   for all: a render that is late is not made later.
 //!
@@ -13,7 +14,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -63,6 +64,8 @@ struct State {
     /// Files that flushes are about to queue, with how many flushes are; see [`Announced`].
     announced: HashMap<PathBuf, usize>,
     workers: u32,
+    /// Who works on it since the last reload.
+    successor: Option<(Weak<Inner>, Weak<FarmState>)>,
 }
 
 #[derive(Debug)]
@@ -183,6 +186,26 @@ impl Queue {
     fn done(&self, file: &Path) {
         self.0.lock().running.remove(file);
     }
+
+    /// Lets what waits be fetched as another configuration says.
+    pub(crate) fn hand_over(&self, inner: &Arc<Inner>, farm: &Arc<FarmState>) {
+        self.0.lock().successor = Some((Arc::downgrade(inner), Arc::downgrade(farm)));
+    }
+
+    /// Forgets what waits, as its farm is gone.
+    pub(crate) fn clear(&self) {
+        let mut state = self.0.lock();
+        state.waiting.clear();
+        state.behind.clear();
+        state.waiting_files.clear();
+    }
+
+    /// Returns the dispatcher and the farm of the last reload.
+    fn successor(&self) -> Option<(Arc<Inner>, Arc<FarmState>)> {
+        let state = self.0.lock();
+        let (inner, farm) = state.successor.as_ref()?;
+        Some((inner.upgrade()?, farm.upgrade()?))
+    }
 }
 
 /// Files that a flush is about to queue. Dropping it ends that, also where the flush is given up: a page that waits for
@@ -251,7 +274,15 @@ impl Inner {
     fn work_off(self: Arc<Self>, farm: Arc<FarmState>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             while let Some(item) = farm.refetch.take() {
-                self.fetch_again(&farm, item).await;
+                // The queue outlives a reload, and its farm may have other renders and rules since then.
+                let newer = farm.refetch.successor();
+                let (inner, farm) = newer.unwrap_or_else(|| (Arc::clone(&self), Arc::clone(&farm)));
+                if check_request(&farm.farm, &item.view).is_ok_and(|file| file == item.file) {
+                    inner.fetch_again(&farm, item).await;
+                } else {
+                    farm.refetch.done(&item.file);
+                    inner.memory.note_change();
+                }
             }
         })
     }

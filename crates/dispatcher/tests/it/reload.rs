@@ -59,6 +59,33 @@ fn a_request_under_way_ends_by_the_configuration_it_began_with() {
 }
 
 #[test]
+fn pages_that_wait_to_be_fetched_again_are_asked_of_the_new_renders() {
+    let gate = Gate::default();
+    let door = gate.clone();
+    let old = Origin::start(move |_| {
+        door.pass();
+        Answer::html("old")
+    });
+    let new = Origin::always(Answer::html("new"));
+    let setup = Setup { renders: vec![old.addr()], ..Setup::default() };
+    let front = Front::start(&setup);
+    front.flush("Activate", "/none", &["/a.html", "/b.html", "/my/c.html"]);
+    old.wait_for(1);
+    let cache =
+        "/rules { /0 { /type \"allow\" /glob \"*\" } /1 { /type \"deny\" /glob \"/my/*\" } }";
+    front.reload(&Setup { renders: vec![new.addr()], cache, ..setup });
+    gate.open();
+    front.wait_for("refetches_total", 2);
+    front.wait_for("refetch_queue", 0);
+    assert_eq!((front.read("a.html"), front.read("b.html")), ("old".to_owned(), "new".to_owned()));
+    assert_eq!(
+        (old.requests(), new.requests()),
+        (1, 1),
+        "what is not cached any more is not fetched"
+    );
+}
+
+#[test]
 fn a_configuration_that_cannot_be_used_changes_nothing() {
     let origin = Origin::always(Answer::html("page"));
     let front = crate::front::front(&origin, "");
