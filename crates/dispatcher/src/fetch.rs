@@ -78,6 +78,9 @@ pub(crate) fn is_behind(wanted: Option<u64>, headers: &HeaderMap) -> bool {
     wanted.zip(reached).is_some_and(|(wanted, reached)| reached < wanted)
 }
 
+/// Headers that are the same in every request for a page to be stored.
+const SAME: [&[u8]; 2] = [b"accept-encoding", b"surrogate-capability"];
+
 /// Begins to fetch in a task of its own, which goes on when nobody waits any more.
 pub(crate) fn start(
     inner: &Arc<Inner>,
@@ -450,6 +453,9 @@ impl Lead {
             body: bytes.clone(),
         });
         let (ticket, stored) = self.store(ticket, &head, bytes.clone()).await;
+        if stored.is_ok() {
+            self.note_left_out(&head);
+        }
         let page = self.page(&head, PageBody::Small(bytes), stored.err());
         if let Some(ticket) = ticket {
             ticket.finish(Outcome::Shared(Arc::clone(&page)));
@@ -567,7 +573,36 @@ impl Lead {
         let farm = Arc::clone(&self.farm);
         let work = move || ticket.store_unless_flushed(|| placement.commit(&farm, temporary));
         let stored = tokio::task::spawn_blocking(work).await;
-        self.note_stored(stored.unwrap_or(Err(Reason::Unwritable)), written);
+        let stored = stored.unwrap_or(Err(Reason::Unwritable));
+        self.note_stored(stored, written);
+        if stored.is_ok() {
+            self.note_left_out(head);
+        }
+    }
+
+    /// Warns, once for each pattern of URLs, of a page that its render does not mean for everyone who gets it.
+    fn note_left_out(&self, head: &Head) {
+        let lists = head.headers.get_all(header::VARY).into_iter();
+        let names = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
+        let mut names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
+        let is_same = |name: &[u8]| SAME.iter().any(|own| name.eq_ignore_ascii_case(own));
+        let varies = names.any(|name| !is_same(name));
+        for (is_there, counter, name) in [
+            (head.headers.contains_key(header::SET_COOKIE), Counter::CookiesLeftOut, "Set-Cookie"),
+            (varies, Counter::VariesLeftOut, "Vary"),
+        ] {
+            if !is_there {
+                continue;
+            }
+            self.inner.metrics.count(counter);
+            if let Some(pattern) = self.farm.tally.first_warning(name, &self.fetch.path) {
+                tracing::warn!(farm = %self.farm.farm.name, path = %pattern, reason = name,
+                    "pages are cached for everyone in spite of a header of their render");
+                self.inner.log(Level::Warn, || {
+                    format!("Stored in spite of its {name} header: {pattern}")
+                });
+            }
+        }
     }
 
     fn placement(&self, head: &Head) -> Placement {

@@ -144,6 +144,26 @@ fn ca74_to_ca76_answers_that_are_not_cached_say_why() {
 }
 
 #[test]
+fn pages_that_are_stored_in_spite_of_a_header_are_counted() {
+    let check = |answer: Answer, expected: (u64, u64)| {
+        let origin = Origin::always(answer.clone());
+        let front = front(&origin, "");
+        front.get("/a.html");
+        front.wait_for("stored_total", 1);
+        front.wait_for("cookies_left_out_total", expected.0);
+        let counted =
+            (front.metric("cookies_left_out_total"), front.metric("varies_left_out_total"));
+        assert_eq!(counted, expected, "{answer:?}");
+    };
+    let page = || Answer::html("page");
+    check(page(), (0, 0));
+    check(page().header("Vary", "accept-encoding, Surrogate-Capability"), (0, 0));
+    check(page().header("Vary", "Accept-Encoding, Cookie"), (0, 1));
+    check(page().header("Set-Cookie", "a=b").header("Vary", "*"), (1, 1));
+    check(Answer::html(vec![b'x'; 3_000_000]).header("Set-Cookie", "a=b"), (1, 0));
+}
+
+#[test]
 fn ca75_the_dispatcher_header_stays_inside() {
     let origin = Origin::always(Answer::html("page").header("Dispatcher", "no-cache"));
     assert_eq!(front(&origin, "").get("/a.html").header("dispatcher"), None);
