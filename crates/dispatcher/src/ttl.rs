@@ -67,7 +67,8 @@ fn directives(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }
 
-fn has_directive(headers: &HeaderMap, name: &str) -> bool {
+/// Tells whether `Cache-Control` holds a directive that has no value.
+pub(crate) fn has_directive(headers: &HeaderMap, name: &str) -> bool {
     directives(headers).any(|own| own.eq_ignore_ascii_case(name.as_bytes()))
 }
 
