@@ -121,6 +121,7 @@ impl Files {
         let mut all = loaded.files.clone();
         all.extend(self.settings.clone());
         all.extend(front_settings(&rest).files().map(Path::to_owned));
+        all.extend(rest.dispatcher.renders.files().map(Path::to_owned));
         Ok((loaded, rest, all))
     }
 }
@@ -235,19 +236,18 @@ fn open_with(
     settings: &Settings,
     logs: Option<&Path>,
 ) -> Result<Dispatcher, Fault> {
-    let mut asked = config.farms.iter().flat_map(|farm| {
-        let shadow = farm.shadow.iter().flat_map(|(_, renders)| renders);
-        farm.renders.iter().chain(&farm.siblings).chain(shadow)
-    });
-    let is_secure = asked.any(|one| one.is_secure);
-    let trust = trust(settings, is_secure)?;
-    let runtime = Runtime { trust, ..runtime_with(logs)? };
+    let runtime = Runtime { trust: trust(&config, settings)?, ..runtime_with(logs)? };
     Dispatcher::with_settings(config, settings, runtime)
         .map_err(|error| Fault::usage(chain(&error)))
 }
 
 /// Returns whom renders are believed to be signed by, if any speaks TLS.
-fn trust(settings: &Settings, is_secure: bool) -> Result<Option<Trust>, Fault> {
+fn trust(config: &Config, settings: &Settings) -> Result<Option<Trust>, Fault> {
+    let mut asked = config.farms.iter().flat_map(|farm| {
+        let shadow = farm.shadow.iter().flat_map(|(_, renders)| renders);
+        farm.renders.iter().chain(&farm.siblings).chain(shadow)
+    });
+    let is_secure = asked.any(|one| one.is_secure);
     let failed = |error: tympan_web::Error| Fault::usage(chain(&error));
     let read = |file: &Path| {
         std::fs::read(file)

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::secure::{Authority, Door};
 
 use crate::program::{Demo, Running, free_address, get, run_ok, tympan};
 
@@ -128,6 +129,33 @@ fn a_changed_configuration_is_read_again_and_a_broken_one_is_told() {
     write_config(dir.path(), &origin, "/d*");
     process.signal(Signal::HUP);
     wait(|| allows("/d.html"), || "a mended file to count".to_owned());
+}
+
+#[test]
+fn a_render_over_tls_comes_with_a_changed_configuration_and_so_do_its_roots() {
+    let dir = tempfile::tempdir().unwrap();
+    let (origin, authority) = (Origin::always(Answer::html("page")), Authority::new());
+    let door = Door::before(origin.addr(), &authority, "127.0.0.1");
+    write_config(dir.path(), &origin, "/*");
+    let (settings, roots) = (dir.path().join("tympan.toml"), dir.path().join("ca.pem"));
+    std::fs::write(&settings, "").unwrap();
+    let addr = free_address();
+    let process = Process::start(dir.path(), addr, &["--settings", settings.to_str().unwrap()]);
+    let config = std::fs::read_to_string(dir.path().join("dispatcher.any")).unwrap();
+    let port = |addr: SocketAddr| format!("/port \"{}\"", addr.port());
+    let secure = config.replace(&port(origin.addr()), &format!("{} /secure 1", port(door.addr())));
+    std::fs::write(&roots, authority.pem()).unwrap();
+    let text = format!("[dispatcher.renders]\nroots = \"{}\"\n", roots.display());
+    std::fs::write(&settings, text).unwrap();
+    std::fs::write(dir.path().join("dispatcher.any"), secure).unwrap();
+    process.signal(Signal::HUP);
+    // With a query, so that no page is kept.
+    let ask = || status(addr, "/a.html?x");
+    wait(|| ask() == 200 && door.entered() > 0, || "the render over TLS".to_owned());
+    std::fs::write(&roots, Authority::new().pem()).unwrap();
+    wait(|| ask() == 502, || "other roots to count without a signal".to_owned());
+    std::fs::write(&roots, authority.pem()).unwrap();
+    wait(|| ask() == 200, || "the first roots to count again".to_owned());
 }
 
 /// Asks over kept connections until told to stop; returns how often, and what failed.

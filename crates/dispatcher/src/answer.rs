@@ -23,7 +23,7 @@ use crate::config::{ClientHeaders, Farm};
 use crate::decision::{Action, decide_among, is_flush, place};
 use crate::dispatcher::{FarmState, Inner};
 use crate::farm::Found;
-use crate::forward::{Purpose, clean_response, is_circling, proxy_headers};
+use crate::forward::{Purpose, add_forwarded_host, clean_response, is_circling, proxy_headers};
 use crate::gossip::PASSED;
 use crate::include::has_includes;
 use crate::log::Level;
@@ -372,7 +372,10 @@ impl Inner {
         let mut request = Request::new(body);
         *request.method_mut() = view.method.clone();
         *request.headers_mut() = proxy_headers(&ClientHeaders::All, view, Purpose::Pass);
-        request.headers_mut().remove(header::HOST);
+        add_forwarded_host(request.headers_mut(), view);
+        if !proxied.keeps_host {
+            request.headers_mut().remove(header::HOST);
+        }
         let Ok(uri) = proxied.url.parse() else {
             return refusal(StatusCode::BAD_REQUEST);
         };

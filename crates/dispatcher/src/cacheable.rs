@@ -233,8 +233,9 @@ fn has_token(headers: &HeaderMap, name: &str, tokens: &[&str]) -> bool {
     headers
         .get_all(name)
         .iter()
-        .filter_map(|value: &HeaderValue| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|directive| directive.split('=').next())
-        .any(|directive| tokens.iter().any(|token| directive.trim().eq_ignore_ascii_case(token)))
+        // A byte beyond ASCII must not hide what stands beside it.
+        .flat_map(|value: &HeaderValue| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|directive| directive.split(|byte| *byte == b'=').next())
+        .map(<[u8]>::trim_ascii)
+        .any(|name| tokens.iter().any(|token| name.eq_ignore_ascii_case(token.as_bytes())))
 }

@@ -52,6 +52,7 @@ struct HostPart {
     conditions: Vec<String>,
     is_condition_lost: bool,
     is_rewriting: bool,
+    keeps_host: Option<bool>,
 }
 
 /// A directive with its place.
@@ -247,7 +248,10 @@ impl Reader {
             }
             "proxypass" | "proxypassmatch" => self.proxy_pass(line),
             // Proxy rules turn redirects around by themselves.
-            "proxypassreverse" | "proxyrequests" | "proxypreservehost" => {}
+            "proxypassreverse" | "proxyrequests" => {}
+            "proxypreservehost" => {
+                self.host().keeps_host = Some(line.word(0).eq_ignore_ascii_case("on"));
+            }
             "errordocument" => self.error_document(line),
             "header" => self.header(line),
             "directoryslash" => {
@@ -370,6 +374,10 @@ impl HostPart {
         {
             toml.push_str("\n[[dispatcher.host.rule]]\n");
             toml.push_str(rule);
+            let keeps_host = self.keeps_host.or(global.keeps_host).unwrap_or(false);
+            if keeps_host && rule.contains("\nproxy = ") {
+                toml.push_str("keep_host = true\n");
+            }
         }
     }
 }

@@ -187,15 +187,30 @@ impl Dispatcher {
         })))
     }
 
-    /// Serves the requests that come from now on by another configuration; those under way end by the old one.
+    /// Serves the requests that come from now on by another configuration, and asks renders that `trust` believes; those
+    /// under way end by the old one.
     ///
     /// # Errors
     /// As [`Dispatcher::with_settings`]; the old configuration stays then.
-    pub fn reload(&self, config: Config, settings: &Settings) -> Result<(), Error> {
+    pub fn reload(
+        &self,
+        config: Config,
+        settings: &Settings,
+        trust: Option<Trust>,
+    ) -> Result<(), Error> {
         let old = self.current();
-        let inner = Arc::new(Inner::open(config, settings, old.runtime.clone(), Some(&old))?);
+        let runtime = Runtime { trust, ..old.runtime.clone() };
+        let inner = Arc::new(Inner::open(config, settings, runtime, Some(&old))?);
         *self.0.current.write() = Arc::clone(&inner);
         inner.shares.reset();
+        for farm in &inner.farms {
+            farm.refetch.hand_over(&inner, farm);
+        }
+        for farm in &old.farms {
+            if !inner.farms.iter().any(|own| Arc::ptr_eq(&own.refetch, &farm.refetch)) {
+                farm.refetch.clear();
+            }
+        }
         inner.memory.clear();
         // What another render answered says nothing about those of now.
         inner.farms.iter().for_each(|farm| farm.forget_negatives());

@@ -36,6 +36,7 @@ use crate::sibling;
 use crate::tags::{KEPT_KEYS, SURROGATE_KEY, keys_of};
 use crate::ttl::{KEPT_LENIENCE, Lenience, expiry};
 use crate::upstream::{Answer, Call, Failure, ReceivedBody};
+use crate::visits::Visit;
 
 /// What is fetched and where it goes.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct Fetch {
     pub(crate) path: String,
     /// The host that it is asked for at.
     pub(crate) host: Option<HeaderValue>,
+    /// What visitors ask for it with, if that is one whom the farm is for.
+    pub(crate) visit: Option<Visit>,
     /// The number that the render's content must have reached.
     pub(crate) sequence: Option<u64>,
     /// For the header `X-Cache-Info` if it is stored.
@@ -67,6 +70,16 @@ pub(crate) enum First {
 
 /// The render's header with the number of its content.
 const SEQUENCE: &str = "x-tympan-seq";
+
+/// Tells whether a render's answer is older than what was flushed.
+pub(crate) fn is_behind(wanted: Option<u64>, headers: &HeaderMap) -> bool {
+    let reached =
+        headers.get(SEQUENCE).and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
+    wanted.zip(reached).is_some_and(|(wanted, reached)| reached < wanted)
+}
+
+/// Headers that are the same in every request for a page to be stored.
+const SAME: [&[u8]; 2] = [b"accept-encoding", b"surrogate-capability"];
 
 /// Begins to fetch in a task of its own, which goes on when nobody waits any more.
 pub(crate) fn start(
@@ -237,8 +250,8 @@ impl Lead {
         answer: Answer,
         fetched: SystemTime,
     ) -> Option<Ticket> {
-        if self.is_behind(answer.response.headers()) {
-            ticket.finish(Outcome::Failed(Failure::Broken));
+        if is_behind(self.fetch.sequence, answer.response.headers()) {
+            ticket.finish(Outcome::Again);
             self.tell(First::Behind);
             return None;
         }
@@ -289,8 +302,9 @@ impl Lead {
         mut answer: Answer,
         (fetched, epoch): (SystemTime, u64),
     ) {
-        if self.is_behind(answer.response.headers()) {
-            ticket.finish(Outcome::Failed(Failure::Broken));
+        if is_behind(self.fetch.sequence, answer.response.headers()) {
+            // It is an answer for visitors, who ask for it themselves.
+            ticket.finish(Outcome::Again);
             return self.tell(First::Behind);
         }
         let status = answer.response.status();
@@ -396,15 +410,6 @@ impl Lead {
         ticket.store_unless_flushed(note).ok();
     }
 
-    fn is_behind(&self, headers: &HeaderMap) -> bool {
-        let reached =
-            headers.get(SEQUENCE).and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
-        match (self.fetch.sequence, reached) {
-            (Some(wanted), Some(reached)) => reached < wanted,
-            _ => false,
-        }
-    }
-
     /// Removes a file whose page is gone.
     fn forget_file(&self, ticket: &Ticket) {
         let Some(docroot) = self.farm.docroot.as_ref().map(|root| root.opened()) else {
@@ -448,6 +453,9 @@ impl Lead {
             body: bytes.clone(),
         });
         let (ticket, stored) = self.store(ticket, &head, bytes.clone()).await;
+        if stored.is_ok() {
+            self.note_left_out(&head);
+        }
         let page = self.page(&head, PageBody::Small(bytes), stored.err());
         if let Some(ticket) = ticket {
             ticket.finish(Outcome::Shared(Arc::clone(&page)));
@@ -489,6 +497,9 @@ impl Lead {
         match stored {
             Ok(()) => {
                 self.inner.memory.note_change();
+                if let (Some(root), Some(visit)) = (&self.farm.docroot, &self.fetch.visit) {
+                    root.visits.note(&self.fetch.file, visit);
+                }
                 self.inner.metrics.count(Counter::Stored);
                 self.inner.metrics.add(Counter::BytesStored, size);
                 self.inner.log(Level::Debug, || {
@@ -562,7 +573,36 @@ impl Lead {
         let farm = Arc::clone(&self.farm);
         let work = move || ticket.store_unless_flushed(|| placement.commit(&farm, temporary));
         let stored = tokio::task::spawn_blocking(work).await;
-        self.note_stored(stored.unwrap_or(Err(Reason::Unwritable)), written);
+        let stored = stored.unwrap_or(Err(Reason::Unwritable));
+        self.note_stored(stored, written);
+        if stored.is_ok() {
+            self.note_left_out(head);
+        }
+    }
+
+    /// Warns, once for each pattern of URLs, of a page that its render does not mean for everyone who gets it.
+    fn note_left_out(&self, head: &Head) {
+        let lists = head.headers.get_all(header::VARY).into_iter();
+        let names = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
+        let mut names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
+        let is_same = |name: &[u8]| SAME.iter().any(|own| name.eq_ignore_ascii_case(own));
+        let varies = names.any(|name| !is_same(name));
+        for (is_there, counter, name) in [
+            (head.headers.contains_key(header::SET_COOKIE), Counter::CookiesLeftOut, "Set-Cookie"),
+            (varies, Counter::VariesLeftOut, "Vary"),
+        ] {
+            if !is_there {
+                continue;
+            }
+            self.inner.metrics.count(counter);
+            if let Some(pattern) = self.farm.tally.first_warning(name, &self.fetch.path) {
+                tracing::warn!(farm = %self.farm.farm.name, path = %pattern, reason = name,
+                    "pages are cached for everyone in spite of a header of their render");
+                self.inner.log(Level::Warn, || {
+                    format!("Stored in spite of its {name} header: {pattern}")
+                });
+            }
+        }
     }
 
     fn placement(&self, head: &Head) -> Placement {

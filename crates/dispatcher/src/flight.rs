@@ -4,6 +4,8 @@
 //! * At most one fetch per file is joined by visitors; a second one runs beside it only when a flush named the file
 //!   while the first was under way, and then the first stores nothing.
 //! * A fetch never stores what a flush named while it ran: storing and naming exclude each other.
+//! * Nobody who comes after a flush gets what a fetch from before it brings.
+//! * However long a fetch takes, those who wait for it do not go to the render all at once.
 //! * A fetch goes on when the visitor who caused it leaves.
 
 use std::collections::HashMap;
@@ -25,6 +27,8 @@ use crate::upstream::Failure;
 const PASS_MEMORY: Duration = Duration::from_secs(2);
 /// So many such files are remembered.
 const PASS_MEMORY_ENTRIES: usize = 4096;
+/// Visitors wait for twice the time that their farm says, and no shorter than this, before they are turned away.
+const MIN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a fetch ended.
 #[derive(Debug, Clone)]
@@ -35,6 +39,8 @@ pub(crate) enum Outcome {
     Alone(Reason),
     /// Without an answer.
     Failed(Failure),
+    /// Given up, as it was not wanted or its answer not good enough: who waits looks and enters anew.
+    Again,
 }
 
 /// One fetch.
@@ -42,23 +48,106 @@ pub(crate) enum Outcome {
 pub(crate) struct Flight {
     file: PathBuf,
     is_flushed: AtomicBool,
-    outcome: watch::Sender<Option<Outcome>>,
+    state: watch::Sender<State>,
+    /// When one of those who wait last went to fetch for itself.
+    passed: Mutex<Option<Instant>>,
+}
+
+/// How far a fetch is.
+#[derive(Debug, Default)]
+struct State {
+    /// Known before the end where those who wait read along.
+    outcome: Option<Outcome>,
+    is_over: bool,
+}
+
+/// How long a visitor waits for the fetches of others.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// So often one of those who wait may fetch for itself; zero if nobody wants to wait.
+    period: Duration,
+    deadline: Instant,
+    has_begun: bool,
+}
+
+impl Waiting {
+    pub(crate) fn new(period: Duration) -> Self {
+        let longest = period.saturating_mul(2).max(MIN_PATIENCE);
+        Self { period, deadline: Instant::now() + longest, has_begun: false }
+    }
+
+    /// Tells whether no fetch was waited for yet.
+    pub(crate) fn is_new(&self) -> bool {
+        !self.has_begun
+    }
+}
+
+/// How a wait for another one's fetch ended.
+#[derive(Debug)]
+pub(crate) enum Waited {
+    /// With the fetch.
+    Ended(Outcome),
+    /// It takes long, and of those who wait this one is to fetch for itself.
+    MayPass,
+    /// It takes too long.
+    InVain,
 }
 
 impl Flight {
-    /// Waits for the end of the fetch.
+    /// Waits until it is known how the fetch ends.
     pub(crate) async fn outcome(&self) -> Outcome {
-        let mut outcome = self.outcome.subscribe();
-        match outcome.wait_for(Option::is_some).await {
-            Ok(outcome) => match &*outcome {
-                Some(outcome) => outcome.clone(),
-                None => Outcome::Failed(Failure::Broken),
-            },
-            Err(_sender_gone) => Outcome::Failed(Failure::Broken),
+        self.when(|state| state.outcome.is_some()).await
+    }
+
+    /// Waits for the end of the fetch.
+    pub(crate) async fn end(&self) -> Outcome {
+        self.when(|state| state.is_over).await
+    }
+
+    async fn when(&self, is_reached: impl Fn(&State) -> bool) -> Outcome {
+        let mut state = self.state.subscribe();
+        let reached = state.wait_for(|state| is_reached(state)).await;
+        let outcome = reached.ok().and_then(|state| state.outcome.clone());
+        outcome.unwrap_or(Outcome::Failed(Failure::Broken))
+    }
+
+    /// Waits for the fetch as a visitor does who came to it.
+    pub(crate) async fn wait(&self, waiting: &mut Waiting) -> Waited {
+        // Whoever waited already came before any later fetch began.
+        let is_late = !std::mem::replace(&mut waiting.has_begun, true) && self.is_flushed();
+        let mut ended = std::pin::pin!(async {
+            if is_late {
+                self.end().await;
+                return Outcome::Again;
+            }
+            self.outcome().await
+        });
+        let period = waiting.period.max(Duration::from_millis(1));
+        loop {
+            let until = (Instant::now() + period).min(waiting.deadline);
+            match tokio::time::timeout_at(until, &mut ended).await {
+                Ok(outcome) => return Waited::Ended(outcome),
+                Err(_) if waiting.period.is_zero() || self.may_pass(period) => {
+                    return Waited::MayPass;
+                }
+                Err(_) if Instant::now() >= waiting.deadline => return Waited::InVain,
+                Err(_another_one_may) => {}
+            }
         }
     }
 
-    fn is_flushed(&self) -> bool {
+    /// Lets one of those who wait go in each period.
+    fn may_pass(&self, period: Duration) -> bool {
+        let (mut passed, now) = (self.passed.lock(), Instant::now());
+        let may_pass = passed.is_none_or(|last| now.duration_since(last) >= period);
+        if may_pass {
+            *passed = Some(now);
+        }
+        may_pass
+    }
+
+    /// Tells whether a flush named the file since the fetch began.
+    pub(crate) fn is_flushed(&self) -> bool {
         self.is_flushed.load(Ordering::SeqCst)
     }
 }
@@ -112,7 +201,8 @@ impl Flights {
         let flight = Arc::new(Flight {
             file: file.to_owned(),
             is_flushed: AtomicBool::new(false),
-            outcome: watch::Sender::new(None),
+            state: watch::Sender::new(State::default()),
+            passed: Mutex::new(None),
         });
         slot.current = Some(Arc::clone(&flight));
         Role::Lead(Ticket { flights: Arc::clone(self), flight, outcome: None })
@@ -210,7 +300,7 @@ impl Ticket {
 
     /// Tells those who wait for the fetch how it will end; it goes on until [`Ticket::finish`].
     pub(crate) fn announce(&self, outcome: Outcome) {
-        self.flight.outcome.send_replace(Some(outcome));
+        self.flight.state.send_modify(|state| state.outcome = Some(outcome));
     }
 
     /// Ends the fetch.
@@ -239,23 +329,23 @@ impl Drop for Ticket {
         }
         // A ticket that is dropped unused, as by a panic, must not leave visitors waiting.
         let outcome = self.outcome.take();
-        self.flight.outcome.send_if_modified(|current| {
-            let is_new = outcome.is_some() || current.is_none();
-            if is_new {
-                *current = outcome.or(Some(Outcome::Failed(Failure::Broken)));
-            }
-            is_new
+        self.flight.state.send_modify(|state| {
+            let known = outcome.or_else(|| state.outcome.take());
+            state.outcome = Some(known.unwrap_or(Outcome::Failed(Failure::Broken)));
+            state.is_over = true;
         });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Flights, Outcome, Role, Ticket};
+    use super::{Flight, Flights, Outcome, Role, Ticket, Waited, Waiting};
     use crate::cacheable::Reason;
     use crate::upstream::Failure;
     use std::path::Path;
     use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::time::Instant;
 
     const FILE: &str = "/docroot/a.html";
 
@@ -266,13 +356,20 @@ mod tests {
         }
     }
 
+    fn join(flights: &Arc<Flights>) -> Arc<Flight> {
+        match flights.enter(Path::new(FILE)) {
+            Role::Join(flight) => flight,
+            role => panic!("expected to join, not {role:?}"),
+        }
+    }
+
+    const HALF_A_MINUTE: Duration = Duration::from_secs(30);
+
     #[tokio::test]
     async fn the_second_joins_and_learns_the_outcome() {
         let flights = Arc::new(Flights::default());
         let ticket = lead(&flights);
-        let Role::Join(flight) = flights.enter(Path::new(FILE)) else {
-            panic!("expected to join");
-        };
+        let flight = join(&flights);
         ticket.finish(Outcome::Failed(Failure::Timeout));
         assert!(matches!(flight.outcome().await, Outcome::Failed(Failure::Timeout)));
         assert_eq!(flights.count(), 0);
@@ -282,12 +379,70 @@ mod tests {
     async fn a_lost_ticket_frees_those_who_wait() {
         let flights = Arc::new(Flights::default());
         let ticket = lead(&flights);
-        let Role::Join(flight) = flights.enter(Path::new(FILE)) else {
-            panic!("expected to join");
-        };
+        let flight = join(&flights);
         drop(ticket);
         assert!(matches!(flight.outcome().await, Outcome::Failed(_)));
         drop(lead(&flights));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_fetch_that_is_given_up_enters_anew() {
+        let flights = Arc::new(Flights::default());
+        let ticket = lead(&flights);
+        let flight = join(&flights);
+        ticket.finish(Outcome::Again);
+        let mut waiting = Waiting::new(HALF_A_MINUTE);
+        let waited = flight.wait(&mut waiting).await;
+        assert!(matches!(waited, Waited::Ended(Outcome::Again)), "{waited:?}");
+        drop(lead(&flights));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_those_who_wait_long_one_goes_in_each_period_and_the_last_ones_in_vain() {
+        let flights = Arc::new(Flights::default());
+        let ticket = lead(&flights);
+        let begun = Instant::now();
+        let wait = |_: u32| {
+            let flight = join(&flights);
+            async move {
+                let waited = flight.wait(&mut Waiting::new(HALF_A_MINUTE)).await;
+                (format!("{waited:?}"), begun.elapsed().as_secs())
+            }
+        };
+        let waited = futures_util::future::join_all((0..100).map(wait)).await;
+        let count = |text: &str, at| {
+            let is_it =
+                |(waited, seconds): &&(String, u64)| (waited.as_str(), *seconds) == (text, at);
+            waited.iter().filter(is_it).count()
+        };
+        assert_eq!((count("MayPass", 30), count("MayPass", 60), count("InVain", 60)), (1, 1, 98));
+        let none = join(&flights).wait(&mut Waiting::new(Duration::ZERO)).await;
+        assert!(matches!(none, Waited::MayPass), "who is not to wait does not");
+        drop(ticket);
+    }
+
+    #[tokio::test]
+    async fn who_comes_after_a_second_flush_waits_for_the_end_of_the_fetch_before_it() {
+        let flights = Arc::new(Flights::default());
+        let first = lead(&flights);
+        flights.flush(|_| true);
+        let second = lead(&flights);
+        let early = join(&flights);
+        flights.flush(|_| true);
+        let late = join(&flights);
+        assert!(Arc::ptr_eq(&early, &late) && late.is_flushed());
+        let (mut came_early, mut came_late) =
+            (Waiting::new(HALF_A_MINUTE), Waiting::new(HALF_A_MINUTE));
+        // Who came before the flush and waited already takes what comes.
+        came_early.has_begun = true;
+        let reading_along = late.wait(&mut came_late);
+        second.announce(Outcome::Failed(Failure::Timeout));
+        let waited = early.wait(&mut came_early).await;
+        assert!(matches!(waited, Waited::Ended(Outcome::Failed(Failure::Timeout))), "{waited:?}");
+        second.finish(Outcome::Failed(Failure::Timeout));
+        let waited = reading_along.await;
+        assert!(matches!(waited, Waited::Ended(Outcome::Again)), "{waited:?}");
+        drop(first);
     }
 
     #[test]
@@ -300,7 +455,7 @@ mod tests {
         assert_eq!(second.store_unless_flushed(|| Ok(())), Ok(()));
         flights.flush(|file| file == Path::new(FILE));
         assert_eq!(second.store_unless_flushed(|| Ok(())), Err(Reason::Flushed));
-        assert!(matches!(flights.enter(Path::new(FILE)), Role::Join(_)));
+        assert!(join(&flights).is_flushed(), "two fetches are enough");
         drop((first, second));
         assert_eq!(flights.count(), 0);
         assert_eq!(lead(&flights).store_unless_flushed(|| Ok(())), Ok(()));

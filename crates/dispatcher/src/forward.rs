@@ -19,6 +19,7 @@ const DISPATCHER: HeaderValue = HeaderValue::from_static("Communique-Dispatcher"
 const CAPABILITY: HeaderName = HeaderName::from_static("surrogate-capability");
 const INCLUDES: HeaderValue = HeaderValue::from_static("tympan=\"SSI/1.0\"");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const FORWARDED_SSL: HeaderName = HeaderName::from_static("x-forwarded-ssl");
 const FORWARDED_CIPHER: HeaderName = HeaderName::from_static("x-forwarded-ssl-cipher");
@@ -90,7 +91,7 @@ fn add_own(headers: &mut HeaderMap, request: &RequestView) {
     append_list(headers, &request.headers, FORWARDED_FOR, &sender);
     let port = request.port.as_deref().unwrap_or(if request.is_tls { "443" } else { "80" });
     // A trusted proxy knows which port the visitor came to.
-    let is_told = request.sender != request.client && headers.contains_key(FORWARDED_PORT);
+    let is_told = request.is_proxied && headers.contains_key(FORWARDED_PORT);
     if let Ok(port) = HeaderValue::from_str(port)
         && !is_told
     {
@@ -99,8 +100,15 @@ fn add_own(headers: &mut HeaderMap, request: &RequestView) {
     if request.is_tls {
         headers.insert(FORWARDED_SSL, HeaderValue::from_static("on"));
     }
+    if request.is_tls && !request.is_proxied {
+        // What a visitor says about its own connection is not true.
+        for name in [FORWARDED_CIPHER, FORWARDED_KEY_SIZE, FORWARDED_SESSION, FORWARDED_CERTIFICATE]
+        {
+            headers.remove(name);
+        }
+    }
     if let Some(cipher) = request.cipher {
-        // What a visitor says about this connection is not true.
+        // This connection may be a proxy's, of which the visitor's tells nothing.
         headers.remove(FORWARDED_SESSION);
         headers.remove(FORWARDED_CERTIFICATE);
         headers.insert(FORWARDED_CIPHER, HeaderValue::from_static(cipher));
@@ -115,6 +123,19 @@ fn add_own(headers: &mut HeaderMap, request: &RequestView) {
     }
     headers.insert(SERVER_AGENT, DISPATCHER);
     headers.insert(CAPABILITY, INCLUDES);
+}
+
+/// Tells another server which host the visitor asked for, as `mod_proxy` does.
+pub(crate) fn add_forwarded_host(headers: &mut HeaderMap, request: &RequestView) {
+    let Some(host) = request.headers.get(HOST) else { return };
+    if request.is_proxied {
+        // The first one of the list is the visitor's, as the proxy in front saw it.
+        if let Ok(host) = host.to_str() {
+            append_list(headers, &request.headers, FORWARDED_HOST, host);
+        }
+    } else {
+        headers.insert(FORWARDED_HOST, host.clone());
+    }
 }
 
 /// Adds `own` to the end of a header that each hop extends, whether or not the list of client headers names it.

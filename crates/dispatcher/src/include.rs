@@ -9,7 +9,8 @@
 //!   an include.
 //! * An include asks as its visitor: with the same cookies, through the same filter and cache.
 //! * Depth, number, bytes and time are bounded, so that pages that include each other end.
-//! * A filled page has no validators, and is nobody else's if one of its parts is not.
+//! * A filled page has no validators, and is nobody else's if one of its parts is not. It lives no longer than any of its
+//!   parts, and carries their surrogate keys.
 //!
 //! On failure: a comment stands in the place of the part, and the rest of the page is sent.
 //!
@@ -26,6 +27,7 @@ use futures_util::future::join_all;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
+use tokio::time::Instant;
 
 use crate::answer::{CONDITIONS, Exchange, Outcome, refusal};
 use crate::cacheable::{Reason, check_response};
@@ -35,6 +37,8 @@ use crate::memory::Keepable;
 use crate::metrics::Counter;
 use crate::page::{Body, full};
 use crate::request::RequestView;
+use crate::tags::SURROGATE_KEY;
+use crate::ttl::{directive, has_directive};
 use crate::upstream::CallBody;
 
 /// The header by which a render names the addresses that its body includes, with blanks between them.
@@ -50,6 +54,8 @@ const AT_ONCE: usize = 8;
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// What a part may take, with those in it.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What all parts of a page may take together.
+const PAGE_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What stands for a part that could not be had.
 const PLACEHOLDER: &[u8] = b"<!-- this part cannot be shown -->";
@@ -70,13 +76,66 @@ enum Piece<'a> {
 struct Part {
     bytes: Bytes,
     is_private: bool,
-    cookies: Vec<HeaderValue>,
+    headers: HeaderMap,
 }
 
 impl Part {
     fn placeholder() -> Self {
         // Whoever asks next may get the part itself.
-        Self { bytes: Bytes::from_static(PLACEHOLDER), is_private: true, cookies: Vec::new() }
+        let bytes = Bytes::from_static(PLACEHOLDER);
+        Self { bytes, is_private: true, headers: HeaderMap::new() }
+    }
+}
+
+/// For how many seconds more browsers may use an answer, and caches before them; nothing where it does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Life {
+    own: Option<u64>,
+    shared: Option<u64>,
+}
+
+impl Life {
+    fn of(headers: &HeaderMap) -> Self {
+        let age = headers.get(header::AGE).and_then(|age| age.to_str().ok()?.trim().parse().ok());
+        let left = |name| Some(directive(headers, name)?.saturating_sub(age.unwrap_or(0)));
+        let (own, shared) = (left("max-age"), left("s-maxage"));
+        Self { own: own.or(shared), shared: shared.or(own) }
+    }
+
+    fn shortest(self, other: Self) -> Self {
+        let least = |one: Option<u64>, other: Option<u64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        Self { own: least(self.own, other.own), shared: least(self.shared, other.shared) }
+    }
+
+    /// Writes this life in the place of the one that a page gives itself; one that gives itself none stays so.
+    fn write(self, headers: &mut HeaderMap) {
+        let has = |name| directive(headers, name).is_some();
+        let (has_own, has_shared) = (has("max-age"), has("s-maxage"));
+        let (Some(own), Some(shared), true) = (self.own, self.shared, has_own || has_shared) else {
+            return;
+        };
+        let lists = headers.get_all(header::CACHE_CONTROL).into_iter();
+        let lists: Vec<_> = lists.map(|list| String::from_utf8_lossy(list.as_bytes())).collect();
+        let mut directives: Vec<String> = Vec::new();
+        for one in lists.iter().flat_map(|list| list.split(',')).map(str::trim) {
+            let name = one.split('=').next().unwrap_or_default().trim();
+            if name.eq_ignore_ascii_case("max-age") {
+                directives.push(format!("max-age={own}"));
+            } else if name.eq_ignore_ascii_case("s-maxage") {
+                directives.push(format!("s-maxage={shared}"));
+            } else if !one.is_empty() {
+                directives.push(one.to_owned());
+            }
+        }
+        if !has_shared && shared < own {
+            directives.push(format!("s-maxage={shared}"));
+        }
+        if let Ok(control) = HeaderValue::from_bytes(directives.join(", ").as_bytes()) {
+            headers.insert(header::CACHE_CONTROL, control);
+        }
     }
 }
 
@@ -84,6 +143,7 @@ impl Part {
 struct Budget<'a> {
     left: &'a AtomicUsize,
     depth: usize,
+    deadline: Instant,
 }
 
 impl Inner {
@@ -96,7 +156,9 @@ impl Inner {
         // What is filled in is this visitor's, so the memory must not keep it.
         response.extensions_mut().remove::<Keepable>();
         let left = AtomicUsize::new(MAX_PARTS);
-        self.fill_within(exchange, response, &Budget { left: &left, depth: 0 }).await
+        let deadline = Instant::now() + PAGE_PATIENCE;
+        let budget = Budget { left: &left, depth: 0, deadline };
+        self.fill_within(exchange, response, &budget).await
     }
 
     async fn fill_within(
@@ -134,14 +196,7 @@ impl Inner {
         let wanted: Vec<&str> = wanted.collect();
         let found = self.parts(exchange, &wanted, budget).await;
         if !wanted.is_empty() {
-            forget_entity(&mut parts.headers);
-            if found.iter().any(|part| part.is_private) {
-                let private = HeaderValue::from_static("private, no-cache");
-                parts.headers.insert(header::CACHE_CONTROL, private);
-            }
-        }
-        for cookie in found.iter().flat_map(|part| &part.cookies) {
-            parts.headers.append(header::SET_COOKIE, cookie.clone());
+            follow_parts(&mut parts.headers, &found);
         }
         let filled = join(&pieces, &found);
         parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(filled.len()));
@@ -159,11 +214,16 @@ impl Inner {
         for some in addresses.chunks(AT_ONCE) {
             let asked = some.iter().map(|address| async move {
                 self.metrics.count(Counter::Includes);
-                let part = tokio::time::timeout(PATIENCE, self.part(exchange, address, budget));
-                let reason = match part.await {
-                    Ok(Ok(part)) => return part,
-                    Ok(Err(reason)) => reason,
-                    Err(_elapsed) => "it takes too long",
+                let now = Instant::now();
+                let until = budget.deadline.min(now + PATIENCE);
+                let part = tokio::time::timeout_at(until, self.part(exchange, address, budget));
+                let reason = match now >= budget.deadline {
+                    true => "the parts before it took too long",
+                    false => match part.await {
+                        Ok(Ok(part)) => return part,
+                        Ok(Err(reason)) => reason,
+                        Err(_elapsed) => "it takes too long",
+                    },
                 };
                 self.metrics.count(Counter::IncludeFailures);
                 tracing::warn!(path = %exchange.view.path, file = *address, reason, "include failed");
@@ -200,7 +260,7 @@ impl Inner {
                 if budget.depth + 1 >= MAX_DEPTH {
                     return Err("parts lie too deep within each other");
                 }
-                let within = Budget { left: budget.left, depth: budget.depth + 1 };
+                let within = Budget { depth: budget.depth + 1, ..*budget };
                 response = self.fill_within(&inner, response, &within).await;
             }
             let (parts, body) = response.into_parts();
@@ -208,16 +268,14 @@ impl Inner {
                 return Err("it is not there");
             }
             let bytes = read_whole(body).await?;
-            let cookies: Vec<HeaderValue> =
-                parts.headers.get_all(header::SET_COOKIE).iter().cloned().collect();
             // What was asked for one visitor is that visitor's unless the render says otherwise.
             let is_own = matches!(inner.outcome, Outcome::Pass(_))
                 && !parts.headers.contains_key(header::CACHE_CONTROL);
             let is_private = is_own
-                || !cookies.is_empty()
+                || parts.headers.contains_key(header::SET_COOKIE)
                 || self.is_private(&inner)
                 || check_response(parts.status, &parts.headers).is_err();
-            Ok(Part { bytes, is_private, cookies })
+            Ok(Part { bytes, is_private, headers: parts.headers })
         })
     }
 
@@ -273,6 +331,30 @@ fn is_whole(response: &Response<Body>) -> bool {
     let is_part = matches!(response.status().as_u16(), 206 | 304 | 412 | 416);
     let encoding = response.headers().get(header::CONTENT_ENCODING);
     !is_part && encoding.is_none_or(|one| one.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// Changes what is said about a page that is filled with parts.
+fn follow_parts(headers: &mut HeaderMap, found: &[Part]) {
+    let life = found.iter().fold(Life::of(headers), |life, part| {
+        // What is one visitor's makes the page that visitor's.
+        if part.is_private { life } else { life.shortest(Life::of(&part.headers)) }
+    });
+    forget_entity(headers);
+    if found.iter().any(|part| part.is_private) {
+        let mut all = std::iter::once(&*headers).chain(found.iter().map(|part| &part.headers));
+        let forbids = all.any(|headers| has_directive(headers, "no-store"));
+        let private = if forbids { "private, no-store" } else { "private, no-cache" };
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(private));
+    } else {
+        life.write(headers);
+    }
+    for part in found {
+        for name in [header::SET_COOKIE, SURROGATE_KEY] {
+            for value in part.headers.get_all(&name) {
+                headers.append(name.clone(), value.clone());
+            }
+        }
+    }
 }
 
 /// Removes what is said about a body that is going to change.
@@ -352,6 +434,40 @@ fn join(pieces: &[Piece<'_>], parts: &[Part]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_lives_as_long_as_its_shortest_part() {
+        let check = |page: &'static str, parts: &[&'static str], expected: &str| {
+            let headers = |control: &'static str| {
+                let (control, age) = control.split_once(" at ").unwrap_or((control, "0"));
+                HeaderMap::from_iter([
+                    (header::CACHE_CONTROL, HeaderValue::from_static(control)),
+                    (header::AGE, HeaderValue::from_static(age)),
+                ])
+            };
+            let part = |control: &&'static str| Part {
+                bytes: Bytes::new(),
+                is_private: control.contains("private") || control.contains("no-store"),
+                headers: headers(control),
+            };
+            let found: Vec<Part> = parts.iter().map(part).collect();
+            let mut page_headers = headers(page);
+            follow_parts(&mut page_headers, &found);
+            assert_eq!(page_headers[header::CACHE_CONTROL], expected, "{page} {parts:?}");
+            assert!(!page_headers.contains_key(header::AGE));
+        };
+        check("public, max-age=3600", &["max-age=60", "public"], "public, max-age=60");
+        check("max-age=60", &["max-age=3600"], "max-age=60");
+        check("max-age=60 at 20", &["max-age=60 at 15"], "max-age=40");
+        check("max-age=60", &["max-age=60 at 90"], "max-age=0");
+        check("Max-Age=60, s-maxage=600", &["max-age=90"], "max-age=60, s-maxage=90");
+        check("max-age=60", &["max-age=60, s-maxage=5"], "max-age=60, s-maxage=5");
+        check("s-maxage=60", &["max-age=5"], "s-maxage=5");
+        check("public", &["max-age=5"], "public");
+        check("max-age=60", &["private, max-age=5"], "private, no-cache");
+        check("max-age=60", &["private", "no-store"], "private, no-store");
+        check("no-store", &["private"], "private, no-store");
+    }
 
     /// Checks which includes a text has, if `/a.html` and `/b c.html` are named.
     fn check(text: &str, expected: &[&str]) {

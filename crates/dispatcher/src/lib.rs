@@ -82,6 +82,7 @@ mod upstream;
 mod vanity;
 mod variant;
 mod variant_limit;
+mod visits;
 mod warm_up;
 
 pub use authority::{Fault as HostFault, settle as settle_host};

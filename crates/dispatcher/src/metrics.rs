@@ -1,11 +1,11 @@
 //! What the dispatcher counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tympan_web::listen::Counters;
 
 use crate::answer::Outcome;
@@ -59,10 +59,13 @@ pub(crate) enum Counter {
     SiblingResets,
     VariantsRefused,
     VariantsReplaced,
+    CollapsedInVain,
+    CookiesLeftOut,
+    VariesLeftOut,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 41] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 44] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -229,6 +232,21 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 41] = [
         "variants_replaced",
         "Such requests that got the page without its query (`/over \"plain\"`).",
     ),
+    (
+        Counter::CollapsedInVain,
+        "collapsed_in_vain",
+        "Requests that waited for another one's fetch and were answered with 503, as it takes too long; look at the renders.",
+    ),
+    (
+        Counter::CookiesLeftOut,
+        "cookies_left_out",
+        "Pages that were stored without the cookies that their render set; let it forbid to cache those that are one visitor's.",
+    ),
+    (
+        Counter::VariesLeftOut,
+        "varies_left_out",
+        "Pages that were stored although their `Vary` says that others may get another page; only the URL tells pages apart.",
+    ),
 ];
 
 /// The counters of a dispatcher.
@@ -312,6 +330,8 @@ pub(crate) struct Tally {
     outcomes: [AtomicU64; OUTCOMES.len()],
     reasons: [AtomicU64; Reason::ALL.len()],
     prefixes: RwLock<BTreeMap<String, Arc<Served>>>,
+    /// What was warned of already.
+    warned: Mutex<BTreeSet<(&'static str, String)>>,
     pub(crate) top: Top,
     pub(crate) times: Times,
 }
@@ -331,6 +351,9 @@ const MAX_PREFIXES: usize = 100;
 
 /// What stands for all prefixes beyond [`MAX_PREFIXES`].
 const OTHER_PREFIXES: &str = "(other)";
+
+/// So many warnings are remembered, and no more are given.
+const MAX_WARNINGS: usize = 100;
 
 /// How often pages below a prefix came from the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -371,6 +394,16 @@ impl Tally {
         let is_known = prefixes.contains_key(prefix) || prefixes.len() < MAX_PREFIXES;
         let key = if is_known { prefix } else { OTHER_PREFIXES };
         Arc::clone(prefixes.entry(key.to_owned()).or_default())
+    }
+
+    /// Returns the pattern of URLs to which `path` belongs, if nobody was warned of `what` at these yet.
+    pub(crate) fn first_warning(&self, what: &'static str, path: &str) -> Option<String> {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let extension = name.rfind('.').and_then(|at| name.get(at..)).unwrap_or_default();
+        let pattern = format!("{}/*{extension}", prefix(path).trim_end_matches('/'));
+        let mut warned = self.warned.lock();
+        let is_new = warned.len() < MAX_WARNINGS && warned.insert((what, pattern.clone()));
+        is_new.then_some(pattern)
     }
 
     /// Returns how often the cache did what, in the order of [`OUTCOMES`].
@@ -613,6 +646,23 @@ mod tests {
         assert_eq!(prefixes.len(), MAX_PREFIXES + 1);
         assert_eq!(prefixes[0].prefix, "(other)");
         assert_eq!(prefixes.iter().map(|prefix| prefix.requests).sum::<u64>(), 200);
+    }
+
+    #[test]
+    fn a_warning_is_given_once_for_each_pattern_of_urls() {
+        let tally = Tally::default();
+        for (what, path, expected) in [
+            ("vary", "/content/site/en.html", Some("/content/site/*.html")),
+            ("vary", "/content/site/en/a.print.html", None),
+            ("vary", "/content/site/en/a.json", Some("/content/site/*.json")),
+            ("cookie", "/content/site/en.html", Some("/content/site/*.html")),
+            ("cookie", "/a", Some("/*")),
+            ("cookie", "/content/b.html/c", Some("/content/b.html/*")),
+        ] {
+            assert_eq!(tally.first_warning(what, path).as_deref(), expected, "{what} {path}");
+        }
+        let some = (0..1000).filter(|at| tally.first_warning("x", &format!("/{at}/a/b")).is_some());
+        assert_eq!(some.count(), super::MAX_WARNINGS - 5);
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub enum Pattern {
     Glob(Glob),
     /// `'…'`, matching the whole text.
     Regex(Regex),
-    /// A regular expression that could not be read.
+    /// A regular expression that could not be read, or a pattern that is missing.
     Broken,
 }
 
@@ -57,9 +57,9 @@ impl Pattern {
 /// What a broken pattern does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfBroken {
-    /// It matches everything (in a rule that denies).
+    /// It matches everything (in a rule on the safe side, as one that denies).
     Matches,
-    /// It matches nothing (in a rule that allows).
+    /// It matches nothing (in any other, as one that allows).
     Misses,
 }
 

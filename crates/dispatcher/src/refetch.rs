@@ -3,6 +3,7 @@
 //! Invariants
 //! * A page that waits is not queued twice; one that is being fetched is queued once more.
 //! * At most `/x-refetchConcurrency` pages of a farm are fetched at once, so that a flush makes no storm of its own.
+//! * Over a reload what waits is fetched by the new configuration, or forgotten with its farm.
 //! * A page that waits for a render to catch up takes no place of another one. Of those that wait one is tried at a time,
 //!   for all: a render that is late is not made later.
 //!
@@ -13,7 +14,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -23,17 +24,20 @@ use tympan_web::flush_message::FlushMessage;
 
 use crate::cacheable::check_request;
 use crate::dispatcher::{FarmState, Inner};
-use crate::fetch::{Fetch, First, start};
-use crate::flight::{Outcome, Role};
+use crate::fetch::{Fetch, First, is_behind, start};
+use crate::flight::{Flight, Outcome, Role};
 use crate::forward::{Purpose, request_headers};
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::request::RequestView;
 use crate::upstream::{Call, CallBody};
 use crate::variant;
+use crate::visits::Visit;
 
 /// How often a page is tried.
 const TRIES: u32 = 3;
+/// How many fetches of visitors are waited for in vain before that counts as a failure.
+const MAX_JOINED: u32 = 10;
 /// The pause after the first failure; it doubles.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a page waits for a render that has the content which was flushed.
@@ -60,6 +64,8 @@ struct State {
     /// Files that flushes are about to queue, with how many flushes are; see [`Announced`].
     announced: HashMap<PathBuf, usize>,
     workers: u32,
+    /// Who works on it since the last reload.
+    successor: Option<(Weak<Inner>, Weak<FarmState>)>,
 }
 
 #[derive(Debug)]
@@ -180,6 +186,26 @@ impl Queue {
     fn done(&self, file: &Path) {
         self.0.lock().running.remove(file);
     }
+
+    /// Lets what waits be fetched as another configuration says.
+    pub(crate) fn hand_over(&self, inner: &Arc<Inner>, farm: &Arc<FarmState>) {
+        self.0.lock().successor = Some((Arc::downgrade(inner), Arc::downgrade(farm)));
+    }
+
+    /// Forgets what waits, as its farm is gone.
+    pub(crate) fn clear(&self) {
+        let mut state = self.0.lock();
+        state.waiting.clear();
+        state.behind.clear();
+        state.waiting_files.clear();
+    }
+
+    /// Returns the dispatcher and the farm of the last reload.
+    fn successor(&self) -> Option<(Arc<Inner>, Arc<FarmState>)> {
+        let state = self.0.lock();
+        let (inner, farm) = state.successor.as_ref()?;
+        Some((inner.upgrade()?, farm.upgrade()?))
+    }
 }
 
 /// Files that a flush is about to queue. Dropping it ends that, also where the flush is given up: a page that waits for
@@ -205,13 +231,18 @@ impl Drop for Announced {
 }
 
 /// Reads a URI of a re-fetch list; nothing if it cannot be cached.
+///
+/// The page is asked for as by the visitor for whom it was stored: its links may name host and scheme.
 pub(crate) fn target(farm: &FarmState, uri: &str) -> Option<(RequestView, PathBuf)> {
-    let mut headers = HeaderMap::new();
-    if let Some(host) = own_host(farm) {
-        headers.insert(header::HOST, host);
-    }
-    let view = RequestView::from_url(Method::GET, uri, headers).ok()?;
+    let mut view = RequestView::from_url(Method::GET, uri, HeaderMap::new()).ok()?;
     let file = check_request(&farm.farm, &view).ok()?;
+    let visits = farm.docroot.as_ref().map(|root| &root.visits);
+    let own = || own_host(farm).map(|host| Arc::new(Visit::plain(host)));
+    let last = || visits.filter(|_| view.host.is_empty())?.last();
+    let visit = visits.and_then(|visits| visits.find(&file)).or_else(own).or_else(last);
+    if let Some(visit) = visit {
+        visit.apply(&mut view);
+    }
     Some((view, file))
 }
 
@@ -243,7 +274,15 @@ impl Inner {
     fn work_off(self: Arc<Self>, farm: Arc<FarmState>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             while let Some(item) = farm.refetch.take() {
-                self.fetch_again(&farm, item).await;
+                // The queue outlives a reload, and its farm may have other renders and rules since then.
+                let newer = farm.refetch.successor();
+                let (inner, farm) = newer.unwrap_or_else(|| (Arc::clone(&self), Arc::clone(&farm)));
+                if check_request(&farm.farm, &item.view).is_ok_and(|file| file == item.file) {
+                    inner.fetch_again(&farm, item).await;
+                } else {
+                    farm.refetch.done(&item.file);
+                    inner.memory.note_change();
+                }
             }
         })
     }
@@ -251,7 +290,7 @@ impl Inner {
     /// Fetches one page, or puts it back.
     async fn fetch_again(self: &Arc<Self>, farm: &Arc<FarmState>, item: Item) {
         let key = farm.absolute(&item.file);
-        let mut failures = 0;
+        let (mut failures, mut joined) = (0, 0);
         let is_done = loop {
             match self.try_again(farm, &key, &item).await {
                 Tried::Done => break true,
@@ -259,7 +298,11 @@ impl Inner {
                     return self.postpone(farm, item);
                 }
                 Tried::Behind => break false,
-                Tried::Failed => failures += 1,
+                Tried::Again if joined < MAX_JOINED => {
+                    joined += 1;
+                    continue;
+                }
+                Tried::Again | Tried::Failed => failures += 1,
             }
             if failures == TRIES {
                 break false;
@@ -302,11 +345,7 @@ impl Inner {
 
     async fn try_again(self: &Arc<Self>, farm: &Arc<FarmState>, key: &Path, item: &Item) -> Tried {
         let first = match self.flights.lead_or_join(key) {
-            // A visitor's fetch that began after the flush does as well.
-            Role::Join(flight) => match flight.outcome().await {
-                Outcome::Shared(_) => return Tried::Done,
-                Outcome::Alone(_) | Outcome::Failed(_) => return Tried::Failed,
-            },
+            Role::Join(flight) => return tried_by(&flight, item).await,
             Role::Pass(_) => return Tried::Failed,
             Role::Lead(ticket) => {
                 let cache = farm.farm.cache.as_ref();
@@ -322,6 +361,7 @@ impl Inner {
                     file: item.file.clone(),
                     path: item.view.path.as_str().to_owned(),
                     host: item.view.headers.get(header::HOST).cloned(),
+                    visit: None,
                     sequence: item.sequence,
                     info: "caching",
                 };
@@ -339,6 +379,22 @@ impl Inner {
     }
 }
 
+/// Waits for a visitor's fetch, which does as well if it began after the flush.
+async fn tried_by(flight: &Flight, item: &Item) -> Tried {
+    let outcome = flight.outcome().await;
+    if flight.is_flushed() {
+        // Nothing of it is stored.
+        flight.end().await;
+        return Tried::Again;
+    }
+    match outcome {
+        Outcome::Again => Tried::Again,
+        Outcome::Shared(page) if is_behind(item.sequence, &page.headers) => Tried::Behind,
+        Outcome::Shared(_) => Tried::Done,
+        Outcome::Alone(_) | Outcome::Failed(_) => Tried::Failed,
+    }
+}
+
 /// How many pages of a farm are fetched at once.
 fn workers(farm: &FarmState) -> u32 {
     farm.farm.cache.as_ref().map_or(1, |cache| cache.refetch_concurrency)
@@ -350,5 +406,7 @@ enum Tried {
     Done,
     /// The render has older content than what was flushed.
     Behind,
+    /// Another one's fetch came to nothing.
+    Again,
     Failed,
 }

@@ -38,6 +38,8 @@ pub struct RequestView {
     pub client: IpAddr,
     /// Who holds the connection: the client, or a trusted proxy.
     pub sender: IpAddr,
+    /// Whether the sender is a trusted proxy, so that `X-Forwarded-…` headers are its words.
+    pub is_proxied: bool,
     /// Whether the connection is encrypted.
     pub is_tls: bool,
     /// The cipher suite of the connection.
@@ -75,6 +77,7 @@ impl RequestView {
             headers: head.headers.clone(),
             client: peer.addr.ip().to_canonical(),
             sender: peer.addr.ip().to_canonical(),
+            is_proxied: false,
             is_tls: peer.is_tls,
             cipher: handshake.and_then(|handshake| handshake.cipher),
             certificate: handshake.and_then(|handshake| handshake.client.clone()),
@@ -113,6 +116,7 @@ impl RequestView {
             headers,
             client: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
             sender: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+            is_proxied: false,
             is_tls,
             cipher: None,
             certificate: None,
@@ -131,6 +135,7 @@ impl RequestView {
             }
             return;
         }
+        self.is_proxied = true;
         self.client = client_of(&self.headers, self.client, trusted);
         let value = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
         let is_tls = value("x-forwarded-proto").map(|scheme| scheme.eq_ignore_ascii_case("https"));
@@ -193,16 +198,18 @@ impl RequestView {
     }
 
     /// Returns the value of the cookie `name`.
+    ///
+    /// Cookies may hold any bytes: one that is no text must not hide those beside it.
     #[must_use]
-    pub fn cookie(&self, name: &str) -> Option<&str> {
-        self.headers
-            .get_all(header::COOKIE)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(';'))
-            .filter_map(|pair| pair.trim().split_once('='))
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| value)
+    pub fn cookie(&self, name: &str) -> Option<&[u8]> {
+        let lists = self.headers.get_all(header::COOKIE).iter();
+        let mut pairs = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b';'));
+        pairs.find_map(|pair| {
+            let at = pair.iter().position(|byte| *byte == b'=')?;
+            let (key, value) = pair.split_at(at);
+            let value = value.get(1..).unwrap_or_default().trim_ascii_end();
+            (key.trim_ascii() == name.as_bytes()).then_some(value)
+        })
     }
 }
 
@@ -232,19 +239,24 @@ const FORWARDED: [&str; 11] = [
     "x-real-ip",
 ];
 
+/// Stands for a client that a trusted proxy does not name by an address: nobody's own address, so that no rule which
+/// names some lets it in.
+const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+
 /// Returns who asks through `sender`: the last address of `X-Forwarded-For` that no trusted proxy has, if the sender is
 /// one.
+///
+/// Who stands behind an entry that is no address is not known, and is never taken for the proxy that wrote it.
 pub(crate) fn client_of(headers: &HeaderMap, sender: IpAddr, trusted: &[Network]) -> IpAddr {
     let mut client = sender;
     if !any_contains(trusted, sender) {
         return client;
     }
-    let lists = headers.get_all("x-forwarded-for").iter();
-    let texts: Vec<&str> = lists.filter_map(|list| list.to_str().ok()).collect();
-    for text in texts.join(",").rsplit(',') {
-        let Some(address) = read_address(text.trim()) else { break };
-        client = address;
-        if !any_contains(trusted, address) {
+    let lists = headers.get_all("x-forwarded-for").iter().rev();
+    let entries = lists.flat_map(|list| list.as_bytes().rsplit(|byte| *byte == b','));
+    for entry in entries.map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty()) {
+        client = read_address(entry).unwrap_or(UNKNOWN_CLIENT);
+        if client == UNKNOWN_CLIENT || !any_contains(trusted, client) {
             break;
         }
     }
@@ -252,7 +264,8 @@ pub(crate) fn client_of(headers: &HeaderMap, sender: IpAddr, trusted: &[Network]
 }
 
 /// Reads an address that may have a port, and brackets if it is IPv6.
-fn read_address(text: &str) -> Option<IpAddr> {
+fn read_address(bytes: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(bytes).ok()?;
     let with_port = || text.parse().ok().map(|address: std::net::SocketAddr| address.ip());
     let plain = text.trim_start_matches('[').trim_end_matches(']');
     plain.parse().ok().or_else(with_port).map(|address: IpAddr| address.to_canonical())

@@ -48,6 +48,7 @@ struct Rule {
     action: Action,
     query: Query,
     is_last: bool,
+    keeps_host: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -103,6 +104,8 @@ pub(crate) struct Proxied {
     base: String,
     /// The part of the visitor's path that the base stands for.
     prefix: String,
+    /// Whether the other server gets the visitor's `Host`.
+    pub(crate) keeps_host: bool,
 }
 
 impl Proxied {
@@ -241,6 +244,7 @@ impl Rule {
                 }
             },
             is_last: settings.last,
+            keeps_host: settings.keep_host,
         })
     }
 
@@ -273,15 +277,15 @@ impl Rule {
         Some(match &self.action {
             Action::Rewrite(target) if target == "-" => Filled::Unchanged,
             Action::Rewrite(target) => {
-                let (path, query) = self.target(&scope.expand(target), view);
+                let (path, query) = self.target(&scope, target);
                 Filled::Rewritten(path, query)
             }
             Action::Redirect { target, status, escapes } => {
-                let (path, query) = self.target(&scope.expand(target), view);
+                let (path, query) = self.target(&scope, target);
                 Filled::Ended(redirect(view, *status, &path, query.as_deref(), *escapes))
             }
             Action::Proxy(target) => {
-                let (url, query) = self.target(&scope.expand(target), view);
+                let (url, query) = self.target(&scope, target);
                 // What a visitor wrote must not choose the server.
                 if authority(&url) != authority(target) {
                     return Some(Filled::Ended(Routed::Answer(StatusCode::BAD_REQUEST)));
@@ -293,7 +297,8 @@ impl Rule {
                 let base = target.split(['$', '%', '?']).next().unwrap_or(target).to_owned();
                 let rest = groups.get(1).map_or("", |group| group.as_str());
                 let prefix = view.path.as_str().strip_suffix(rest).unwrap_or_default().to_owned();
-                Filled::Ended(Routed::Proxy(Proxied { url, base, prefix }))
+                let keeps_host = self.keeps_host;
+                Filled::Ended(Routed::Proxy(Proxied { url, base, prefix, keeps_host }))
             }
             Action::Answer(status) => Filled::Ended(Routed::Answer(*status)),
             Action::Pass => Filled::Passed,
@@ -318,14 +323,13 @@ impl Rule {
         true
     }
 
-    /// Splits a filled target into path and query, and merges the visitor's query.
-    fn target(&self, filled: &str, view: &RequestView) -> (String, Option<String>) {
-        let (path, own) = match filled.split_once('?') {
-            Some((path, own)) => (path, Some(own)),
-            None => (filled, None),
-        };
-        let theirs = view.query.as_deref();
-        let query = match (self.query, own) {
+    /// Fills a target's path and query, and merges the visitor's query. A `?` in what a pattern found in the path stays a
+    /// part of the path, as it was sent as one.
+    fn target(&self, scope: &Scope<'_>, template: &str) -> (String, Option<String>) {
+        let (path, own) = split_target(template);
+        let (path, own) = (scope.expand(path), own.map(|own| scope.expand(own)));
+        let theirs = scope.view.query.as_deref();
+        let query = match (self.query, own.as_deref()) {
             (Query::Append, Some(own)) if !own.is_empty() => {
                 Some(theirs.map_or_else(|| own.to_owned(), |theirs| format!("{own}&{theirs}")))
             }
@@ -335,7 +339,21 @@ impl Rule {
             (Query::Keep | Query::Drop, Some(own)) => Some(own.to_owned()),
             (Query::Drop, None) => None,
         };
-        (path.to_owned(), query.filter(|query| !query.is_empty()))
+        (path, query.filter(|query| !query.is_empty()))
+    }
+}
+
+/// Splits the template of a target at its first `?` that no backslash stands before.
+fn split_target(template: &str) -> (&str, Option<&str>) {
+    let mut is_escaped = false;
+    let mark = template.bytes().position(|byte| {
+        let was_escaped = is_escaped;
+        is_escaped = byte == b'\\' && !was_escaped;
+        byte == b'?' && !was_escaped
+    });
+    match mark.and_then(|at| template.split_at_checked(at)) {
+        Some((path, query)) => (path, query.get(1..)),
+        None => (template, None),
     }
 }
 

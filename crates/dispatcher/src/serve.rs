@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -16,7 +15,7 @@ use crate::config::{Cache, FlushMode};
 use crate::decision::is_accepted;
 use crate::dispatcher::{FarmState, Inner};
 use crate::fetch::{Fetch, First, start};
-use crate::flight::{Outcome, Role, Ticket};
+use crate::flight::{Flight, Outcome, Role, Ticket, Waited, Waiting};
 use crate::forward::{Purpose, clean_response, request_headers};
 use crate::freshness::{Freshness, is_flushed, judge};
 use crate::hit::{self, Known};
@@ -32,8 +31,14 @@ use crate::sticky;
 use crate::ttl::Lenience;
 use crate::upstream::{Call, CallBody, Failure};
 use crate::variant;
+use crate::visits::Visit;
 
 const STALE_INFO: &str = "caching: stat file is more recent";
+
+/// So many fetches of others a visitor waits for, of which the next one is needed only if the one before was given up.
+const MAX_WAITS: usize = 4;
+/// When someone may ask again who waited in vain, in seconds.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
 /// A cache file whose farm is known to have a cache.
 struct Found<'a> {
@@ -218,7 +223,7 @@ impl Inner {
             return self.old(exchange, found, cached);
         };
         if let Some(newer) = self.look_again(found, exchange.view) {
-            drop(ticket);
+            ticket.finish(Outcome::Again);
             return self.hit(exchange, found, newer).await;
         }
         let allowed = self.allowed(found, exchange.view, &cached);
@@ -314,45 +319,81 @@ impl Inner {
         if exchange.view.method == Method::HEAD {
             return self.pass(exchange, CallBody::empty(), Reason::Method).await;
         }
-        let role = self.flights.enter(&key);
-        match role {
-            Role::Lead(ticket) => {
-                if !self.is_private(exchange)
-                    && let Some(newer) = self.look_again(found, exchange.view)
-                {
-                    drop(ticket);
-                    return self.hit(exchange, found, newer).await;
+        let mut waiting = Waiting::new(found.cache.collapse_wait);
+        for _ in 0..MAX_WAITS {
+            match self.flights.enter(&key) {
+                Role::Lead(ticket) => return self.lead(exchange, found, ticket).await,
+                Role::Join(_) if self.is_private(exchange) => {
+                    let reason = Reason::AuthCheckerDenied;
+                    return self.pass(exchange, CallBody::empty(), reason).await;
                 }
-                let wait = self.begin(exchange, ticket, found, "caching");
-                let first = wait.await.unwrap_or(First::Failed(Failure::Broken));
-                self.first(exchange, first)
-            }
-            Role::Join(flight) if !self.is_private(exchange) => {
-                self.metrics.count(Counter::Collapsed);
-                let wait = found.cache.collapse_wait.max(Duration::from_millis(1));
-                match tokio::time::timeout(wait, flight.outcome()).await {
-                    Ok(Outcome::Shared(page)) => {
-                        let response = self.page(exchange, &page, &page.stored);
-                        exchange.outcome = Told::Miss { is_collapsed: true };
-                        response
-                    }
-                    Ok(Outcome::Failed(failure)) => refusal(failure.status()),
-                    Ok(Outcome::Alone(reason)) => {
-                        match self.answer_negative(exchange, found.docroot, found.file) {
-                            Some(response) => response,
-                            None => self.pass(exchange, CallBody::empty(), reason).await,
-                        }
-                    }
-                    Err(_waited_long_enough) => {
-                        self.pass(exchange, CallBody::empty(), Reason::Incomplete).await
+                Role::Join(flight) => {
+                    let joined = self.join(exchange, found, (&flight, &mut waiting)).await;
+                    if let Some(response) = joined {
+                        return response;
                     }
                 }
+                Role::Pass(reason) => {
+                    return self.pass(exchange, CallBody::empty(), reason).await;
+                }
             }
-            Role::Join(_) => {
-                self.pass(exchange, CallBody::empty(), Reason::AuthCheckerDenied).await
-            }
-            Role::Pass(reason) => self.pass(exchange, CallBody::empty(), reason).await,
         }
+        self.pass(exchange, CallBody::empty(), Reason::Flushed).await
+    }
+
+    /// Fetches a file for all who wait for it.
+    async fn lead(
+        self: &Arc<Self>,
+        exchange: &mut Exchange<'_>,
+        found: &Found<'_>,
+        ticket: Ticket,
+    ) -> Response<Body> {
+        if !self.is_private(exchange)
+            && let Some(newer) = self.look_again(found, exchange.view)
+        {
+            ticket.finish(Outcome::Again);
+            return self.hit(exchange, found, newer).await;
+        }
+        let wait = self.begin(exchange, ticket, found, "caching");
+        let first = wait.await.unwrap_or(First::Failed(Failure::Broken));
+        self.first(exchange, first)
+    }
+
+    /// Waits for another one's fetch; nothing if the file has to be fetched nevertheless.
+    async fn join(
+        self: &Arc<Self>,
+        exchange: &mut Exchange<'_>,
+        found: &Found<'_>,
+        (flight, waiting): (&Flight, &mut Waiting),
+    ) -> Option<Response<Body>> {
+        if waiting.is_new() {
+            self.metrics.count(Counter::Collapsed);
+        }
+        Some(match flight.wait(waiting).await {
+            Waited::Ended(Outcome::Shared(page)) => {
+                let response = self.page(exchange, &page, &page.stored);
+                exchange.outcome = Told::Miss { is_collapsed: true };
+                response
+            }
+            Waited::Ended(Outcome::Failed(failure)) => refusal(failure.status()),
+            Waited::Ended(Outcome::Alone(reason)) => {
+                match self.answer_negative(exchange, found.docroot, found.file) {
+                    Some(response) => response,
+                    None => self.pass(exchange, CallBody::empty(), reason).await,
+                }
+            }
+            Waited::Ended(Outcome::Again) => {
+                let newer = self.look_again(found, exchange.view)?;
+                self.hit(exchange, found, newer).await
+            }
+            Waited::MayPass => self.pass(exchange, CallBody::empty(), Reason::Incomplete).await,
+            Waited::InVain => {
+                self.metrics.count(Counter::CollapsedInVain);
+                let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE);
+                response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+                response
+            }
+        })
     }
 
     /// Looks the file up once more: another fetch may have ended since.
@@ -379,6 +420,8 @@ impl Inner {
             file: found.file.to_owned(),
             path: exchange.view.path.as_str().to_owned(),
             host: exchange.view.headers.get(header::HOST).cloned(),
+            // For a host that no farm has, the page is none that anybody else should see.
+            visit: Visit::of(exchange.view).filter(|_| exchange.warning.is_none()),
             sequence: None,
             info,
         };
@@ -499,6 +542,8 @@ fn call(exchange: &Exchange<'_>, body: CallBody, purpose: Purpose) -> Call {
         target: view.wire_target(),
         headers: request_headers(&exchange.farm.farm, view, purpose),
         body,
-        sticky: view.cookie(sticky::COOKIE).map(str::to_owned),
+        sticky: view
+            .cookie(sticky::COOKIE)
+            .and_then(|render| Some(std::str::from_utf8(render).ok()?.to_owned())),
     }
 }

@@ -107,7 +107,7 @@ fn file(sessions: &Sessions, view: &RequestView) -> Option<PathBuf> {
 fn credentials<'a>(header: &str, view: &'a RequestView) -> Option<&'a [u8]> {
     let (kind, name) = header.split_once(':').unwrap_or(("HTTP", header));
     let value = if kind.eq_ignore_ascii_case("cookie") {
-        view.cookie(name.trim()).map(str::as_bytes)
+        view.cookie(name.trim())
     } else {
         view.headers.get(name.trim()).map(http::HeaderValue::as_bytes)
     };

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
@@ -77,6 +77,14 @@ pub struct RenderSettings {
     pub min_rate: Option<String>,
 }
 
+impl RenderSettings {
+    /// Returns the files that are read.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let own = self.certificate.iter().flat_map(|pair| [pair.chain.as_path(), &*pair.key]);
+        own.chain(self.roots.as_deref())
+    }
+}
+
 /// `[dispatcher.admin]`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -138,6 +146,9 @@ pub struct RuleSettings {
     pub redirect: Option<String>,
     /// The `http` URL that answers in place of a farm, never cached.
     pub proxy: Option<String>,
+    /// Whether that server gets the visitor's `Host`; default false: it gets its own name. The visitor's stands in
+    /// `X-Forwarded-Host` in any case. Set it for a server that chooses its site, or writes links, by `Host`.
+    pub keep_host: bool,
     /// A status that ends the request, such as 403 or 410.
     pub answer: Option<u16>,
     /// Whether the farms serve the request and no later rule counts.

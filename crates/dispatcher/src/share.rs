@@ -37,7 +37,8 @@ pub(crate) struct Shares {
 impl Shares {
     /// Returns the visitor's lot, and whether it is a new one.
     pub(crate) fn lot(&self, view: &RequestView) -> (u32, bool) {
-        let kept = view.cookie(COOKIE).and_then(|lot| lot.parse().ok()).filter(|lot| *lot < LOTS);
+        let kept = view.cookie(COOKIE).and_then(|lot| std::str::from_utf8(lot).ok()?.parse().ok());
+        let kept = kept.filter(|lot| *lot < LOTS);
         match kept {
             Some(lot) => (lot, false),
             None => {

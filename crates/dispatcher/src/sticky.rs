@@ -15,7 +15,7 @@ pub(crate) fn add_cookie(response: &mut Response<Body>, exchange: &Exchange<'_>,
         let rest = view.path.as_str().strip_prefix(folder.trim_end_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rest.starts_with('.'))
     };
-    let is_same = view.cookie(COOKIE) == Some(render);
+    let is_same = view.cookie(COOKIE) == Some(render.as_bytes());
     if is_same || !sticky.paths.iter().any(is_below) {
         return;
     }

@@ -61,21 +61,26 @@ impl Lenience {
 /// A century of seconds is long enough, and adding more could leave the range of file times.
 const CENTURY: u64 = 100 * 365 * 24 * 60 * 60;
 
-fn has_directive(headers: &HeaderMap, name: &str) -> bool {
+/// Returns the directives of `Cache-Control`; a byte beyond ASCII hides none but its own.
+fn directives(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let values = headers.get_all(header::CACHE_CONTROL).into_iter();
-    let values = values.filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|own| own.trim().eq_ignore_ascii_case(name))
+    values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }
 
-fn directive(headers: &HeaderMap, name: &str) -> Option<u64> {
-    headers
-        .get_all(header::CACHE_CONTROL)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|directive| directive.split_once('='))
-        .find(|(key, _)| key.trim().eq_ignore_ascii_case(name))
-        .and_then(|(_, value)| value.trim().trim_matches('"').parse().ok())
+/// Tells whether `Cache-Control` holds a directive that has no value.
+pub(crate) fn has_directive(headers: &HeaderMap, name: &str) -> bool {
+    directives(headers).any(|own| own.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// Returns the seconds that a directive of `Cache-Control` gives.
+pub(crate) fn directive(headers: &HeaderMap, name: &str) -> Option<u64> {
+    let value = directives(headers).find_map(|own| {
+        let at = own.iter().position(|byte| *byte == b'=')?;
+        let (key, value) = own.split_at(at);
+        key.trim_ascii().eq_ignore_ascii_case(name.as_bytes()).then_some(value)
+    })?;
+    let text = std::str::from_utf8(value.get(1..)?).ok()?;
+    text.trim().trim_matches('"').parse().ok()
 }
 
 #[cfg(test)]

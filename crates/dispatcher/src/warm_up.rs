@@ -193,7 +193,8 @@ impl Inner {
             Role::Join(flight) => {
                 return match flight.outcome().await {
                     Outcome::Shared(_) => Warmed::Fresh,
-                    Outcome::Alone(_) => Warmed::Skipped,
+                    // Whoever was fetching it looks after it.
+                    Outcome::Alone(_) | Outcome::Again => Warmed::Skipped,
                     Outcome::Failed(_) => Warmed::Failed,
                 };
             }
@@ -210,6 +211,8 @@ impl Inner {
             file,
             path: view.path.as_str().to_owned(),
             host: view.headers.get(header::HOST).cloned(),
+            // Nobody came.
+            visit: None,
             sequence: None,
             info: "caching",
         };

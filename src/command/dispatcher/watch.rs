@@ -94,9 +94,10 @@ fn read_again(
     front: &Front,
 ) -> Result<Vec<PathBuf>, Fault> {
     let (loaded, rest, all) = files.read()?;
+    let trust = super::trust(&loaded.config, &rest.dispatcher)?;
     super::front_settings(&rest).renew(front).map_err(|error| Fault::usage(chain(&error)))?;
     dispatcher
-        .reload(loaded.config, &rest.dispatcher)
+        .reload(loaded.config, &rest.dispatcher, trust)
         .map_err(|error| Fault::usage(chain(&error)))?;
     Ok(all)
 }

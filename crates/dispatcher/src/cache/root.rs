@@ -19,6 +19,7 @@ use crate::gossip::{Failed, FarmLog};
 use crate::negative::Negatives;
 use crate::numbering::OrderTally;
 use crate::tags::Tags;
+use crate::visits::Visits;
 
 /// A document root of one farm.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Root {
     pub(crate) tags: Tags,
     /// Errors in place of its files.
     pub(crate) negatives: Negatives,
+    /// At which addresses its pages were asked for.
+    pub(crate) visits: Visits,
     /// When the last flush came, whatever it named.
     flushed: Mutex<Option<SystemTime>>,
     /// What it takes of the disk.
@@ -60,6 +63,7 @@ impl Root {
             opened: RwLock::new(Arc::new(Docroot::open(path, mode, Arc::clone(&usage))?)),
             tags: Tags::default(),
             negatives: Negatives::default(),
+            visits: Visits::default(),
             flushed: Mutex::default(),
             usage,
             orders: OrderTally::default(),

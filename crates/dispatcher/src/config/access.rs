@@ -38,17 +38,40 @@ pub struct AccessRule {
 }
 
 /// A list of rules.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct AccessList {
     /// The rules in textual order.
     pub rules: Vec<AccessRule>,
+    /// What errs to safety: a rule without `/type` says it, and one that says it counts for everything where its pattern
+    /// is missing or broken.
+    pub safe: Verdict,
+}
+
+impl Default for AccessList {
+    fn default() -> Self {
+        Self::new(Verdict::Deny)
+    }
 }
 
 impl AccessList {
+    /// Returns a list without rules.
+    pub(super) fn new(safe: Verdict) -> Self {
+        Self { rules: Vec::new(), safe }
+    }
+
+    /// Adds a rule at `at` that counts for everything, and says what is safe.
+    pub(super) fn add_safe_rule(&mut self, at: &Position) {
+        let (at, verdict) = (at.clone(), self.safe);
+        self.rules.push(AccessRule { at, label: None, verdict, pattern: Pattern::Broken });
+    }
+
     /// Returns the rule that decides about `text`: the last one that matches.
     #[must_use]
     pub fn deciding(&self, text: &str) -> Option<&AccessRule> {
-        self.rules.iter().rev().find(|rule| rule.pattern.matches(text, rule.verdict.if_broken()))
+        let if_broken = |rule: &AccessRule| {
+            if rule.verdict == self.safe { IfBroken::Matches } else { IfBroken::Misses }
+        };
+        self.rules.iter().rev().find(|rule| rule.pattern.matches(text, if_broken(rule)))
     }
 
     /// Tells whether the list allows `text`; what no rule matches is not allowed.
@@ -60,8 +83,9 @@ impl AccessList {
 
 const RULE_KEYS: [&str; 2] = ["type", "glob"];
 
-pub(super) fn read_list(reader: &mut Reader, block: &Block) -> AccessList {
-    let mut list = AccessList::default();
+/// Reads a list of which `safe` errs to safety.
+pub(super) fn read_list(reader: &mut Reader, block: &Block, safe: Verdict) -> AccessList {
+    let mut list = AccessList::new(safe);
     for (item, inner) in reader.rules(block) {
         let (mut verdict, mut pattern) = (None, None);
         for entry in reader.entries(inner) {
@@ -72,16 +96,18 @@ pub(super) fn read_list(reader: &mut Reader, block: &Block) -> AccessList {
             }
         }
         let at = item.at().unwrap_or(&inner.at);
-        match (verdict, pattern) {
-            (Some(verdict), Some(pattern)) => list.rules.push(AccessRule {
-                at: at.clone(),
-                label: item.name().map(str::to_owned),
-                verdict,
-                pattern,
-            }),
-            (None, _) => reader.warn(at, "this rule has no `/type` and is skipped"),
-            (_, None) => reader.warn(at, "this rule has no `/glob` and is skipped"),
-        }
+        let verdict = verdict.unwrap_or_else(|| {
+            let does = if safe == Verdict::Deny { "denies" } else { "allows" };
+            reader.warn(at, format!("this rule has no valid `/type`; it {does}"));
+            safe
+        });
+        let pattern = pattern.unwrap_or_else(|| {
+            let what = if verdict == safe { "everything" } else { "nothing" };
+            reader.warn(at, format!("this rule has no `/glob`; it counts for {what}"));
+            Pattern::Broken
+        });
+        let label = item.name().map(str::to_owned);
+        list.rules.push(AccessRule { at: at.clone(), label, verdict, pattern });
     }
     list
 }

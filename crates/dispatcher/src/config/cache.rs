@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::access::{AccessList, read_list};
+use super::access::{AccessList, Verdict, read_list};
 use super::bounds::{DiskBounds, parse_size};
-use super::read::Reader;
+use super::read::{Entry, Reader};
 use crate::any::Block;
 use crate::freshness::Patience;
 
@@ -197,14 +197,18 @@ pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
             "serveStaleOnError" => {
                 cache.serve_stale_on_error = reader.boolean(&entry).unwrap_or(false);
             }
-            "rules" | "invalidate" | "allowedClients" | "ignoreUrlParams" | "x-cacheKeyParams" => {
-                let Some(list) = reader.block(&entry).map(|block| read_list(reader, block)) else {
+            "allowedClients" => cache.allowed_clients = Some(read_clients(reader, &entry)),
+            "rules" | "invalidate" | "ignoreUrlParams" | "x-cacheKeyParams" => {
+                // A page that goes out of date for nothing is drawn once more; one that does not stays old.
+                let is_of_flushes = entry.name() == "invalidate";
+                let safe = if is_of_flushes { Verdict::Allow } else { Verdict::Deny };
+                let block = reader.block(&entry);
+                let Some(list) = block.map(|block| read_list(reader, block, safe)) else {
                     continue;
                 };
                 match entry.name() {
                     "rules" => cache.rules = list,
                     "invalidate" => cache.invalidate = list,
-                    "allowedClients" => cache.allowed_clients = Some(list),
                     "ignoreUrlParams" => cache.ignore_url_params = list,
                     _ => cache.key_params = list,
                 }
@@ -230,7 +234,21 @@ pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
     cache
 }
 
-fn read_extension(reader: &mut Reader, entry: &super::read::Entry<'_>, cache: &mut Cache) {
+/// Reads `/allowedClients`, which is for everyone only where nothing stands in it.
+fn read_clients(reader: &mut Reader, entry: &Entry<'_>) -> AccessList {
+    let block = reader.block(entry);
+    let mut list = match block {
+        Some(block) => read_list(reader, block, Verdict::Deny),
+        None => AccessList::default(),
+    };
+    if list.rules.is_empty() && block.is_none_or(|block| !block.items.is_empty()) {
+        reader.warn(entry.at(), "`/allowedClients` holds no rule, so no address may flush");
+        list.add_safe_rule(entry.at());
+    }
+    list
+}
+
+fn read_extension(reader: &mut Reader, entry: &Entry<'_>, cache: &mut Cache) {
     match entry.name() {
         "x-flushMode" => match reader.text(entry).as_deref() {
             Some("delete") => cache.flush_mode = FlushMode::Delete,
@@ -320,7 +338,7 @@ fn read_negative(reader: &mut Reader, block: &Block) -> BTreeMap<u16, Duration> 
     negative
 }
 
-fn read_size(reader: &mut Reader, entry: &super::read::Entry<'_>) -> Option<u64> {
+fn read_size(reader: &mut Reader, entry: &Entry<'_>) -> Option<u64> {
     let text = reader.value(entry)?;
     let size = parse_size(&text.text);
     if size.is_none() {

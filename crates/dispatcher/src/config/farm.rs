@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::access::{AccessList, read_list};
+use super::access::{AccessList, Verdict, read_list};
 use super::cache::{Cache, read_cache};
 use super::filter::{FilterRule, read_filter};
 use super::health::{HealthRules, read_health};
@@ -241,8 +241,18 @@ pub(super) fn read_sections(reader: &mut Reader, key: &Key, block: &Block) -> Fa
             "renders" | "render" | "filter" | "vanity_urls" | "cache" | "sessionmanagement"
             | "auth_checker" | "statistics" | "stickyConnections" | "health_check" | "x-health"
             | "x-share" | "x-siblings" | "x-shadow" | "x-variantLimit" => {
-                if let Some(inner) = reader.block(&entry) {
-                    read_section(reader, &entry, inner, &mut farm);
+                match reader.block(&entry) {
+                    Some(inner) => read_section(reader, &entry, inner, &mut farm),
+                    // Without it, more would be shown than is meant.
+                    None if matches!(
+                        entry.name(),
+                        "filter" | "sessionmanagement" | "auth_checker"
+                    ) =>
+                    {
+                        let message = format!("`/{}` has to be a block", entry.name());
+                        reader.error(entry.at(), message);
+                    }
+                    None => {}
                 }
             }
             _ => read_switch(reader, &entry, &mut farm),
@@ -372,23 +382,30 @@ fn read_auth_checker(
 ) -> Option<AuthChecker> {
     let mut checker = AuthChecker {
         url: String::new(),
-        filter: AccessList::default(),
+        // To ask for nothing costs a request; not to ask shows to everyone what few may see.
+        filter: AccessList::new(Verdict::Allow),
         headers: AccessList::default(),
     };
     for entry in reader.entries(block) {
         match entry.name() {
             "url" => checker.url = reader.text(&entry).unwrap_or_default(),
-            "filter" | "headers" => {
-                let Some(list) = reader.block(&entry).map(|block| read_list(reader, block)) else {
-                    continue;
-                };
-                match entry.name() {
-                    "filter" => checker.filter = list,
-                    _ => checker.headers = list,
+            "filter" => {
+                if let Some(block) = reader.block(&entry) {
+                    checker.filter = read_list(reader, block, Verdict::Allow);
+                }
+            }
+            "headers" => {
+                if let Some(block) = reader.block(&entry) {
+                    checker.headers = read_list(reader, block, Verdict::Deny);
                 }
             }
             _ => reader.unknown(&entry, &["url", "filter", "headers"]),
         }
+    }
+    if checker.filter.rules.is_empty() {
+        let message = "`/auth_checker` has no `/filter` with rules, so every page is asked about";
+        reader.warn(section.at(), message);
+        checker.filter.add_safe_rule(section.at());
     }
     if !checker.url.starts_with('/') {
         // Serving without the check would show to everyone what few may see.
@@ -440,7 +457,7 @@ fn read_share(reader: &mut Reader, block: &Block) -> Share {
             }
             "addresses" => {
                 if let Some(block) = reader.block(&entry) {
-                    share.addresses = read_list(reader, block);
+                    share.addresses = read_list(reader, block, Verdict::Deny);
                 }
             }
             _ => reader.unknown(&entry, &["percent", "addresses"]),

@@ -52,7 +52,7 @@ pub(super) fn read_fragment(reader: &mut Reader, block: &Block) -> Config {
         }
         Kind::Cache => drop(read_cache(reader, block)),
         Kind::Filter => drop(read_filter(reader, block)),
-        Kind::List => drop(access::read_list(reader, block)),
+        Kind::List => drop(access::read_list(reader, block, access::Verdict::Deny)),
         Kind::Renders => drop(read_renders(reader, block)),
         Kind::Unknown => {}
     }

@@ -9,7 +9,8 @@
 //!   counter moves with every flush, every stored file and every change that the kernel reports of a watched folder, and
 //!   an answer that was compared at another count, or more than a second ago, is compared again.
 //! * Nothing that one configuration kept is used by another.
-//! * Memory stays below the bound; the least valuable answers are evicted first.
+//! * Memory stays below the bound; the least valuable answers are evicted first. Nothing is remembered of requests whose
+//!   host and target are longer than [`MAX_KEY_BYTES`].
 //!
 //! Not here: what an answer says (`hit`, `plan`) and whether a file is fresh (`freshness`); both are asked, not repeated.
 
@@ -55,6 +56,8 @@ use watch::Watch;
 
 /// What kept answers may take together.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// Longer keys would make 4096 counts of former uses take more than a few MiB; URLs that many ask for are shorter.
+const MAX_KEY_BYTES: usize = 2048;
 /// An answer's likely weight, by which tables are sized at first.
 const LIKELY_BYTES: u64 = 8 * 1024;
 
@@ -379,6 +382,9 @@ impl Inner {
     fn is_decided_by_key(&self, key: &Key, source: &Source) -> bool {
         let farm = &source.farm.farm;
         if source.serial != self.serial || !self.keeps_answers() || is_private(farm) {
+            return false;
+        }
+        if key.bytes() > MAX_KEY_BYTES {
             return false;
         }
         let key = key.borrowed();

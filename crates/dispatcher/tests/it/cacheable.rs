@@ -82,6 +82,28 @@ fn ca81_a_login_cookie_keeps_a_page_out_of_the_cache_in_both_directions() {
 }
 
 #[test]
+fn ca81_a_cookie_that_is_no_text_hides_no_login_cookie() {
+    let origin = Origin::start(|seen| Answer::html(format!("{:?}", seen.header("cookie"))));
+    let front = front(&origin, "");
+    for cookie in ["name=\u{e9}; login-token=secret", "login-token=secr\u{e9}t"] {
+        let mine = front.send("GET", "/a.html", &[("Cookie", cookie)], "");
+        assert_eq!(mine.info(), "not cacheable: request contains authorization", "{cookie}");
+        assert!(!front.has("a.html"), "{cookie}");
+    }
+}
+
+#[test]
+fn ca75_a_byte_beyond_ascii_hides_no_directive() {
+    for header in ["Cache-Control", "Pragma", "Dispatcher"] {
+        let answer = Answer::html("page").header(header, "x=\u{e9}, no-cache");
+        let origin = Origin::always(answer);
+        let front = front(&origin, "");
+        front.get("/a.html");
+        assert_eq!(front.files(), Vec::<String>::new(), "{header}");
+    }
+}
+
+#[test]
 fn ca68_credentials_are_cached_where_it_is_allowed() {
     let origin = html();
     let front = front(&origin, "/allowAuthorized 1");
@@ -119,6 +141,26 @@ fn ca74_to_ca76_answers_that_are_not_cached_say_why() {
     }
     check(Answer::html(""), "not cacheable: response content length is zero");
     check(page().header("Content-Encoding", "gzip"), "not cacheable: response is encoded");
+}
+
+#[test]
+fn pages_that_are_stored_in_spite_of_a_header_are_counted() {
+    let check = |answer: Answer, expected: (u64, u64)| {
+        let origin = Origin::always(answer.clone());
+        let front = front(&origin, "");
+        front.get("/a.html");
+        front.wait_for("stored_total", 1);
+        front.wait_for("cookies_left_out_total", expected.0);
+        let counted =
+            (front.metric("cookies_left_out_total"), front.metric("varies_left_out_total"));
+        assert_eq!(counted, expected, "{answer:?}");
+    };
+    let page = || Answer::html("page");
+    check(page(), (0, 0));
+    check(page().header("Vary", "accept-encoding, Surrogate-Capability"), (0, 0));
+    check(page().header("Vary", "Accept-Encoding, Cookie"), (0, 1));
+    check(page().header("Set-Cookie", "a=b").header("Vary", "*"), (1, 1));
+    check(Answer::html(vec![b'x'; 3_000_000]).header("Set-Cookie", "a=b"), (1, 0));
 }
 
 #[test]

@@ -350,6 +350,58 @@ fn a_rule_that_cannot_be_read_closes_rather_than_opens() {
 }
 
 #[test]
+fn a_list_with_a_slip_closes_rather_than_opens() {
+    let cache = |text: &str| {
+        let loaded = load(&farm(&format!("/cache {{ /docroot \"/tmp/x\" {text} }}")));
+        assert!(!findings(&loaded).is_empty(), "{text}");
+        loaded.config.farms[0].cache.clone().unwrap()
+    };
+    // With a rule, the list is nobody's that the rule does not name.
+    for clients in [
+        "{ /0 { /typ \"allow\" /glob \"*\" } }",
+        "{ /0 { /type \"alow\" /glob \"*\" } }",
+        "{ /0 { /type \"allow\" /globb \"*\" } }",
+        "{ /0 { /type \"allow\" /glob \"*\" } /1 { /type \"deny\" } }",
+        "{ \"127.0.0.1\" }",
+        "\"127.0.0.1\"",
+    ] {
+        let list = cache(&format!("/allowedClients {clients}")).allowed_clients.unwrap();
+        assert!(!list.rules.is_empty() && !list.allows("127.0.0.1"), "{clients}");
+    }
+    let rules = "{ /0 { /type \"allow\" /glob \"*\" } /1 { /tipe \"deny\" /glob \"/my/*\" } }";
+    let rules = cache(&format!("/rules {rules}")).rules;
+    assert!(rules.allows("/a.html") && !rules.allows("/my/a.html"));
+    let stale = "{ /0 { /type \"deny\" /glob \"*\" } /1 { /tipe \"allow\" /glob \"*.html\" } }";
+    let stale = cache(&format!("/invalidate {stale}")).invalidate;
+    assert!(stale.allows("/a.html") && !stale.allows("/a.png"));
+}
+
+#[test]
+fn without_a_filter_that_can_be_read_every_page_is_asked_about() {
+    for (filter, is_asked) in [
+        ("", [true, true]),
+        ("/filter { }", [true, true]),
+        ("/filtr { /0 { /type \"deny\" /glob \"*\" } }", [true, true]),
+        ("/filter { /0 { /typ \"deny\" /glob \"/my/*\" } }", [true, false]),
+        ("/filter { /0 { /type \"deny\" /glob \"*\" } /1 { /type \"allow\" } }", [true, true]),
+        ("/filter { /0 { /type \"allow\" /glob \"*\" } /1 { /type \"deny\" } }", [true, true]),
+        (
+            "/filter { /0 { /type \"deny\" /glob \"*\" } /1 { /type \"allow\" /glob '(' } }",
+            [true, true],
+        ),
+    ] {
+        let loaded = load(&farm(&format!("/auth_checker {{ /url \"/check\" {filter} }}")));
+        assert!(!findings(&loaded).is_empty(), "{filter}");
+        let checker = loaded.config.farms[0].auth_checker.as_ref().unwrap();
+        let asked = ["/my/a.html", "/a.html"].map(|path| checker.filter.allows(path));
+        assert_eq!(asked, is_asked, "{filter}");
+    }
+    for section in ["filter", "auth_checker", "sessionmanagement"] {
+        assert!(load(&farm(&format!("/{section} \"/x\""))).has_errors(), "{section}");
+    }
+}
+
+#[test]
 fn what_experience_warns_of_is_found() {
     let loaded = load(&farm(
         "/filter { /0 { /type \"allow\" /url \"*\" } }\n/cache { /docroot \"/tmp/x\" /allowAuthorized 1 }",

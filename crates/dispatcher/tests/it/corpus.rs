@@ -106,6 +106,9 @@ fn parts_are_checked_as_parts() {
 /// What is wrong with files that can be read as a whole.
 const EXPECTED: &[&str] = &[
     // Negative examples of the optimizer tool.
+    "model/auth_checker/nobrace/dispatcher.any:7:5: error: `/auth_checker` has to be a block",
+    "model/filter/nobrace/dispatcher.any:4:5: error: `/filter` has to be a block",
+    "model/sessionmanagement/nobrace/dispatcher.any:4:5: error: `/sessionmanagement` has to be a block",
     "a farm `/skylab` exists already",
     "model/farm/empty/dispatcher.any:1:1: error: `/farms` holds no farm",
     "error: `/sessionmanagement` needs a `/directory`",

@@ -280,6 +280,60 @@ fn fl113_refetched_pages_stay_until_their_replacement_is_there() {
 }
 
 #[test]
+fn fl113_refetched_pages_are_drawn_as_for_their_visitors() {
+    let origin = Origin::start(|seen| {
+        let told = ["host", "x-forwarded-proto", "x-forwarded-port", "x-forwarded-ssl"];
+        let told = told.map(|name| seen.header(name).unwrap_or("-"));
+        let cookie = seen.header("cookie").unwrap_or("-");
+        Answer::html(format!("{} {cookie}", told.join(" ")))
+    });
+    let settings = "[front]\ntrusted_proxies = [\"127.0.0.1\"]";
+    for (farm, settings) in [
+        // A proxy in front ends the TLS, and no host is written out.
+        ("", settings),
+        ("", ""),
+        ("/virtualhosts { \"www.example.com\" }", settings),
+    ] {
+        let front = Front::start(&Setup {
+            farm,
+            renders: vec![origin.addr()],
+            settings: settings.to_owned(),
+            ..Setup::default()
+        });
+        let visit = |page: &str, host: &str, proto: &str| {
+            let headers = [
+                ("Host", host),
+                ("X-Forwarded-Proto", proto),
+                ("X-Forwarded-Port", "8443"),
+                ("Cookie", "me=1"),
+            ];
+            front.send("GET", page, &headers, "").body
+        };
+        let host = "www.example.com";
+        let (mine, other) =
+            (visit("/content/a/en.html", host, "https"), visit("/content/b/en.html", host, "http"));
+        assert!(mine.starts_with("www.example.com https ") && mine.ends_with("me=1"), "{mine}");
+        // Who is nobody's visitor decides about nothing.
+        if !farm.is_empty() {
+            visit("/content/a/evil.html", "evil.example.com", "https");
+        }
+        let pages = ["/content/a/en.html", "/content/b/en.html", "/content/a/new.html"];
+        front.flush("Activate", "/content/none", &pages);
+        front.wait_for("refetches_total", 3);
+        let drawn = |page: &str| front.read(page.trim_start_matches('/'));
+        let plain = |page: &str| page.replace("me=1", "-");
+        assert_eq!(drawn(pages[0]), plain(&mine), "{farm}");
+        assert_eq!(drawn(pages[1]), plain(&other), "{farm}");
+        assert_eq!(drawn(pages[2]), plain(&mine), "a new page is drawn as others of its site");
+        if !farm.is_empty() {
+            front.flush("Activate", "/content/none", &["/content/c/new.html"]);
+            front.wait_for("refetches_total", 4);
+            assert_eq!(drawn("/content/c/new.html"), "www.example.com - 80 - -", "{farm}");
+        }
+    }
+}
+
+#[test]
 fn fl113_a_listed_page_without_a_file_is_fetched_too() {
     let origin = counting();
     let front = front(&origin, "");

@@ -277,6 +277,57 @@ fn fr98_a_page_for_one_visitor_is_fetched_by_each() {
 }
 
 #[test]
+fn of_visitors_who_wait_long_one_asks_the_render_for_itself() {
+    let gate = Gate::default();
+    let (door, count) = (gate.clone(), AtomicUsize::new(0));
+    let origin = Origin::start(move |_| {
+        if count.fetch_add(1, Ordering::SeqCst) == 0 {
+            door.pass();
+        }
+        Answer::html("page")
+    });
+    let front = Arc::new(front(&origin, "/x-collapseWait 1"));
+    // When the second request comes, the others have waited as long.
+    let arrived = || origin.wait_for(2);
+    let bodies = crowd(&front, 50, arrived, &gate);
+    assert_eq!(bodies, ["page"; 50]);
+    assert!(origin.requests() < 10, "{} requests", origin.requests());
+}
+
+#[test]
+fn whoever_comes_after_a_flush_gets_nothing_from_before_it() {
+    let gates = [Gate::default(), Gate::default(), Gate::default()];
+    let (doors, count) = (gates.clone(), AtomicUsize::new(0));
+    let origin = Origin::start(move |_| {
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        doors[number].pass();
+        Answer::html(format!("version {}", number + 1))
+    });
+    let front = Arc::new(front(&origin, ""));
+    let visit = || {
+        let front = Arc::clone(&front);
+        std::thread::spawn(move || front.get("/a.html").body)
+    };
+    let first = visit();
+    origin.wait_for(1);
+    front.flush("Activate", "/a", &[]);
+    let second = visit();
+    origin.wait_for(2);
+    // Two fetches are enough, so the third visitor has to wait for the end of one.
+    front.flush("Activate", "/a", &[]);
+    let third = visit();
+    front.wait_for("collapsed_total", 1);
+    gates[1].open();
+    assert_eq!(second.join().unwrap(), "version 2");
+    gates[2].open();
+    assert_eq!(third.join().unwrap(), "version 3");
+    gates[0].open();
+    assert_eq!(first.join().unwrap(), "version 1");
+    assert_eq!(front.get("/a.html").body, "version 3");
+    assert_eq!(origin.requests(), 3);
+}
+
+#[test]
 fn a_fetch_goes_on_when_its_visitor_leaves() {
     use std::io::Write;
     let gate = Gate::default();

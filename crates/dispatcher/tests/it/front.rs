@@ -253,9 +253,14 @@ impl Front {
 
     /// Serves by another configuration from now on, with the same document root.
     pub(crate) fn reload(&self, setup: &Setup) {
+        self.reload_trusting(setup, None);
+    }
+
+    /// As [`Front::reload`], with those by whom renders must be signed.
+    pub(crate) fn reload_trusting(&self, setup: &Setup, trust: Option<Trust>) {
         let loaded = load(&setup.text(self.root.path()));
         let settings: Settings = toml::from_str(&setup.settings).unwrap();
-        self.dispatcher.reload(loaded.config, &settings).unwrap();
+        self.dispatcher.reload(loaded.config, &settings, trust).unwrap();
     }
 
     pub(crate) fn get(&self, target: &str) -> Reply {

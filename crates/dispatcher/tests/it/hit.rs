@@ -29,6 +29,20 @@ fn a_hit_tells_its_type_age_and_version() {
 }
 
 #[test]
+fn nothing_is_kept_in_memory_for_a_url_that_is_too_long_to_be_usual() {
+    let origin = Origin::always(Answer::html("page"));
+    let front = front(&origin, "/ignoreUrlParams { /0 { /type \"allow\" /glob \"*\" } }");
+    for (length, kept) in [(1, 1), (1900, 2), (2048, 2), (20_000, 2)] {
+        let url = format!("/a.html?x={}", "x".repeat(length));
+        for _ in 0..3 {
+            assert_eq!(front.get(&url).body, "page");
+        }
+        assert_eq!(front.metric("kept_answers"), kept, "{length}");
+    }
+    assert_eq!(origin.requests(), 1);
+}
+
+#[test]
 fn a_known_version_is_not_sent_again() {
     let (_origin, front) = cached();
     let hit = front.get("/a.html");

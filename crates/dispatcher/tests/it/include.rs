@@ -155,6 +155,35 @@ fn parts_that_are_everyones_are_stored_and_leave_the_page_to_caches() {
 }
 
 #[test]
+fn a_filled_page_lives_no_longer_than_its_parts_and_carries_their_keys() {
+    let origin = Origin::start(|seen| {
+        let (life, name, inner) = match seen.target.as_str() {
+            "/inner.html" => ("max-age=20", "inner", None),
+            "/part.html" => ("max-age=600", "part", Some("/inner.html")),
+            _ => ("max-age=3600", "page", Some("/part.html")),
+        };
+        let tag = inner.map(|inner| format!("<!--#include virtual=\"{inner}\" -->"));
+        let answer = Answer::html(format!("{name} {}", tag.unwrap_or_default()))
+            .header("Cache-Control", life)
+            .header("Surrogate-Key", name);
+        inner.into_iter().fold(answer, |answer, inner| answer.header("X-Tympan-Include", inner))
+    });
+    let front = front(&origin, "/headers { \"Cache-Control\" \"Surrogate-Key\" }");
+    // The moments of requests lie a little after what the clock shows, so ages are one second less.
+    for (seconds, life) in [(0, "max-age=20"), (5, "max-age=16"), (60, "max-age=0")] {
+        front.advance(seconds);
+        let reply = front.get("/a.html");
+        assert_eq!(reply.body, "page part inner ");
+        assert_eq!(reply.header("cache-control"), Some(life));
+        assert_eq!(reply.header("age"), None);
+        let keys = reply.headers.iter().filter(|(name, _)| name == "surrogate-key");
+        let keys: Vec<&str> = keys.map(|(_, key)| key.as_str()).collect();
+        assert_eq!(keys, ["page", "part", "inner"]);
+    }
+    assert_eq!(origin.requests(), 3);
+}
+
+#[test]
 fn pages_that_include_each_other_end() {
     let asked = Arc::new(Mutex::new(0));
     let count = Arc::clone(&asked);

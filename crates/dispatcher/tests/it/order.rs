@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use tympan_testkit::origin::{Answer, Origin, PATIENCE};
+use tympan_testkit::origin::{Answer, Gate, Origin, PATIENCE};
 
 use crate::front::{Front, Setup, front};
 
@@ -216,6 +216,78 @@ fn a_page_that_waits_for_a_late_render_takes_the_number_of_the_newest_flush() {
         std::thread::yield_now();
     }
     assert_eq!(front.read("content/a.html"), "version 9");
+}
+
+/// Asks for a page to be fetched again once its render has reached a number.
+fn refetch(front: &Front, page: &str, sequence: &str) {
+    let headers = [
+        ("CQ-Action", "Activate"),
+        ("CQ-Handle", "/content/none"),
+        ("Content-Type", "text/plain"),
+        ("X-Tympan-Seq", sequence),
+    ];
+    assert_eq!(front.send("POST", "/dispatcher/invalidate.cache", &headers, page).status, 200);
+}
+
+#[test]
+fn visitors_of_a_new_page_get_it_while_its_render_is_late() {
+    let (gate, sequence) = (Gate::default(), Arc::new(AtomicUsize::new(6)));
+    let (door, reached) = (gate.clone(), Arc::clone(&sequence));
+    let origin = Origin::start(move |_| {
+        door.pass();
+        let reached = reached.load(Ordering::SeqCst).to_string();
+        Answer::html(format!("version {reached}")).header("X-Tympan-Seq", &reached)
+    });
+    let front = Arc::new(front(&origin, ""));
+    refetch(&front, "/content/a.html", "7");
+    origin.wait_for(1);
+    let visitors: Vec<_> = (0..5)
+        .map(|_| {
+            let front = Arc::clone(&front);
+            std::thread::spawn(move || front.get("/content/a.html"))
+        })
+        .collect();
+    front.wait_for("collapsed_total", 5);
+    gate.open();
+    for visitor in visitors {
+        let reply = visitor.join().unwrap();
+        assert_eq!((reply.status, reply.body.as_str()), (200, "version 6"));
+    }
+    sequence.store(7, Ordering::SeqCst);
+    front.wait_for("refetches_total", 1);
+    assert_eq!(front.read("content/a.html"), "version 7");
+}
+
+#[test]
+fn a_visitor_s_page_of_a_late_render_is_not_what_was_to_be_fetched_again() {
+    let (gate, sequence) = (Gate::default(), Arc::new(AtomicUsize::new(6)));
+    let (door, reached) = (gate.clone(), Arc::clone(&sequence));
+    let origin = Origin::start(move |seen| {
+        if seen.header("cookie").is_some() {
+            door.pass();
+        }
+        let reached = reached.load(Ordering::SeqCst).to_string();
+        Answer::html(format!("version {reached}")).header("X-Tympan-Seq", &reached)
+    });
+    let front = Arc::new(front(&origin, ""));
+    refetch(&front, "/content/a.html", "7");
+    origin.wait_for(1);
+    let asking = Arc::clone(&front);
+    let visitor = std::thread::spawn(move || {
+        asking.send("GET", "/content/a.html", &[("Cookie", "slow=1")], "").body
+    });
+    let deadline = Instant::now() + PATIENCE;
+    while !origin.seen().iter().any(|seen| seen.header("cookie").is_some()) {
+        assert!(Instant::now() < deadline, "the visitor's fetch never comes");
+        std::thread::yield_now();
+    }
+    // The page is tried again, and waits for the visitor's fetch.
+    front.wait_for("refetch_queue", 0);
+    gate.open();
+    assert_eq!(visitor.join().unwrap(), "version 6");
+    sequence.store(7, Ordering::SeqCst);
+    front.wait_for("refetches_total", 1);
+    assert_eq!(front.read("content/a.html"), "version 7");
 }
 
 #[test]

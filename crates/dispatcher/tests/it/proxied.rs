@@ -44,6 +44,26 @@ fn a_proxy_header_names_the_client() {
 }
 
 #[test]
+fn a_visitor_says_nothing_about_the_tls_that_a_proxy_header_tells_of() {
+    let origin = Origin::always(Answer::html("page"));
+    let front = start(&origin, "[front]\nproxy_protocol_from = [\"127.0.0.0/8\"]");
+    let names = ["Client-Cert", "Cipher", "Keysize", "Session-ID"];
+    let said: String =
+        names.iter().map(|name| format!("X-Forwarded-SSL-{name}: forged\r\n")).collect();
+    // The last part tells of TLS, without a certificate.
+    let mut request = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x14".to_vec();
+    request.extend([192, 0, 2, 9, 192, 0, 2, 8, 0x13, 0x88, 0, 80]);
+    request.extend([0x20, 0, 5, 1, 0, 0, 0, 0]);
+    request.extend(format!("GET /a HTTP/1.1\r\n{said}{CLOSE}").as_bytes());
+    assert!(text(&front, &request).contains("page"));
+    let seen = origin.seen().remove(0);
+    assert_eq!(seen.header("x-forwarded-ssl"), Some("on"));
+    for name in names {
+        assert_eq!(seen.header(&format!("x-forwarded-ssl-{name}")), None, "{name}");
+    }
+}
+
+#[test]
 fn a_proxy_header_of_a_stranger_is_garbage() {
     let origin = Origin::always(Answer::html("page"));
     let front = start(&origin, "[front]\nproxy_protocol_from = [\"192.0.2.0/24\"]");
@@ -83,6 +103,38 @@ fn forwarded_headers_are_believed_from_trusted_proxies_only() {
     assert_eq!(ask(trusted), (403, format!("{chain} | 8443 | on | forged")));
     assert_eq!(ask(stranger), (200, "127.0.0.1 | 80 | - | -".to_owned()));
     assert_eq!(ask(""), (200, format!("{chain} | 80 | - | forged")), "as httpd does");
+}
+
+#[test]
+fn a_client_that_its_proxy_names_by_no_address_is_not_the_proxy() {
+    let origin = Origin::always(Answer::html("page"));
+    let front = start(&origin, "[front]\ntrusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]");
+    let flush = |chain: &[u8]| {
+        let mut request = b"GET /dispatcher/invalidate.cache HTTP/1.1\r\nCQ-Action: Test\r\n\
+            CQ-Handle: /content\r\nX-Forwarded-For: "
+            .to_vec();
+        request.extend(chain);
+        request.extend(b"\r\n");
+        request.extend(CLOSE.as_bytes());
+        let answer = text(&front, &request);
+        answer.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    // Flushes are allowed from 127.0.0.1, which is the proxy.
+    for chain in [
+        &b"\xff, 203.0.113.9"[..],
+        b"127.0.0.1\xff, 203.0.113.9",
+        b"\xff",
+        b"unknown",
+        b"127.0.0.1, unknown",
+        b"127.0.0.1, \xff, 10.1.1.1",
+        b"_hidden:1, 10.1.1.1",
+        b"\xff, 127.0.0.1:80, 10.1.1.1,",
+    ] {
+        assert_eq!(flush(chain), "403", "{}", String::from_utf8_lossy(chain));
+    }
+    for own in [&b""[..], b" , ", b"127.0.0.1", b"127.0.0.1:80, 10.1.1.1,"] {
+        assert_eq!(flush(own), "200", "{}", String::from_utf8_lossy(own));
+    }
 }
 
 #[test]

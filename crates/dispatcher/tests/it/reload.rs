@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tympan_dispatcher::Settings;
 use tympan_testkit::origin::{Answer, Gate, Origin};
+use tympan_testkit::secure::{Authority, Door};
+use tympan_web::tls::Trust;
 
 use crate::front::{Front, Setup, load};
 
@@ -57,15 +59,64 @@ fn a_request_under_way_ends_by_the_configuration_it_began_with() {
 }
 
 #[test]
+fn pages_that_wait_to_be_fetched_again_are_asked_of_the_new_renders() {
+    let gate = Gate::default();
+    let door = gate.clone();
+    let old = Origin::start(move |_| {
+        door.pass();
+        Answer::html("old")
+    });
+    let new = Origin::always(Answer::html("new"));
+    let setup = Setup { renders: vec![old.addr()], ..Setup::default() };
+    let front = Front::start(&setup);
+    front.flush("Activate", "/none", &["/a.html", "/b.html", "/my/c.html"]);
+    old.wait_for(1);
+    let cache =
+        "/rules { /0 { /type \"allow\" /glob \"*\" } /1 { /type \"deny\" /glob \"/my/*\" } }";
+    front.reload(&Setup { renders: vec![new.addr()], cache, ..setup });
+    gate.open();
+    front.wait_for("refetches_total", 2);
+    front.wait_for("refetch_queue", 0);
+    assert_eq!((front.read("a.html"), front.read("b.html")), ("old".to_owned(), "new".to_owned()));
+    assert_eq!(
+        (old.requests(), new.requests()),
+        (1, 1),
+        "what is not cached any more is not fetched"
+    );
+}
+
+#[test]
 fn a_configuration_that_cannot_be_used_changes_nothing() {
     let origin = Origin::always(Answer::html("page"));
     let front = crate::front::front(&origin, "");
-    assert!(front.dispatcher.reload(load("/farms { }").config, &Settings::default()).is_err());
+    assert!(
+        front.dispatcher.reload(load("/farms { }").config, &Settings::default(), None).is_err()
+    );
     let settings: Settings = toml::from_str("pass_error = \"200\"").unwrap();
     let config = load(&Setup::default().text("/".as_ref())).config;
-    let error = front.dispatcher.reload(config, &settings).unwrap_err();
+    let error = front.dispatcher.reload(config, &settings, None).unwrap_err();
     assert!(error.to_string().contains("`pass_error` in `[dispatcher]`"), "{error}");
     assert_eq!(front.get("/a.html").body, "page");
+}
+
+#[test]
+fn trust_in_renders_comes_with_the_configuration() {
+    let (origin, authority) = (Origin::always(Answer::html("page")), Authority::new());
+    let door = Door::before(origin.addr(), &authority, "127.0.0.1");
+    let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
+    let front = Front::start(&setup);
+    let secure = Setup { renders: vec![door.addr()], render: "/secure 1", ..setup };
+    let of = |authority: &Authority| Trust::from_pem(authority.pem().as_bytes()).ok();
+    for (page, trust, status) in [
+        ("/a.html", of(&authority), 200),
+        ("/b.html", of(&Authority::new()), 502),
+        ("/c.html", of(&authority), 200),
+        ("/d.html", None, 502),
+    ] {
+        front.reload_trusting(&secure, trust);
+        assert_eq!(front.get(page).status, status, "{page}");
+    }
+    assert_eq!(door.entered(), 2);
 }
 
 #[test]

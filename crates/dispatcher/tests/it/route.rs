@@ -63,6 +63,8 @@ fn rewrites_change_what_is_looked_up_and_asked_for() {
     assert_eq!(seen(&front.get("/page/7?x=y")), "200 render /content/page.html?number=7&x=y");
     assert_eq!(seen(&front.get("/old/b%20c%25.html")), "200 render /content/new/b%20c%25.html");
     assert!(front.has("content/new/b c%.html"), "{:?}", front.files());
+    assert_eq!(seen(&front.get("/old/b%3Fc=d.html")), "200 render /content/new/b%3Fc=d.html");
+    assert_eq!(seen(&front.get("/old/b%3Fc.html?e=f")), "200 render /content/new/b%3Fc.html?e=f");
     assert_eq!(front.get("/climb/etc/passwd").status, 400);
     assert_eq!(front.send("GET", "/a", &[("Host", "other.example.com")], "").status, 410);
     assert_eq!(front.send("GET", "/a", &[("Host", "elsewhere")], "").status, 200);
@@ -151,10 +153,47 @@ fn another_server_answers_behind_a_proxy_rule_and_its_redirects_come_back() {
     assert_eq!(seen(&post), "200 portal POST /portal/form a=b");
     assert_eq!(seen(&front.get("/app/away")), "302 -> /app/login");
     assert_eq!(seen(&front.get("/app/static/a.css")), "200 render /app/static/a.css");
+    let odd = seen(&front.get("/app/x%3Fadmin=1?q=1"));
+    assert_eq!(odd, "200 portal GET /portal/x%3Fadmin=1?q=1 ", "what was sent as a path stays one");
     assert_eq!(front.get("/any@evil.example/").status, 400, "the path must not choose the server");
     assert_eq!(front.get("/app/a.html").header("x-frame-options"), Some("SAMEORIGIN"));
     assert!(front.has("app/static/a.css") && !front.has("app/a.html"), "{:?}", front.files());
-    assert_eq!(front.metric("proxied_total"), 4);
+    assert_eq!(front.metric("proxied_total"), 5);
+}
+
+#[test]
+fn a_proxied_server_is_told_the_host_of_its_visitor() {
+    let render = echo();
+    let portal = Origin::start(|seen| {
+        let host = seen.header("host").unwrap_or("-");
+        Answer::html(format!("{host} for {}", seen.header("x-forwarded-host").unwrap_or("-")))
+    });
+    let own = portal.addr().to_string();
+    let ask = |front: &str, target: &str, forwarded: Option<&str>| {
+        let rules = format!(
+            "{front}\n[[host]]\nrule = [{{ match = '^/keep', proxy = \"http://{own}/\", keep_host = true }}, \
+             {{ proxy = \"http://{own}/\" }}]"
+        );
+        let forwarded = forwarded.map(|host| ("X-Forwarded-Host", host));
+        let headers: Vec<_> = forwarded.into_iter().collect();
+        start(&render, &rules).send("GET", target, &headers, "").body
+    };
+    assert_eq!(ask("", "/a", None), format!("{own} for www.example.com"));
+    assert_eq!(ask("", "/keep", None), "www.example.com for www.example.com");
+    assert_eq!(ask("", "/a", Some("evil")), format!("{own} for www.example.com"));
+    let trusting = "[front]\ntrusted_proxies = [\"127.0.0.1\"]";
+    let both = format!("{own} for shop.example.com, www.example.com");
+    assert_eq!(ask(trusting, "/a", Some("shop.example.com")), both);
+    for (directive, is_kept) in
+        [("", false), ("ProxyPreserveHost On", true), ("ProxyPreserveHost off", false)]
+    {
+        let vhost = format!(
+            "<VirtualHost *:80>\nProxyPass /portal/ http://{own}/\nRedirect /a /b\n{directive}\n</VirtualHost>\n"
+        );
+        let converted = tympan_dispatcher::convert(&[("a.vhost".as_ref(), vhost.as_str())]).toml;
+        let kept = converted.matches("keep_host = true").count();
+        assert_eq!(kept, usize::from(is_kept), "{converted}");
+    }
 }
 
 #[test]

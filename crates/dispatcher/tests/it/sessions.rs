@@ -104,6 +104,9 @@ fn credentials_may_be_a_cookie() {
     ask("good");
     assert!(ask("good").is_hit());
     assert_eq!(ask("bad").status, 401);
+    // Another cookie of theirs is no text.
+    let cookie = [("Cookie", "name=\u{e9}; login-token=good")];
+    assert!(club.front.send("GET", "/a.html", &cookie, "").is_hit());
     assert!(!club.ask("/a.html", "Basic good").is_hit(), "another header is none");
 }
 

@@ -1,0 +1,178 @@
+//! At which address pages were asked for, so that they are fetched again as their visitors see them.
+//!
+//! In: the visits for which pages were stored. Out: what a page that a flush lists is asked for with: host, scheme and
+//! port, as they decide about mapped addresses and absolute links.
+//!
+//! Invariants
+//! * Only what a page was stored for counts, so that nobody shapes by a request what others are drawn again.
+//! * Memory stays below [`MAX_BYTES`]; the least used pages go first.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use parking_lot::Mutex;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use crate::config::split_port;
+use crate::request::RequestView;
+
+/// What the visits of one document root may take.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
+/// What an entry takes beside its path, and its share of a visit.
+const ENTRY_BYTES: u64 = 128;
+/// A longer header tells of no address.
+const MAX_VALUE_BYTES: usize = 256;
+/// Pages below so many folders belong to one site, as a rule.
+const SITE_DEPTH: usize = 2;
+
+/// What proxies say about the address that a visitor sees.
+const FORWARDED: [HeaderName; 4] = [
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-ssl"),
+];
+
+/// The address at which a page was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Visit {
+    host: HeaderValue,
+    is_tls: bool,
+    is_proxied: bool,
+    forwarded: HeaderMap,
+}
+
+impl Visit {
+    /// Returns the address of a request; nothing if it names no host.
+    pub(crate) fn of(view: &RequestView) -> Option<Self> {
+        let is_short = |value: &&HeaderValue| value.len() <= MAX_VALUE_BYTES;
+        let host = view.headers.get(header::HOST).filter(is_short)?.clone();
+        let mut forwarded = HeaderMap::new();
+        for name in FORWARDED {
+            if let Some(value) = view.headers.get(&name).filter(is_short) {
+                forwarded.insert(name, value.clone());
+            }
+        }
+        let (is_tls, is_proxied) = (view.is_tls, view.is_proxied);
+        (!host.is_empty()).then_some(Self { host, is_tls, is_proxied, forwarded })
+    }
+
+    /// Makes up the address of a visitor who comes to `host` without a proxy.
+    pub(crate) fn plain(host: HeaderValue) -> Self {
+        Self { host, is_tls: false, is_proxied: false, forwarded: HeaderMap::new() }
+    }
+
+    /// Makes `view` a request for the same page at this address.
+    pub(crate) fn apply(&self, view: &mut RequestView) {
+        let (host, port) = split_port(self.host.to_str().unwrap_or_default());
+        view.host = host.to_ascii_lowercase();
+        view.port = port.map(str::to_owned);
+        view.headers.insert(header::HOST, self.host.clone());
+        for (name, value) in &self.forwarded {
+            view.headers.insert(name.clone(), value.clone());
+        }
+        view.is_tls = self.is_tls;
+        view.scheme = if self.is_tls { "https" } else { "http" };
+        view.is_proxied = self.is_proxied;
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Weight;
+
+impl Weighter<PathBuf, Arc<Visit>> for Weight {
+    fn weight(&self, path: &PathBuf, _visit: &Arc<Visit>) -> u64 {
+        path.as_os_str().len() as u64 + ENTRY_BYTES
+    }
+}
+
+/// The visits of one document root.
+#[derive(Debug)]
+pub(crate) struct Visits {
+    /// By the files and by the first folders of the pages.
+    known: Cache<PathBuf, Arc<Visit>, Weight>,
+    last: Mutex<Option<Arc<Visit>>>,
+}
+
+impl Default for Visits {
+    fn default() -> Self {
+        let likely = usize::try_from(MAX_BYTES / ENTRY_BYTES / 2).unwrap_or(1024);
+        Self { known: Cache::with_weighter(likely, MAX_BYTES, Weight), last: Mutex::default() }
+    }
+}
+
+impl Visits {
+    /// Notes for which visit the page at `file` was stored.
+    pub(crate) fn note(&self, file: &Path, visit: &Visit) {
+        let mut last = self.last.lock();
+        // Most pages are asked for at one address, which is kept once.
+        let visit = match &*last {
+            Some(last) if **last == *visit => Arc::clone(last),
+            _ => Arc::clone(last.insert(Arc::new(visit.clone()))),
+        };
+        drop(last);
+        if let Some(site) = site_of(file) {
+            self.known.insert(site, Arc::clone(&visit));
+        }
+        self.known.insert(file.to_owned(), visit);
+    }
+
+    /// Returns the visit for which the page at `file` was stored last, or else a page of the same site.
+    pub(crate) fn find(&self, file: &Path) -> Option<Arc<Visit>> {
+        self.known.get(file).or_else(|| self.known.get(&site_of(file)?))
+    }
+
+    /// Returns the visit for which any page was stored last.
+    pub(crate) fn last(&self) -> Option<Arc<Visit>> {
+        self.last.lock().clone()
+    }
+}
+
+/// Returns the first folders of a file below them.
+fn site_of(file: &Path) -> Option<PathBuf> {
+    let site: PathBuf = file.parent()?.iter().take(SITE_DEPTH).collect();
+    (site.iter().count() == SITE_DEPTH).then_some(site)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Visit, Visits};
+    use http::HeaderValue;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_page_is_known_by_itself_or_by_its_site() {
+        let visits = Visits::default();
+        let visit = |host| Visit::plain(HeaderValue::from_static(host));
+        let host = |file: &str| {
+            let found = visits.find(Path::new(file))?;
+            Some(found.host.to_str().unwrap().to_owned())
+        };
+        assert!(visits.last().is_none());
+        for (file, name) in [
+            ("content/a/en.html", "a.example.com"),
+            ("content/b/en.html", "b.example.com"),
+            ("content/a/de.html", "de.example.com"),
+            ("content/c.html", "c.example.com"),
+            ("d.html", "c.example.com"),
+        ] {
+            visits.note(Path::new(file), &visit(name));
+        }
+        for (file, expected) in [
+            ("content/a/en.html", Some("a.example.com")),
+            ("content/a/de.html", Some("de.example.com")),
+            ("content/a/new/page.html", Some("de.example.com")),
+            ("content/b/new.html", Some("b.example.com")),
+            ("content/d/new.html", None),
+            ("content/new.html", None),
+            ("d.html", Some("c.example.com")),
+        ] {
+            assert_eq!(host(file).as_deref(), expected, "{file}");
+        }
+        let last = visits.last().unwrap();
+        assert!(Arc::ptr_eq(&last, &visits.find(Path::new("content/c.html")).unwrap()));
+    }
+}
