@@ -88,13 +88,18 @@ pub(crate) enum DispatcherCommand {
     /// Writes the section `[dispatcher]` of `tympan.toml` for a vhost file of httpd; names every line without a
     /// counterpart.
     #[command(
-        after_help = "Example: tympan dispatcher convert global.vars site.vhost > tympan.toml\n\n\
-        Files with `Define` lines go first. The command fails (1) if a rule could not be converted."
+        after_help = "Example: tympan dispatcher convert conf.d/dispatcher_vhost.conf > tympan.toml\n\n\
+        Files with `Define` lines go first, and what `Include` names is read where it stands. The command fails (1) if \
+        a rule could not be converted."
     )]
     Convert {
         /// The files.
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        /// A copy of httpd's own folder (`/etc/httpd`), in which included files are looked up; default the folders above
+        /// the file that includes them.
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
     },
     /// Reads a configuration and prints every finding as `file:line:column: message`.
     #[command(

@@ -34,7 +34,7 @@ pub(crate) const CONFIG_FILE: &str = "dispatcher.any";
 /// Runs the command.
 pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
     match arguments.command {
-        Some(DispatcherCommand::Convert { files }) => convert(&files),
+        Some(DispatcherCommand::Convert { files, root }) => convert(&files, root.as_deref()),
         Some(DispatcherCommand::Check { file, root, json }) => check(&file, root, json),
         Some(DispatcherCommand::Diff {
             old,
@@ -366,7 +366,7 @@ async fn serve_admin(
     }
 }
 
-fn convert(files: &[PathBuf]) -> Outcome {
+fn convert(files: &[PathBuf], root: Option<&Path>) -> Outcome {
     let mut texts = Vec::new();
     for file in files {
         let bytes = std::fs::read(file)
@@ -375,7 +375,7 @@ fn convert(files: &[PathBuf]) -> Outcome {
     }
     let texts: Vec<(&Path, &str)> =
         texts.iter().map(|(file, text)| (*file, text.as_str())).collect();
-    let converted = tympan_dispatcher::convert(&texts);
+    let converted = tympan_dispatcher::convert(&texts, root);
     say!("{}", converted.toml.trim_end());
     print_to_stderr(&converted.diagnostics);
     Ok(outcome_of(&converted.diagnostics))

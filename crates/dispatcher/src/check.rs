@@ -15,29 +15,63 @@ use crate::pattern::{IfBroken, Pattern};
 use crate::request::RequestView;
 
 /// Requests that a public farm should refuse.
-pub(crate) const DANGEROUS: [&str; 22] = [
+pub(crate) const DANGEROUS: [&str; 56] = [
     "/admin",
     "/system/console",
     "/dav/crx.default",
+    "/crx",
     "/crx/de/index.jsp",
     "/bin/crxde/logs",
     "/jcr:system/jcr:versionStorage.json",
     "/_jcr_system/_jcr_versionStorage.json",
     "/libs/wcm/core/content/siteadmin.html",
+    "/libs/collab/core/content/admin.html",
+    "/libs/cq/ui/content/dumplibs.html",
+    "/libs/cq/core/content/login.json",
     "/libs/cq/core/content/welcome.html",
+    "/libs/foundation/components/primary/cq/workflow/components/participants/json.GET.servlet",
+    "/apps/sling/config/org.apache.felix.webconsole.internal.servlet.OsgiManager.config/jcr%3acontent/jcr%3adata",
     "/bin/querybuilder.json",
     "/bin/wcm/search/gql.servlet.json",
     "/content.feed.xml",
+    "/content.feed.html",
+    "/content.rss.xml",
+    "/content.pages.json",
+    "/content.languages.json",
+    "/content.blueprint.json",
+    "/content.-1.json",
+    "/content.10.json",
     "/content.infinity.json",
     "/content.tidy.json",
     "/content.tidy.-1.blubber.json",
     "/content/dam.tidy.-100.json",
     "/content/content/geometrixx.sitemap.txt",
+    "/content/any/page.query.json?statement=//*",
+    "/content/any/page.qu%65ry.js%6Fn?statement=//*",
+    "/content/any/page/_jcr_content.json",
+    "/content/any/page/jcr:content.json",
+    "/content/any/page/_jcr_content.feed",
+    "/content/any/page/jcr:content.feed",
+    "/content/any/page._jcr_content.feed",
+    "/content/any/page.jcr:content.feed",
+    "/content/any/page.docview.xml",
+    "/content/any/page.docview.json",
+    "/content/any/page.sysview.xml",
+    "/content/../libs/foundation/components/text/text.jsp",
+    "/content/.{.}/libs/foundation/components/text/text.jsp",
+    "/etc.xml",
+    "/etc/cloudservices.html",
     "/etc/linkchecker.html",
     "/etc/packages.html",
+    "/etc/replication.html",
     "/home/users/a.json",
+    "/home/users/a/admin/profile.json",
+    "/home/users/a/admin/profile.xml",
+    "/projects",
+    "/tagging",
+    "/var/linkchecker.html",
     "/var/statistics.json",
-    "/content/../libs/foundation/components/text/text.jsp",
+    "/welcome",
 ];
 
 /// Returns all findings about a configuration: those of reading it, and what experience warns of.
@@ -154,8 +188,22 @@ fn check_cache(farm: &Farm, cache: &Cache, warn: &mut impl FnMut(&Position, Stri
     if !cache.serve_stale_on_error {
         note("`/serveStaleOnError` is off, so visitors see errors while renders are down");
     }
-    if cache.ignore_url_params.rules.is_empty() {
+    let ignored = &cache.ignore_url_params.rules;
+    if ignored.is_empty() {
         note("no `/ignoreUrlParams`, so every parameter that campaigns add goes to the renders");
+    } else if ignored.iter().all(|rule| rule.verdict == Verdict::Deny) {
+        note(
+            "`/ignoreUrlParams` ignores nothing: `deny` keeps a parameter, `allow` is what ignores one",
+        );
+    }
+    if !cache.invalidate.rules.is_empty()
+        && cache.grace_period.is_zero()
+        && cache.flush_window.is_zero()
+    {
+        note(
+            "no `/gracePeriod`, so each change of a batch makes all pages stale anew; 2 seconds, or \
+             `/x-flushWindow`, keep a batch together",
+        );
     }
 }
 

@@ -1,23 +1,30 @@
 //! From a vhost file of httpd to the section `[dispatcher]` of `tympan.toml`.
 //!
-//! In: the text of one or more files, variable files (`Define`) first. Out: TOML, and a finding with its line for every
-//! directive that has no counterpart. Nothing is dropped in silence but what says only how httpd itself runs
-//! (`ErrorLog`, `ServerAdmin` and the like).
+//! In: the text of one or more files, variable files (`Define`) first; what they include is read where it stands. Out:
+//! TOML, and a finding with its line for every directive that has no counterpart. Nothing is dropped in silence but what
+//! says only how httpd itself runs (`ErrorLog`, `ServerAdmin` and the like), and what grants access to everyone.
 //!
-//! Order of a host's rules: `RewriteRule` first, then `ProxyPass`, then `Redirect`, as httpd tries them.
+//! Order of a host's rules: who may see a page, `RewriteRule`, `ProxyPass`, `Redirect`.
 //!
 //! Not here: what the rules do (`route`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::any::{Diagnostic, Findings, Position};
+use crate::settings::read_level;
 
+mod access;
+mod host;
+mod include;
 mod rewrite;
 mod words;
 
+use access::Section;
+use host::{HostPart, Inherits};
+use include::{Found, Places, SERVER_ROOT};
 use words::split_words;
 
 /// A converted configuration.
@@ -30,29 +37,16 @@ pub struct Converted {
 }
 
 /// Reads the files `(name, text)` in order and writes their counterpart.
+///
+/// Files that they include are taken from the list, or else from the disk: from `root`, a copy of httpd's own folder, or
+/// without it from the folders above the file that includes them.
 #[must_use]
-pub fn convert(files: &[(&Path, &str)]) -> Converted {
-    let mut reader = Reader::default();
+pub fn convert(files: &[(&Path, &str)], root: Option<&Path>) -> Converted {
+    let mut reader = Reader { given: files, root, ..Reader::default() };
     for (file, text) in files {
         reader.read(file, text);
     }
     reader.finish()
-}
-
-/// One host's part of the output.
-#[derive(Debug, Default)]
-struct HostPart {
-    names: Vec<String>,
-    document_root: Option<String>,
-    headers: BTreeMap<String, String>,
-    error_documents: BTreeMap<String, String>,
-    rewrites: Vec<String>,
-    proxies: Vec<String>,
-    redirects: Vec<String>,
-    conditions: Vec<String>,
-    is_condition_lost: bool,
-    is_rewriting: bool,
-    keeps_host: Option<bool>,
 }
 
 /// A directive with its place.
@@ -63,7 +57,10 @@ struct Line<'a> {
 }
 
 #[derive(Debug, Default)]
-struct Reader {
+struct Reader<'a> {
+    given: &'a [(&'a Path, &'a str)],
+    root: Option<&'a Path>,
+    server_root: Option<String>,
     findings: Findings,
     variables: BTreeMap<String, String>,
     switches: BTreeMap<&'static str, String>,
@@ -72,23 +69,53 @@ struct Reader {
     /// What stands outside every host.
     global: HostPart,
     hosts: Vec<HostPart>,
-    in_host: bool,
-    /// Containers that are open: their names, and whether what they hold is read.
-    containers: Vec<(String, bool)>,
+    containers: Vec<Container>,
+    /// How many containers were open where the current file began.
+    base: usize,
+    /// `<Location>` and its relatives that are open.
+    sections: Vec<Section>,
+    /// How many were opened.
+    section_count: usize,
+    /// Files that are being read, each included by the one before it.
+    open: Vec<PathBuf>,
+    /// Files that were included.
+    included: BTreeSet<PathBuf>,
+    include_count: usize,
 }
 
-/// Says only how httpd itself runs.
-const OF_HTTPD: [&str; 24] = [
+/// More files than any server has, which include each other.
+const MAX_INCLUDES: usize = 2000;
+
+/// A container that is open.
+#[derive(Debug)]
+struct Container {
+    name: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// `<VirtualHost>`.
+    Host,
+    /// What it holds counts as if it stood outside.
+    Open,
+    /// Not in force: what it holds does not count.
+    Off,
+    /// Some requests only; the access rules that it holds are read.
+    Section,
+    /// `<RequireAny>` and its relatives.
+    Group,
+    /// No counterpart: what it holds is reported.
+    Lost,
+}
+
+/// Says only how httpd itself runs, or is said by other means.
+const OF_HTTPD: [&str; 20] = [
     "serveradmin",
     "errorlog",
     "customlog",
     "loglevel",
     "options",
-    "order",
-    "allow",
-    "deny",
-    "require",
-    "satisfy",
     "allowoverride",
     "sethandler",
     "modmimeusepathinfo",
@@ -99,14 +126,29 @@ const OF_HTTPD: [&str; 24] = [
     "usecanonicalname",
     "logformat",
     "dispatcherlog",
-    "dispatcherloglevel",
     "dispatchernoserverheader",
     "directoryindex",
     "rewritelog",
+    "proxypassreverse",
+    "proxyrequests",
 ];
 
-impl Reader {
+impl Reader<'_> {
     fn read(&mut self, file: &Path, text: &str) {
+        let base = std::mem::replace(&mut self.base, self.containers.len());
+        self.open.push(file.to_path_buf());
+        match include::link(file, text) {
+            Some(target) => {
+                let at = Position { file: Arc::from(file), line: 1, column: 1 };
+                self.read_file(&at, &target);
+            }
+            None => self.read_lines(file, text),
+        }
+        self.open.pop();
+        self.base = base;
+    }
+
+    fn read_lines(&mut self, file: &Path, text: &str) {
         let file: Arc<Path> = Arc::from(file);
         let mut lines = text.lines().zip(1_u32..);
         while let Some((first, number)) = lines.next() {
@@ -121,35 +163,46 @@ impl Reader {
             let at = Position { file: Arc::clone(&file), line: number, column };
             self.line(&at, line.trim());
         }
-        let open: Vec<String> = self.containers.drain(..).map(|(name, _)| name).collect();
-        if let Some(name) = open.last() {
+        let mut unclosed = None;
+        while self.containers.len() > self.base {
+            let Some(container) = self.containers.pop() else { break };
+            self.leave(&container);
+            unclosed.get_or_insert(container.name);
+        }
+        if let Some(name) = unclosed {
             let at = Position { file, line: 1, column: 1 };
             self.findings.error(&at, format!("`<{name}>` is never closed"));
         }
-        self.in_host = false;
     }
 
     fn line(&mut self, at: &Position, line: &str) {
         if line.is_empty() || line.starts_with('#') {
             return;
         }
-        let line = self.fill(at, line);
+        let is_off = self.is_within(Kind::Off);
+        let line = if is_off { line.to_owned() } else { self.fill(at, line) };
         if let Some(inner) = line.strip_prefix('<') {
-            return self.container(at, inner.trim_end_matches('>'));
+            return self.container(at, inner.trim_end_matches('>'), is_off);
         }
         let mut words = split_words(&line);
-        if words.is_empty() {
+        if is_off || words.is_empty() {
             return;
         }
         let name = words.remove(0);
-        if self.containers.iter().any(|(_, is_read)| !is_read) {
-            let (container, _) = self.containers.last().cloned().unwrap_or_default();
-            if !is_of_httpd(&name) {
-                self.unsupported(at, &name, &format!("it stands in `<{container}>`"));
-            }
-            return;
+        let line = Line { at, name, words };
+        let mut around = self.containers.iter().rev();
+        let around = around.find(|around| !matches!(around.kind, Kind::Host | Kind::Open));
+        let around = around.map(|around| around.name.clone());
+        match (line.name.to_ascii_lowercase().as_str(), around) {
+            ("include" | "includeoptional", _) => self.include(&line),
+            (name, _) if access::is_access(name) => self.access(&line),
+            (_, Some(container)) => self.enclosed(&line, &container),
+            (_, None) => self.directive(&line),
         }
-        self.directive(&Line { at, name, words });
+    }
+
+    fn is_within(&self, kind: Kind) -> bool {
+        self.containers.iter().any(|container| container.kind == kind)
     }
 
     /// Replaces `${NAME}`; an unknown variable stays.
@@ -163,7 +216,11 @@ impl Reader {
                     match self.variables.get(name) {
                         Some(value) => filled.push_str(value),
                         None => {
-                            self.findings.warn(at, format!("the variable `{name}` is not set"));
+                            // With a colon it is a look-up in a `RewriteMap`.
+                            if !name.contains(':') {
+                                let message = format!("the variable `{name}` is not set");
+                                self.findings.warn(at, message);
+                            }
                             write!(filled, "${{{name}}}").unwrap_or_default();
                         }
                     }
@@ -179,41 +236,185 @@ impl Reader {
         filled
     }
 
-    fn container(&mut self, at: &Position, inner: &str) {
+    fn container(&mut self, at: &Position, inner: &str, is_off: bool) {
         if let Some(name) = inner.strip_prefix('/') {
-            let closed = self.containers.pop();
-            if closed.is_none_or(|(open, _)| !open.eq_ignore_ascii_case(name.trim())) {
-                self.findings.error(at, format!("`</{name}>` closes nothing"));
-            }
-            if name.trim().eq_ignore_ascii_case("VirtualHost") {
-                self.in_host = false;
-            }
-            return;
+            return self.close(at, name.trim());
         }
         let name = inner.split_whitespace().next().unwrap_or_default().to_owned();
-        let argument = inner.get(name.len()..).unwrap_or_default().trim().to_owned();
-        let is_read = match name.to_ascii_lowercase().as_str() {
-            "virtualhost" => {
-                self.in_host = true;
-                self.hosts.push(HostPart::default());
-                true
-            }
-            "ifmodule" | "ifversion" => !argument.starts_with('!'),
-            "ifdefine" => self.is_defined(&argument),
-            "directory" | "location" | "locationmatch" | "directorymatch" | "files"
-            | "filesmatch" | "proxy" | "limit" | "limitexcept" => false,
-            _ => {
-                self.unsupported(at, &format!("<{name}>"), "what it holds is left out");
-                false
-            }
-        };
-        self.containers.push((name, is_read));
+        let argument = inner.get(name.len()..).unwrap_or_default().trim();
+        let kind = if is_off { Kind::Off } else { self.kind(at, &name, argument) };
+        self.containers.push(Container { name, kind });
     }
 
-    fn is_defined(&self, argument: &str) -> bool {
-        match argument.strip_prefix('!') {
-            Some(name) => !self.variables.contains_key(name),
-            None => self.variables.contains_key(argument),
+    fn kind(&mut self, at: &Position, name: &str, argument: &str) -> Kind {
+        let in_force = |holds| if holds { Kind::Open } else { Kind::Off };
+        match name.to_ascii_lowercase().as_str() {
+            "virtualhost" => {
+                self.hosts.push(HostPart::new(at, argument));
+                Kind::Host
+            }
+            "ifmodule" => in_force(!argument.starts_with('!')),
+            "ifversion" => in_force(words::is_version(argument)),
+            "ifdefine" => match argument.strip_prefix('!') {
+                Some(name) => in_force(!self.variables.contains_key(name)),
+                None if self.variables.contains_key(argument) => Kind::Open,
+                None => {
+                    let message = format!(
+                        "`{argument}` is not defined, so what `<IfDefine>` holds is left out"
+                    );
+                    self.findings.warn(at, message);
+                    Kind::Off
+                }
+            },
+            "if" if words::is_true(argument).is_some() => {
+                in_force(words::is_true(argument) == Some(true))
+            }
+            "requireany" | "requireall" | "requirenone" => {
+                if let Some(section) = self.sections.last_mut() {
+                    section.open_group(name);
+                }
+                Kind::Group
+            }
+            "directory" | "directorymatch" | "location" | "locationmatch" | "files"
+            | "filesmatch" | "proxy" | "proxymatch" | "limit" | "limitexcept" => {
+                self.section_count += 1;
+                let place = (at, self.section_count);
+                let section = Section::open(place, name, argument, self.sections.last());
+                self.sections.push(section);
+                Kind::Section
+            }
+            _ => {
+                self.unsupported(at, &format!("<{name}>"), "what it holds is left out");
+                Kind::Lost
+            }
+        }
+    }
+
+    fn close(&mut self, at: &Position, name: &str) {
+        let is_open = self.containers.len() > self.base;
+        let closed = if is_open { self.containers.pop() } else { None };
+        if closed.as_ref().is_none_or(|closed| !closed.name.eq_ignore_ascii_case(name)) {
+            self.findings.error(at, format!("`</{name}>` closes nothing"));
+        }
+        if let Some(closed) = closed {
+            self.leave(&closed);
+        }
+    }
+
+    fn leave(&mut self, container: &Container) {
+        match container.kind {
+            Kind::Section => {
+                if let Some(section) = self.sections.pop().filter(Section::has_requirements) {
+                    self.host().sections.push(section);
+                }
+            }
+            Kind::Group => {
+                if let Some(section) = self.sections.last_mut() {
+                    section.close_group();
+                }
+            }
+            Kind::Host | Kind::Open | Kind::Off | Kind::Lost => {}
+        }
+    }
+
+    /// Reads the files that a line includes, as if they stood there.
+    fn include(&mut self, line: &Line<'_>) {
+        let (wanted, given) = (line.word(0), self.given);
+        let places = Places {
+            given,
+            root: self.root,
+            server_root: self.server_root.as_deref().unwrap_or(SERVER_ROOT),
+        };
+        match places.find(&line.at.file, wanted) {
+            Some(Found::Given(files)) => {
+                for (file, text) in files.iter().filter_map(|index| given.get(*index)) {
+                    if self.enter(line.at, file) {
+                        self.read(file, text);
+                    }
+                }
+            }
+            Some(Found::Files(files)) => {
+                files.iter().for_each(|file| self.read_file(line.at, file));
+            }
+            None => {
+                let message = format!(
+                    "`{}` is not followed: there is no `{wanted}`; name httpd's own folder with `--root`, or give the \
+                     file too",
+                    line.name
+                );
+                if line.name.eq_ignore_ascii_case("Include") {
+                    self.findings.error(line.at, message);
+                } else {
+                    self.findings.warn(line.at, message);
+                }
+            }
+        }
+    }
+
+    /// Notes that a file is included; false if it must not be read.
+    fn enter(&mut self, at: &Position, file: &Path) -> bool {
+        if self.open.iter().any(|open| open == file) {
+            self.findings.error(at, format!("`{}` includes itself", file.display()));
+            return false;
+        }
+        self.include_count += 1;
+        if self.include_count == MAX_INCLUDES {
+            self.findings.error(at, format!("more than {MAX_INCLUDES} files are included"));
+        }
+        self.included.insert(file.to_path_buf());
+        self.include_count < MAX_INCLUDES
+    }
+
+    fn read_file(&mut self, at: &Position, file: &Path) {
+        if !self.enter(at, file) {
+            return;
+        }
+        match std::fs::read(file) {
+            Ok(bytes) => self.read(file, &String::from_utf8_lossy(&bytes)),
+            Err(error) => {
+                self.findings.error(at, format!("cannot read `{}`: {error}", file.display()));
+            }
+        }
+    }
+
+    /// Reads who may see something.
+    fn access(&mut self, line: &Line<'_>) {
+        let is_lost = self.is_within(Kind::Lost);
+        let result = match self.sections.last_mut() {
+            Some(section) if !is_lost => section.read(&line.name, &line.words).map_err(|why| {
+                format!(
+                    "{why}; what the section holds is refused until a rule of yours stands there"
+                )
+            }),
+            _ if access::grants(&line.name, &line.words) => Ok(()),
+            _ => Err("nothing tells which pages it is about".to_owned()),
+        };
+        if let Err(why) = result {
+            self.findings.error(line.at, format!("`{}` is not converted: {why}", line.name));
+        }
+    }
+
+    /// Reads what stands in a container without a counterpart.
+    fn enclosed(&mut self, line: &Line<'_>, container: &str) {
+        let name = line.name.to_ascii_lowercase();
+        if name == "directoryslash" {
+            return self.directive(line);
+        }
+        let location = self.sections.last().and_then(Section::location);
+        let is_proxy = matches!(name.as_str(), "proxypass" | "proxypassmatch");
+        if let (true, false, Some((path, is_pattern))) =
+            (is_proxy, self.is_within(Kind::Lost), location)
+        {
+            let path = path.to_owned();
+            return self.proxy_of_location(line, &path, is_pattern);
+        }
+        let is_rule =
+            is_proxy || matches!(name.as_str(), "rewritecond" | "rewriterule" | "rewritemap");
+        if is_rule || name.starts_with("redirect") {
+            let message = format!("`{}` is not converted: it stands in `<{container}>`", line.name);
+            self.findings.error(line.at, message);
+        } else if !is_of_httpd(&name) {
+            self.unsupported(line.at, &line.name, &format!("it stands in `<{container}>`"));
         }
     }
 
@@ -222,8 +423,9 @@ impl Reader {
     }
 
     fn host(&mut self) -> &mut HostPart {
+        let in_host = self.is_within(Kind::Host);
         match self.hosts.last_mut() {
-            Some(host) if self.in_host => host,
+            Some(host) if in_host => host,
             _ => &mut self.global,
         }
     }
@@ -233,14 +435,25 @@ impl Reader {
         match name.as_str() {
             "define" => self.define(line),
             "undefine" => drop(self.variables.remove(line.word(0))),
-            "servername" | "serveralias" => {
+            "serverroot" => self.server_root = Some(line.word(0).trim_end_matches('/').to_owned()),
+            "servername" => {
+                let name = host_name(line.word(0));
+                self.host().names.push(name);
+            }
+            "serveralias" => {
                 let names = line.words.iter().map(|name| host_name(name));
                 self.host().names.extend(names);
             }
             "documentroot" => self.host().document_root = Some(line.word(0).to_owned()),
             "rewriteengine" => {
-                self.host().is_rewriting = line.word(0).eq_ignore_ascii_case("on");
+                let is_on = line.word(0).eq_ignore_ascii_case("on");
+                self.host().is_rewriting = Some(is_on);
             }
+            "rewriteoptions" => self.rewrite_options(line),
+            "rewritemap" => self.findings.error(
+                line.at,
+                format!("`{}` is not converted: rules do not look up tables", line.name),
+            ),
             "rewritecond" => self.rewrite_condition(line),
             "rewriterule" => self.rewrite_rule(line),
             "redirect" | "redirectmatch" | "redirectpermanent" | "redirecttemp" => {
@@ -265,6 +478,23 @@ impl Reader {
         }
     }
 
+    /// Reads `RewriteOptions Inherit…`.
+    fn rewrite_options(&mut self, line: &Line<'_>) {
+        let in_host = self.is_within(Kind::Host);
+        for option in &line.words {
+            let inherits = match (in_host, option.to_ascii_lowercase().as_str()) {
+                (true, "inherit") | (false, "inheritdown") => Inherits::After,
+                (true, "inheritbefore") | (false, "inheritdownbefore") => Inherits::Before,
+                _ => {
+                    let why = format!("`{option}` has no counterpart");
+                    self.unsupported(line.at, &line.name, &why);
+                    continue;
+                }
+            };
+            self.host().inherits = inherits;
+        }
+    }
+
     fn define(&mut self, line: &Line<'_>) {
         let value = line.words.get(1..).unwrap_or_default().join(" ");
         self.variables.insert(line.word(0).to_owned(), value);
@@ -286,7 +516,18 @@ impl Reader {
             "dispatcherdeclineroot" => ("decline_root", on()),
             "dispatcheruseprocessedurl" => ("use_processed_url", on()),
             "dispatchernocanonurl" => ("no_canon_url", on()),
+            "dispatcheruseforwardedhost" if value.contains(['/', '.']) => {
+                return self.findings.error(
+                    line.at,
+                    format!(
+                        "`{}` is not converted: the key in `{value}` cannot be asked for; write `use_forwarded_host = \
+                         true` where every visitor comes through the proxy that sends it",
+                        line.name
+                    ),
+                );
+            }
             "dispatcheruseforwardedhost" => ("use_forwarded_host", on()),
+            "dispatcherloglevel" => ("log_level", read_level(value).is_ok().then(|| quote(value))),
             "dispatcherrestrictuncacheablecontent" => ("restrict_uncacheable_content", on()),
             "dispatcherpasserror" => ("pass_error", Some(quote(value))),
             "dispatcherkeepalivetimeout" => (
@@ -306,7 +547,7 @@ impl Reader {
 
     fn error_document(&mut self, line: &Line<'_>) {
         let (status, document) = (line.word(0).to_owned(), line.word(1).to_owned());
-        if self.in_host {
+        if self.is_within(Kind::Host) {
             self.host().error_documents.insert(status, document);
         } else {
             self.error_documents.insert(status, document);
@@ -338,45 +579,34 @@ impl Reader {
         if let Some(config) = &self.config {
             writeln!(toml, "# Farms: --config {config}").unwrap_or_default();
         }
-        // A vhost without the directive passes the URL as it was sent.
-        self.switches.entry("use_processed_url").or_insert_with(|| "false".to_owned());
+        // A vhost without the directive passes the URL as it was sent; a file of rules alone does not decide that.
+        if !self.hosts.is_empty() {
+            self.switches.entry("use_processed_url").or_insert_with(|| "false".to_owned());
+        }
         for (key, value) in &self.switches {
             writeln!(toml, "{key} = {value}").unwrap_or_default();
         }
         write_table(&mut toml, "error_documents", &self.error_documents);
-        for host in &self.hosts {
-            host.write(&mut toml, &self.global);
-        }
-        if self.hosts.is_empty() {
-            HostPart::default().write(&mut toml, &self.global);
-        }
+        self.tell_of_rules_without_host();
+        host::write_hosts(&mut toml, &self.hosts, &self.global, &mut self.findings);
         Converted { toml, diagnostics: self.findings.0 }
     }
-}
 
-impl HostPart {
-    fn write(&self, toml: &mut String, global: &Self) {
-        toml.push_str("\n[[dispatcher.host]]\n");
-        if !self.names.is_empty() {
-            let names: Vec<String> = self.names.iter().map(|name| quote(name)).collect();
-            writeln!(toml, "names = [{}]", names.join(", ")).unwrap_or_default();
+    /// httpd applies rewrite rules outside every host to no request for one, unless told so.
+    fn tell_of_rules_without_host(&mut self) {
+        let hosts = self.hosts.iter().map(|host| host.inherits);
+        let is_inherited = hosts.chain([self.global.inherits]).any(|own| own != Inherits::Nothing);
+        if self.hosts.is_empty() || is_inherited {
+            return;
         }
-        if let Some(root) = self.document_root.as_ref().or(global.document_root.as_ref()) {
-            writeln!(toml, "document_root = {}", quote(root)).unwrap_or_default();
-        }
-        let mut headers = global.headers.clone();
-        headers.extend(self.headers.clone());
-        write_table(toml, "headers", &headers);
-        write_table(toml, "error_documents", &self.error_documents);
-        let rewrites = if self.is_rewriting { self.rewrites.as_slice() } else { &[] };
-        for rule in
-            rewrites.iter().chain(&self.proxies).chain(&self.redirects).chain(&global.redirects)
-        {
-            toml.push_str("\n[[dispatcher.host.rule]]\n");
-            toml.push_str(rule);
-            let keeps_host = self.keeps_host.or(global.keeps_host).unwrap_or(false);
-            if keeps_host && rule.contains("\nproxy = ") {
-                toml.push_str("keep_host = true\n");
+        for rule in &self.global.rewrites {
+            // Given on its own, so that it is found, and read where it is included.
+            if !self.included.contains(&*rule.at.file) {
+                self.findings.warn(
+                    &rule.at,
+                    "this rewrite rule stands outside every `<VirtualHost>`, where httpd applies it to none; it is \
+                     left out",
+                );
             }
         }
     }
@@ -396,6 +626,17 @@ fn is_of_httpd(name: &str) -> bool {
 fn host_name(name: &str) -> String {
     let name = name.split_once("://").map_or(name, |(_, rest)| rest);
     crate::config::split_port(name).0.to_ascii_lowercase()
+}
+
+/// Writes a condition.
+fn condition(test: &str, pattern: &str, is_negated: bool) -> String {
+    let negated = if is_negated { ", negate = true" } else { "" };
+    format!("{{ test = {}, match = {}{negated} }}", quote(test), quote(pattern))
+}
+
+/// Returns a condition beside which it is enough that the next one holds.
+fn or_next(condition: &str) -> String {
+    format!("{}, or = true }}", condition.trim_end_matches(" }"))
 }
 
 fn write_table(toml: &mut String, name: &str, values: &BTreeMap<String, String>) {

@@ -123,7 +123,7 @@ impl Proxied {
 }
 
 /// What a path must not hold bare when it is written into a URL.
-const IN_PATH: &AsciiSet =
+pub(crate) const IN_PATH: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'#').add(b'%').add(b'?').add(b'\\');
 
 impl Routes {

@@ -250,7 +250,7 @@ impl Settings {
 const MIN_TOKEN_BYTES: usize = 16;
 
 /// Reads a level's name, or its number in httpd's configuration.
-fn read_level(text: &str) -> Result<Level, Error> {
+pub(crate) fn read_level(text: &str) -> Result<Level, Error> {
     Ok(match text.to_ascii_lowercase().as_str() {
         "error" | "0" => Level::Error,
         "warn" | "1" => Level::Warn,

@@ -7,7 +7,9 @@
 //! * One request per address runs at a time, and at most `connections` to a back end; the others wait no longer than a
 //!   request may take, and share its answer.
 //! * What is sent to a back end is sent once, and what was asked about the same subject before is asked again.
-//! * A back end that fails `FAILURES` times in a row is left alone for `retry_after`; then one request tries it.
+//! * A back end that fails `FAILURES` times in a row is left alone for `retry_after`; then one request tries it. So is a
+//!   single address that used up its time, though others of the back end answer.
+//! * No more than `MOST_WAITING` renders, or three for each connection, wait for a back end, as each one keeps a thread.
 //! * The answers kept for a back end take no more than `MOST_BYTES` of memory, or one answer where a single one takes more.
 //!
 //! On failure: the copy is used while it is younger than `max_stale`; then there is no value, and the template prints what
@@ -31,6 +33,9 @@ const FAILURES: u32 = 5;
 /// Answers kept for one back end, and the memory that they take together, in bytes; the oldest goes first.
 const MOST_COPIES: usize = 2_000;
 const MOST_BYTES: usize = 64 << 20;
+
+/// Renders that may wait for a back end, if it has few connections.
+const MOST_WAITING: u64 = 32;
 
 /// The longest path that is asked for.
 const LONGEST_PATH: usize = 2_000;
@@ -146,6 +151,8 @@ struct State {
     running: Vec<String>,
     failures: u32,
     closed_until: Option<Instant>,
+    /// Addresses that used up their time when they were last asked, and until when they are left alone.
+    silent: HashMap<String, Instant>,
     /// How many answers arrived, and how often something was sent.
     arrived: u64,
     sent: u64,
@@ -228,9 +235,10 @@ impl BackEnds {
     ) -> Result<Option<Value>, String> {
         let place = self.place(name)?;
         check_path(path)?;
-        match place.take_turn(path, now) {
+        let until = now + place.back_end.timeout;
+        match place.take_turn(path, (now, until)) {
             Turn::Answer(answer) => Ok(answer),
-            Turn::Ask(sent) => Ok(self.ask((name, place), path, (now, sent))),
+            Turn::Ask(sent) => Ok(self.ask((name, place), path, (now, until, sent))),
         }
     }
 
@@ -247,13 +255,15 @@ impl BackEnds {
     ) -> Result<Option<Value>, String> {
         let place = self.place(name)?;
         check_path(path)?;
-        if !place.take_place(now) {
+        let until = now + place.back_end.timeout;
+        if !place.take_place((now, until)) {
             return Ok(None);
         }
         let back_end = &place.back_end;
         let url = format!("{}{path}", back_end.url.trim_end_matches('/'));
         count(&place.counts.fetches);
-        let answer = self.fetch.send(&url, body, back_end.timeout, back_end.max_bytes);
+        let asked = Asked::now(until);
+        let answer = self.fetch.send(&url, body, asked.timeout, back_end.max_bytes);
         let answer = answer.and_then(|bytes| match bytes.is_empty() {
             true => Ok(Value::from(true)),
             false => read_json(&bytes).map(|(value, _)| value),
@@ -261,7 +271,7 @@ impl BackEnds {
         let mut state = place.state.lock();
         // Also what failed may have come through.
         state.outdate(path);
-        place.settle(&mut state, SENDING, (name, now), answer.as_ref().err());
+        place.settle(&mut state, SENDING, (name, asked), answer.as_ref().err());
         Ok(answer.ok())
     }
 
@@ -276,15 +286,16 @@ impl BackEnds {
         &self,
         (name, place): (&str, &Place),
         path: &str,
-        (now, sent): (Instant, u64),
+        (now, until, sent): (Instant, Instant, u64),
     ) -> Option<Value> {
         let back_end = &place.back_end;
         let url = format!("{}{path}", back_end.url.trim_end_matches('/'));
         count(&place.counts.fetches);
-        let answer = self.fetch.fetch(&url, back_end.timeout, back_end.max_bytes);
+        let asked = Asked::now(until);
+        let answer = self.fetch.fetch(&url, asked.timeout, back_end.max_bytes);
         let answer = answer.and_then(|bytes| read_json(&bytes));
         let mut state = place.state.lock();
-        place.settle(&mut state, path, (name, now), answer.as_ref().err());
+        place.settle(&mut state, path, (name, asked), answer.as_ref().err());
         match answer {
             Ok((value, bytes)) => {
                 let is_outdated = state.sent != sent;
@@ -293,6 +304,21 @@ impl BackEnds {
             }
             Err(_) => place.stand_in(&state, path, now),
         }
+    }
+}
+
+/// A request on its way.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    at: Instant,
+    /// What the wait for its turn left of its time.
+    timeout: Duration,
+}
+
+impl Asked {
+    fn now(until: Instant) -> Self {
+        let at = Instant::now();
+        Self { at, timeout: until.saturating_duration_since(at) }
     }
 }
 
@@ -319,10 +345,10 @@ fn memory_of(value: &serde_json::Value) -> usize {
 
 impl Place {
     /// Waits for the turn to ask, or finds the answer meanwhile.
-    fn take_turn(&self, path: &str, now: Instant) -> Turn {
-        let until = now + self.back_end.timeout;
+    fn take_turn(&self, path: &str, (now, until): (Instant, Instant)) -> Turn {
         let mut state = self.state.lock();
         let before = state.arrived;
+        let mut has_waited = false;
         loop {
             let copy = state.copies.get(path);
             let is_good = |copy: &&Kept| {
@@ -338,18 +364,24 @@ impl Place {
             let is_closed = state.closed_until.is_some_and(|until| now < until);
             // One request finds out whether a back end answers again; the others do not wait for it.
             let is_tried = state.failures >= FAILURES && !state.running.is_empty();
+            let silent_until = state.silent.get(path);
+            let is_silent = silent_until.is_some_and(|until| now < *until || is_asked);
             // Who keeps no answers waits for the one that comes.
             let has_copy = !self.back_end.max_age.is_zero()
                 && copy.is_some_and(|copy| {
                     !copy.is_outdated && now < copy.read + self.back_end.max_stale
                 });
-            if is_closed || is_tried || (is_asked && has_copy) {
+            if is_closed || is_tried || is_silent || (is_asked && has_copy) {
                 return Turn::Answer(self.stand_in(&state, path, now));
             }
             if !is_asked && state.running.len() < self.back_end.connections.max(1) {
                 state.running.push(path.to_owned());
                 return Turn::Ask(state.sent);
             }
+            if !has_waited && self.is_crowded() {
+                return Turn::Answer(self.stand_in(&state, path, now));
+            }
+            has_waited = true;
             self.counts.waiting.fetch_add(1, Ordering::Relaxed);
             let waited = self.changed.wait_until(&mut state, until);
             self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -360,9 +392,9 @@ impl Place {
     }
 
     /// Waits for the turn to send; tells whether it came.
-    fn take_place(&self, now: Instant) -> bool {
-        let until = now + self.back_end.timeout;
+    fn take_place(&self, (now, until): (Instant, Instant)) -> bool {
         let mut state = self.state.lock();
+        let mut has_waited = false;
         loop {
             let is_closed = state.closed_until.is_some_and(|until| now < until);
             let is_tried = state.failures >= FAILURES && !state.running.is_empty();
@@ -374,6 +406,11 @@ impl Place {
                 state.running.push(SENDING.to_owned());
                 return true;
             }
+            if !has_waited && self.is_crowded() {
+                count(&self.counts.refused);
+                return false;
+            }
+            has_waited = true;
             self.counts.waiting.fetch_add(1, Ordering::Relaxed);
             let waited = self.changed.wait_until(&mut state, until);
             self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -384,14 +421,22 @@ impl Place {
         }
     }
 
+    /// Tells whether as many renders wait as may.
+    fn is_crowded(&self) -> bool {
+        let connections = u64::try_from(self.back_end.connections).unwrap_or(u64::MAX);
+        let most = connections.saturating_mul(3).max(MOST_WAITING);
+        self.counts.waiting.load(Ordering::Relaxed) >= most
+    }
+
     /// Ends a request, and notes how it went.
     fn settle(
         &self,
         state: &mut State,
         path: &str,
-        (name, now): (&str, Instant),
+        (name, asked): (&str, Asked),
         failure: Option<&String>,
     ) {
+        let ended = Instant::now();
         if let Some(at) = state.running.iter().position(|one| one == path) {
             state.running.swap_remove(at);
         }
@@ -402,12 +447,21 @@ impl Place {
             }
             state.failures = 0;
             state.closed_until = None;
+            state.silent.remove(path);
             return;
         };
         count(&self.counts.failures);
-        state.failures = state.failures.saturating_add(1);
+        // Who had little time left says nothing about the back end.
+        if asked.timeout * 2 >= self.back_end.timeout {
+            state.failures = state.failures.saturating_add(1);
+        }
         if state.failures >= FAILURES {
-            state.closed_until = Some(now + self.back_end.retry_after);
+            state.closed_until = Some(ended + self.back_end.retry_after);
+        }
+        // One that is refused at once keeps no thread, so it may be asked again.
+        let took = ended.saturating_duration_since(asked.at);
+        if path != SENDING && took * 2 >= self.back_end.timeout {
+            state.leave_alone(path, (ended, ended + self.back_end.retry_after));
         }
         if state.failures <= FAILURES {
             tracing::warn!(back_end = name, path, reason, "back end failed");
@@ -444,6 +498,16 @@ impl State {
             let Some(oldest) = oldest.map(|(path, _)| path.clone()) else { return };
             let gone = self.copies.remove(&oldest);
             self.bytes -= gone.map_or(0, |gone| gone.bytes);
+        }
+    }
+
+    /// Notes that an address is not asked for a while.
+    fn leave_alone(&mut self, path: &str, (now, until): (Instant, Instant)) {
+        if self.silent.len() >= MOST_COPIES {
+            self.silent.retain(|_, until| now < *until);
+        }
+        if self.silent.len() < MOST_COPIES || self.silent.contains_key(path) {
+            self.silent.insert(path.to_owned(), until);
         }
     }
 

@@ -52,7 +52,7 @@ pub(super) fn is_pattern(path: &Path) -> bool {
 ///
 /// # Errors
 /// When a folder cannot be listed; a folder that does not exist holds no match.
-pub(super) fn expand(pattern: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn expand(pattern: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![PathBuf::new()];
     for component in pattern.components() {
         let mut next = Vec::new();

@@ -17,6 +17,7 @@ mod tree;
 
 pub(crate) use diagnostic::Findings;
 pub use diagnostic::{Diagnostic, Position, Severity, nearest};
+pub(crate) use include::expand;
 pub use include::{Environment, Sources};
 pub use parse::{Parsed, parse_file, parse_text};
 pub use tree::{Block, Item, Key, Quote, Text, Value};

@@ -2,8 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{Line, Reader, quote};
-use crate::route::is_variable;
+use percent_encoding::{percent_decode_str, utf8_percent_encode};
+use regex::Regex;
+
+use super::host::Rule;
+use super::{Line, Reader, condition, quote};
+use crate::route::{IN_PATH, is_variable};
 
 /// What the flags of a `RewriteRule` say.
 #[derive(Debug, Default)]
@@ -58,15 +62,23 @@ fn redirect_status(text: &str) -> Option<u16> {
     }
 }
 
-impl Reader {
+impl Reader<'_> {
     pub(super) fn rewrite_condition(&mut self, line: &Line<'_>) {
         let (test, pattern) = (line.word(0), line.word(1));
         let flags = line.word(2).to_ascii_uppercase();
         let flags: Vec<&str> = flags.trim_matches(['[', ']']).split(',').map(str::trim).collect();
+        if let Some(map) = map(test) {
+            self.lost(line, &map_message(map));
+            return self.host().is_condition_lost = true;
+        }
+        if test.eq_ignore_ascii_case("expr") {
+            self.lost(line, "expressions are not known");
+            return self.host().is_condition_lost = true;
+        }
         for name in variables(test) {
             if !is_variable(name) {
                 let why = format!("the variable `%{{{name}}}` is not known, so it would be empty");
-                self.findings.error(line.at, format!("`{}` is not converted: {why}", line.name));
+                self.lost(line, &why);
                 return self.host().is_condition_lost = true;
             }
         }
@@ -78,13 +90,16 @@ impl Reader {
             "-f" => "is = \"file\"".to_owned(),
             "-d" => "is = \"directory\"".to_owned(),
             pattern if pattern.starts_with(['<', '>']) || is_test(pattern) => {
-                self.findings.error(
-                    line.at,
-                    format!("`{}` is not converted: the test `{pattern}` is not known", line.name),
-                );
+                self.lost(line, &format!("the test `{pattern}` is not known"));
                 return self.host().is_condition_lost = true;
             }
-            pattern => format!("match = {}", quote(&exact(pattern))),
+            pattern => {
+                let pattern = exact(pattern);
+                if !self.can_read(line, &pattern) {
+                    return self.host().is_condition_lost = true;
+                }
+                format!("match = {}", quote(&pattern))
+            }
         };
         let mut text = format!("test = {}, {what}", quote(test));
         for (name, is_set) in [
@@ -109,30 +124,23 @@ impl Reader {
         let flags = Flags::parse(line.word(2));
         if !flags.unknown.is_empty() {
             let unknown = flags.unknown.join("`, `");
-            return self.findings.error(
-                line.at,
-                format!("`{}` is not converted: the flags `{unknown}` are not known", line.name),
-            );
+            return self.lost(line, &format!("the flags `{unknown}` are not known"));
         }
         if pattern.starts_with('!') {
-            return self.findings.error(
-                line.at,
-                format!(
-                    "`{}` is not converted: write the negated pattern as a condition",
-                    line.name
-                ),
-            );
+            return self.lost(line, "write the negated pattern as a condition");
+        }
+        if let Some(map) = map(target) {
+            return self.lost(line, &map_message(map));
+        }
+        if !self.can_read(line, pattern) {
+            return;
         }
         let is_url = target.contains("://");
+        if flags.is_proxy && is_url && !target.starts_with("http://") {
+            return self.lost(line, &format!("`{target}` does not begin with `http://`"));
+        }
         let mut rule = String::new();
         let mut add = |text: String| writeln!(rule, "{text}").unwrap_or_default();
-        add(format!("match = {}", quote(pattern)));
-        if flags.ignores_case {
-            add("ignore_case = true".to_owned());
-        }
-        if !conditions.is_empty() {
-            add(format!("when = [{}]", conditions.join(", ")));
-        }
         if let Some(status) = flags.answer {
             add(format!("answer = {status}"));
         } else if flags.redirect.is_some() || (is_url && !flags.is_proxy) {
@@ -153,7 +161,40 @@ impl Reader {
         if flags.no_escape && (flags.redirect.is_some() || is_url) {
             add("no_escape = true".to_owned());
         }
-        self.host().rewrites.push(rule);
+        self.host().rewrites.push(Rule {
+            at: line.at.clone(),
+            pattern: Some(pattern.to_owned()),
+            ignores_case: flags.ignores_case,
+            when: conditions,
+            action: rule,
+        });
+    }
+
+    fn lost(&mut self, line: &Line<'_>, why: &str) {
+        self.findings.error(line.at, format!("`{}` is not converted: {why}", line.name));
+    }
+
+    /// Tells whether rules can use a pattern; if not, that is reported.
+    fn can_read(&mut self, line: &Line<'_>, pattern: &str) -> bool {
+        let is_readable = Regex::new(pattern).is_ok();
+        if !is_readable {
+            let why = format!(
+                "the pattern `{pattern}` is not known; look-around and back references are not"
+            );
+            self.lost(line, &why);
+        }
+        is_readable
+    }
+
+    /// Returns a rule without conditions.
+    fn rule(line: &Line<'_>, pattern: &str, action: String) -> Rule {
+        Rule {
+            at: line.at.clone(),
+            pattern: Some(pattern.to_owned()),
+            ignores_case: false,
+            when: Vec::new(),
+            action,
+        }
     }
 
     /// Reads `Redirect [status] PATH URL` and its relatives.
@@ -168,49 +209,140 @@ impl Reader {
             _ => (None, "", ""),
         };
         let Some(status) = status else {
-            return self.unsupported(line.at, &line.name, "its arguments are not understood");
+            return self.lost(line, "its arguments are not understood");
         };
-        let (pattern, target) = if name == "redirectmatch" {
-            (path.to_owned(), target.to_owned())
+        let (pattern, target, escapes) = if name == "redirectmatch" {
+            // Only `$` has a meaning there.
+            (path.to_owned(), target.replace('%', r"\%"), true)
         } else {
             let rest = if path.ends_with('/') { "(.*)$" } else { "(/.*)?$" };
-            (format!("^{}{rest}", regex::escape(path)), format!("{target}$1"))
+            let (target, escapes) = match template(target) {
+                Some(template) => (template, true),
+                None => (literal(target), false),
+            };
+            (format!("^{}{rest}", regex::escape(path)), format!("{target}$1"), escapes)
         };
-        let action = if (300..400).contains(&status) {
-            format!("redirect = {}\nstatus = {status}", quote(&target))
+        if !self.can_read(line, &pattern) {
+            return;
+        }
+        let mut action = if (300..400).contains(&status) {
+            format!("redirect = {}\nstatus = {status}\n", quote(&target))
         } else {
-            format!("answer = {status}")
+            format!("answer = {status}\n")
         };
-        self.host().redirects.push(format!("match = {}\n{action}\n", quote(&pattern)));
+        if !escapes {
+            action.push_str("no_escape = true\n");
+        }
+        self.host().redirects.push(Self::rule(line, &pattern, action));
     }
 
+    /// Reads `ProxyPass PATH URL` and `ProxyPassMatch PATTERN URL`.
     pub(super) fn proxy_pass(&mut self, line: &Line<'_>) {
-        let (path, target) = (line.word(0), line.word(1));
         let is_pattern = line.name.eq_ignore_ascii_case("ProxyPassMatch");
-        if line.words.len() > 2 {
+        let rest = line.words.get(1..).unwrap_or_default();
+        if let Some(rule) = self.proxy_rule(line, (line.word(0), is_pattern), rest) {
+            self.host().proxies.push(rule);
+        }
+    }
+
+    /// Reads `ProxyPass URL` in a `<Location>`, whose rules come before those of the host, the last one first.
+    pub(super) fn proxy_of_location(&mut self, line: &Line<'_>, path: &str, is_pattern: bool) {
+        if let Some(rule) = self.proxy_rule(line, (path, is_pattern), &line.words) {
+            self.host().proxies.insert(0, rule);
+        }
+    }
+
+    /// Returns the rule for a path or pattern; `words` begin with the target.
+    fn proxy_rule(
+        &mut self,
+        line: &Line<'_>,
+        (path, is_pattern): (&str, bool),
+        words: &[String],
+    ) -> Option<Rule> {
+        let target = words.first().map_or("", String::as_str);
+        if words.len() > 1 {
             self.unsupported(line.at, &line.name, "its parameters are left out, the rule stays");
         }
-        let pattern = match (is_pattern, target) {
-            (true, _) => path.to_owned(),
-            (false, "!") => format!("^{}", regex::escape(path)),
-            (false, _) => format!("^{}(.*)$", regex::escape(path)),
+        if is_pattern && !self.can_read(line, path) {
+            return None;
+        }
+        let is_folder = path.ends_with('/');
+        let escaped = regex::escape(path);
+        if target == "!" {
+            let rest = if is_folder { "" } else { "(?:/|$)" };
+            let pattern = if is_pattern { path.to_owned() } else { format!("^{escaped}{rest}") };
+            return Some(Self::rule(line, &pattern, "pass = true\n".to_owned()));
+        }
+        let Some(server) = target.strip_prefix("http://") else {
+            self.lost(line, &format!("`{target}` does not begin with `http://`"));
+            return None;
         };
-        let action = if target == "!" {
-            "pass = true".to_owned()
-        } else if target.starts_with("http://") {
-            let rest = if is_pattern { "" } else { "$1" };
-            format!("proxy = {}", quote(&format!("{target}{rest}")))
-        } else {
-            return self.findings.error(
-                line.at,
-                format!(
-                    "`{}` is not converted: `{target}` does not begin with `http://`",
-                    line.name
-                ),
-            );
+        if target.contains("${") {
+            self.lost(line, "a variable in its target is not set");
+            return None;
+        }
+        let proxy = |target: String| format!("proxy = {}\n", quote(&target));
+        let has_group = target
+            .as_bytes()
+            .windows(2)
+            .any(|two| matches!(two, [b'$', digit] if digit.is_ascii_digit()));
+        if is_pattern && has_group {
+            return Some(Self::rule(line, path, proxy(target.replace('%', r"\%"))));
+        }
+        let Some(mut template) = template(target) else {
+            self.lost(line, &format!("the escapes in `{target}` cannot be kept"));
+            return None;
         };
-        self.host().proxies.push(format!("match = {}\n{action}\n", quote(&pattern)));
+        if is_pattern {
+            // A target without a group gets the whole path.
+            let mut rule = Self::rule(line, "^(/.*)$", proxy(format!("{template}$1")));
+            rule.when.push(condition("%{REQUEST_URI}", path, false));
+            return Some(rule);
+        }
+        // `ProxyPass / http://server` needs the slash that both leave out.
+        if is_folder && !server.contains('/') {
+            template.push('/');
+        }
+        let rest = if is_folder { "(.*)$" } else { "(/.*)?$" };
+        Some(Self::rule(line, &format!("^{escaped}{rest}"), proxy(format!("{template}$1"))))
     }
+}
+
+/// Writes a URL that httpd takes as it stands as a template whose path is escaped when it is filled; nothing if that
+/// would not give the same URL.
+fn template(url: &str) -> Option<String> {
+    let (path, query) = match url.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (url, None),
+    };
+    let decoded = percent_decode_str(path).decode_utf8().ok()?;
+    let again = utf8_percent_encode(&decoded, IN_PATH).to_string();
+    again.eq_ignore_ascii_case(path).then(|| match query {
+        Some(query) => format!("{}?{}", literal(&decoded), literal(query)),
+        None => literal(&decoded),
+    })
+}
+
+/// Writes a text as a template that stands for it.
+fn literal(text: &str) -> String {
+    let mut template = String::with_capacity(text.len());
+    for char in text.chars() {
+        if matches!(char, '$' | '%' | '\\') {
+            template.push('\\');
+        }
+        template.push(char);
+    }
+    template
+}
+
+/// Returns the table of a `RewriteMap` that a text looks something up in.
+fn map(text: &str) -> Option<&str> {
+    let mut names = text.split("${").skip(1).filter_map(|rest| rest.split_once('}'));
+    names.find_map(|(inside, _)| inside.split_once(':')).map(|(name, _)| name)
+}
+
+fn map_message(map: &str) -> String {
+    format!("it looks something up in the table `{map}`, and rules do not look up tables")
 }
 
 /// Tests on files and numbers such as `-s` and `-eq`.

@@ -1,4 +1,4 @@
-//! The words of a directive.
+//! The words of a directive, and conditions of containers that can be judged without a request.
 
 /// Splits a line at white space; quotes hold a word together, a backslash before a quote in them is dropped.
 pub(super) fn split_words(line: &str) -> Vec<String> {
@@ -28,9 +28,75 @@ pub(super) fn split_words(line: &str) -> Vec<String> {
     words
 }
 
+/// The version that is converted from.
+const VERSION: [u32; 3] = [2, 4, 62];
+
+/// Judges `<IfVersion >= 2.4>`.
+pub(super) fn is_version(argument: &str) -> bool {
+    let (is_negated, argument) = match argument.strip_prefix('!') {
+        Some(argument) => (true, argument),
+        None => (false, argument),
+    };
+    let number = argument.trim_start_matches(['<', '>', '=', '~']);
+    let operator = argument.strip_suffix(number).unwrap_or_default();
+    let mut wanted = [0_u32; 3];
+    for (part, text) in wanted.iter_mut().zip(number.trim().split('.')) {
+        let Ok(number) = text.parse() else { return true };
+        *part = number;
+    }
+    let holds = match operator {
+        ">" => VERSION > wanted,
+        ">=" => VERSION >= wanted,
+        "<" => VERSION < wanted,
+        "<=" => VERSION <= wanted,
+        _ => VERSION == wanted,
+    };
+    holds != is_negated
+}
+
+/// Judges `<If "0 == 1">`, as variables leave it; nothing where a request decides.
+pub(super) fn is_true(argument: &str) -> Option<bool> {
+    let words = split_words(argument.trim().trim_matches('"'));
+    let [left, operator, right] = words.as_slice() else { return None };
+    if [left, right].iter().any(|side| side.contains(['%', '$', '(', '{'])) {
+        return None;
+    }
+    match operator.as_str() {
+        "==" | "=" | "-eq" => Some(left == right),
+        "!=" | "-ne" => Some(left != right),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::split_words;
+    use super::{is_true, is_version, split_words};
+
+    #[test]
+    fn versions_are_those_of_2_4() {
+        for argument in [">= 2.4", ">2.2", "< 2.5", "!< 2.4", "<= 2.4.62", "= 2.4.62"] {
+            assert!(is_version(argument), "{argument}");
+        }
+        for argument in ["< 2.4", "<= 2.2.34", "= 2.2", "!>= 2.4", ">= 2.5"] {
+            assert!(!is_version(argument), "{argument}");
+        }
+    }
+
+    #[test]
+    fn comparisons_of_texts_are_judged() {
+        for (argument, expected) in [
+            (r#""0 == 1""#, Some(false)),
+            (r#""1 == 1""#, Some(true)),
+            (r#""'a' != 'b'""#, Some(true)),
+            (r#""1 -eq 2""#, Some(false)),
+            (r#""${UNSET} == 1""#, None),
+            (r#""%{HTTP_HOST} == 'x'""#, None),
+            (r#""1 == 1 && 2 == 3""#, None),
+            ("", None),
+        ] {
+            assert_eq!(is_true(argument), expected, "{argument}");
+        }
+    }
 
     #[test]
     fn quotes_hold_words_together() {

@@ -418,6 +418,54 @@ fn what_experience_warns_of_is_found() {
     }
 }
 
+#[test]
+fn every_url_of_the_security_list_is_tried() {
+    let open = load(&farm("/filter { /0 { /type \"allow\" /url \"*\" } }"));
+    let found: Vec<String> = check(&open).iter().map(ToString::to_string).collect();
+    let tried = found.iter().filter(|line| line.contains("reach the renders")).count();
+    // The documented list has about 45.
+    assert!(tried >= 45, "{tried}");
+    for url in [
+        "/crx",
+        "/etc.xml",
+        "/content/any/page.query.json?statement=//*",
+        "/content/any/page.docview.xml",
+        "/content/any/page.sysview.xml",
+        "/content/.{.}/libs/foundation/components/text/text.jsp",
+    ] {
+        let expected = format!("this rule lets `GET {url}` reach the renders");
+        assert!(found.iter().any(|line| line.contains(&expected)), "{expected} in {found:#?}");
+    }
+}
+
+#[test]
+fn what_a_cache_leaves_to_renders_is_found() {
+    let check = |cache: &str, expected: &str, is_found: bool| {
+        let text = format!(
+            "/cache {{ /docroot \"/tmp/x\" /invalidate {{ /0 {{ /type \"allow\" /glob \"*\" }} }} {cache} }}"
+        );
+        let found: Vec<String> =
+            check(&load(&farm(&text))).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found.iter().any(|line| line.contains(expected)),
+            is_found,
+            "{cache}: {found:#?}"
+        );
+    };
+    let grace = "no `/gracePeriod`, so each change of a batch";
+    check("", grace, true);
+    check("/gracePeriod \"0\"", grace, true);
+    check("/gracePeriod \"2\"", grace, false);
+    check("/x-flushWindow \"2\"", grace, false);
+    let params = "`/ignoreUrlParams` ignores nothing";
+    let deny = "/0 { /type \"deny\" /glob \"*\" } /1 { /type \"deny\" /glob \"utm_campaign\" }";
+    check(&format!("/ignoreUrlParams {{ {deny} }}"), params, true);
+    let allow = "/2 { /type \"allow\" /glob \"utm_*\" }";
+    check(&format!("/ignoreUrlParams {{ {deny} {allow} }}"), params, false);
+    check("", params, false);
+    check("", "no `/ignoreUrlParams`", true);
+}
+
 /// The configuration in the guide.
 const GUIDE: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/dispatcher.md"));

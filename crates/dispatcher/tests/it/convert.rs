@@ -10,7 +10,7 @@ use crate::front::{Front, Setup, load};
 
 /// Converts one file, and checks that the result can be used.
 fn converted(text: &str) -> (Converted, String) {
-    let converted = convert(&[(Path::new("site.vhost"), text)]);
+    let converted = convert(&[(Path::new("site.vhost"), text)], None);
     let section = settings_of(&converted);
     (converted, section)
 }
@@ -133,7 +133,7 @@ DispatcherKeepAliveTimeout 30
     Redirect gone /never
     <Location /server-status>
         SetHandler server-status
-        ProxyPass http://elsewhere/
+        ProxyPass http://elsewhere/status
     </Location>
 </VirtualHost>
 "#,
@@ -144,7 +144,8 @@ DispatcherKeepAliveTimeout 30
         "pass_error = \"400-404\"",
         "keep_alive_timeout = \"30s\"",
         "decline_root = false",
-        "names = [\"www.example.com\", \"*.example.com\", \"${unknown}\"]",
+        // The first host is also the one for all other names.
+        "names = [\"www.example.com\", \"*.example.com\", \"${unknown}\", \"*\"]",
         "document_root = \"/var/www/html\"",
         "\"404\" = \"/errors/404.html\"",
         "\"500\" = 'sorry, \"we\" failed'",
@@ -154,6 +155,7 @@ DispatcherKeepAliveTimeout 30
         "rewrite = \"/content/site/$2/$3\"\nlast = true\nquery = \"append\"",
         "match = \"^/gone\"\nanswer = 410",
         "match = \"^/old(/.*)?$\"\nredirect = \"http://www.example.com/new$1\"\nstatus = 301",
+        "match = '^/server\\-status(/.*)?$'\nproxy = \"http://elsewhere/status$1\"",
     ] {
         assert!(section.contains(expected), "{expected} in {section}");
     }
@@ -169,9 +171,8 @@ DispatcherKeepAliveTimeout 30
     at(15, "`Header` is not converted");
     at(28, "error: `RewriteCond` is not converted: the variable `%{TIME_HOUR}`");
     at(30, "error: `RewriteRule` is not converted: the flags `C`");
-    at(36, "`ProxyPass` is not converted: it stands in `<Location>`");
     at(11, "warning: the variable `UNKNOWN` is not set");
-    assert_eq!(found.len(), 5, "{found:#?}");
+    assert_eq!(found.len(), 4, "{found:#?}");
 }
 
 #[test]
@@ -198,6 +199,467 @@ fn every_public_vhost_gives_settings_that_can_be_used() {
     for file in files.iter().filter(is_httpd) {
         let bytes = std::fs::read(file).unwrap();
         let text = String::from_utf8_lossy(&bytes);
-        settings_of(&convert(&[(file, &text)]));
+        settings_of(&convert(&[(file, &text)], None));
     }
+}
+
+/// Starts a dispatcher with a converted file, behind a proxy that tells who asks and whether by TLS.
+fn start(section: &str) -> (Front, Origin) {
+    let render = Origin::start(|seen| Answer::html(format!("render {}", seen.target)));
+    let settings = format!("{section}\n[front]\ntrusted_proxies = [\"127.0.0.1\"]\n");
+    let renders = vec![render.addr()];
+    (Front::start(&Setup { renders, settings, ..Setup::default() }), render)
+}
+
+/// Sections of all kinds that let some visitors in.
+const CLOSED: &str = r#"
+<Directory />
+    Require all denied
+    <Limit OPTIONS>
+        Order deny,allow
+        Deny from all
+    </Limit>
+</Directory>
+<Directory "/var/www">
+    Require all granted
+</Directory>
+<Directory "/var/www/cgi-bin">
+    Require all denied
+</Directory>
+<Files ".ht*">
+    Require all denied
+</Files>
+<VirtualHost *:80>
+    ServerName www.example.com
+    DocumentRoot /var/www/html
+    <Directory "/var/www/html/private">
+        Require all denied
+    </Directory>
+    <Location /internal>
+        Require ip 10.0.0.0/8 192.168.1
+        Require local
+    </Location>
+    <Location /internal/open/>
+        Require all granted
+    </Location>
+    <LocationMatch "^/api/.*/secret">
+        Order deny,allow
+        Deny from all
+        Allow from 10.1
+    </LocationMatch>
+    <Location /guests>
+        <RequireAll>
+            Require all granted
+            <RequireNone>
+                Require ip 203.0.113.7
+            </RequireNone>
+        </RequireAll>
+    </Location>
+    <IfVersion < 2.4>
+        <Location /guests>
+            Deny from all
+        </Location>
+    </IfVersion>
+    RewriteEngine On
+    RewriteRule ^/internal/(.*)$ /content/$1 [L]
+</VirtualHost>
+"#;
+
+#[test]
+fn what_httpd_closes_stays_closed() {
+    let (converted, section) = converted(CLOSED);
+    assert_eq!(findings(&converted), Vec::<String>::new());
+    let (front, _render) = start(&section);
+    let check = |method: &str, target: &str, client: &str, expected: u16| {
+        // A name that no host has gets the first one, as in httpd.
+        for host in ["www.example.com", "other.example.net"] {
+            let headers = [("Host", host), ("X-Forwarded-For", client)];
+            let status = front.send(method, target, &headers, "").status;
+            assert_eq!(status, expected, "{method} {target} {client} {host} in {section}");
+        }
+    };
+    let stranger = "203.0.113.9";
+    check("GET", "/a.html", stranger, 200);
+    check("OPTIONS", "/a.html", stranger, 403);
+    check("GET", "/private/a.html", "10.0.0.1", 403);
+    check("GET", "/privates.html", stranger, 200);
+    check("GET", "/cgi-bin/a.html", stranger, 200);
+    check("GET", "/x/.htpasswd", stranger, 403);
+    check("GET", "/internal", stranger, 403);
+    check("GET", "/internal/a.html", stranger, 403);
+    check("GET", "/%69nternal//a%0a.html", stranger, 403);
+    check("GET", "/internal/a.html", "10.9.8.7", 200);
+    check("GET", "/internal/a.html", "192.168.1.20", 200);
+    check("GET", "/internal/a.html", "192.168.10.2", 403);
+    check("GET", "/internal/open/a.html", stranger, 200);
+    check("GET", "/internals.html", stranger, 200);
+    check("GET", "/api/v1/secret.html", stranger, 403);
+    check("GET", "/api/v1/secret.html", "10.1.0.1", 200);
+    check("GET", "/guests/a.html", stranger, 200);
+    check("GET", "/guests/a.html", "203.0.113.7", 403);
+}
+
+#[test]
+fn access_rules_without_a_counterpart_close_what_they_protect() {
+    let (converted, section) = converted(
+        r#"
+<VirtualHost *:80>
+    ServerName www.example.com
+    <Location /staff>
+        AuthType Basic
+        Require valid-user
+    </Location>
+    <Location /partners>
+        Order deny,allow
+        Deny from all
+        Allow from env=partner
+    </Location>
+    <Location /either>
+        <RequireAny>
+            <RequireAll>
+                Require ip 10.0.0.1
+            </RequireAll>
+        </RequireAny>
+    </Location>
+    <Proxy *>
+        Deny from all
+    </Proxy>
+    <If "%{HTTP_HOST} == 'test'">
+        Require all denied
+        RewriteRule ^/ - [F]
+    </If>
+    Require ip 10.0.0.1
+    <Directory "/srv/elsewhere">
+        Require all denied
+    </Directory>
+</VirtualHost>
+"#,
+    );
+    let found = findings(&converted);
+    for expected in [
+        "site.vhost:6:9: error: `Require` is not converted: `valid-user` cannot be asked here; what the section holds is refused",
+        "site.vhost:11:9: error: `Allow` is not converted: `env=partner` is no address",
+        "site.vhost:16:17: error: `Require` is not converted: requirements within each other",
+        "site.vhost:20:5: error: the access rules of this section are not converted: it is not about pages",
+        "site.vhost:24:9: error: `Require` is not converted: nothing tells which pages",
+        "site.vhost:25:9: error: `RewriteRule` is not converted: it stands in `<If>`",
+        "site.vhost:27:5: error: `Require` is not converted: nothing tells which pages",
+        "site.vhost:28:5: error: the access rules of this section are not converted: no `DocumentRoot`",
+    ] {
+        assert!(found.iter().any(|found| found.starts_with(expected)), "{expected} in {found:#?}");
+    }
+    let errors = found.iter().filter(|found| found.contains(" error: ")).count();
+    assert_eq!(errors, 8, "{found:#?}");
+    let (front, render) = start(&section);
+    for path in ["/staff/a.html", "/partners/a.html", "/either/a.html"] {
+        assert_eq!(front.get(path).status, 403, "{path}");
+    }
+    assert_eq!(render.requests(), 0);
+    assert_eq!(front.get("/open.html").status, 200);
+}
+
+#[test]
+fn hosts_of_one_name_are_told_apart_by_their_port() {
+    let (converted, section) = converted(
+        r#"
+DispatcherUseProcessedURL On
+<VirtualHost *:80>
+    ServerName www.example.com
+    Redirect permanent / https://www.example.com/
+</VirtualHost>
+<VirtualHost *:443>
+    ServerName www.example.com:443
+    ServerAlias shop.example.com
+    RewriteEngine On
+    RewriteRule ^/$ /content/en.html [PT,L]
+</VirtualHost>
+<VirtualHost *:8081>
+    ServerName www.example.com
+    RewriteEngine On
+    RewriteRule ^/ - [F]
+</VirtualHost>
+<VirtualHost *:443>
+    ServerName shop.example.com
+    RewriteEngine On
+    RewriteRule ^/ - [G]
+</VirtualHost>
+"#,
+    );
+    let found = findings(&converted);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("site.vhost:18:1: warning: no visitor reaches this `<VirtualHost>`"),
+        "{found:?}"
+    );
+    let (front, _render) = start(&section);
+    let check = |host: &str, scheme: &str, expected: &str| {
+        let reply = front.send("GET", "/", &[("Host", host), ("X-Forwarded-Proto", scheme)], "");
+        let seen = format!("{} {}", reply.status, reply.header("location").unwrap_or(&reply.body));
+        assert!(seen.starts_with(expected), "{host} {scheme}: {seen} in {section}");
+    };
+    check("www.example.com", "http", "301 https://www.example.com/");
+    check("www.example.com", "https", "200 render /content/en.html");
+    check("www.example.com:8081", "http", "403");
+    check("www.example.com:8080", "http", "301 https://www.example.com/");
+    // The first host of a port takes names that none of its hosts has.
+    check("shop.example.com", "http", "301 https://www.example.com/");
+    check("shop.example.com", "https", "200 render /content/en.html");
+    check("other.example.net", "https", "200 render /content/en.html");
+}
+
+#[test]
+fn settings_of_a_host_cannot_differ_by_port() {
+    let (converted, section) = converted(
+        "<VirtualHost *:80>\nServerName a\nHeader set X 1\n</VirtualHost>\n\
+         <VirtualHost 10.0.0.1:443>\nServerName a\nHeader set X 2\n</VirtualHost>\n\
+         <VirtualHost 10.0.0.2:443>\nServerName a\n</VirtualHost>\n",
+    );
+    assert!(section.contains("headers = { \"X\" = \"2\" }"), "{section}");
+    let found = findings(&converted);
+    for expected in [
+        "site.vhost:5:1: warning: hosts of one name set `Header` differently",
+        "site.vhost:5:1: warning: the address `10.0.0.1` is left out",
+        "site.vhost:9:1: error: this `<VirtualHost>` is not converted: the address `10.0.0.2` alone",
+    ] {
+        assert!(found.iter().any(|found| found.starts_with(expected)), "{expected} in {found:#?}");
+    }
+    assert_eq!(found.len(), 3, "{found:#?}");
+}
+
+#[test]
+fn proxies_take_whole_segments() {
+    let back = Origin::start(|seen| match seen.target.as_str() {
+        "/away.cgi" => {
+            let host = seen.header("host").unwrap();
+            Answer::status(302).header("Location", &format!("http://{host}/b.cgi"))
+        }
+        target => Answer::html(format!("back {target}")),
+    });
+    let text = r"
+ProxyPass /all http://@BACK@/global
+<VirtualHost *:80>
+    ServerName www.example.com
+    ProxyPass /api/own !
+    ProxyPass /api http://@BACK@
+    ProxyPass /odd/ http://@BACK@
+    ProxyPass /escaped http://@BACK@/a%20b
+    ProxyPassMatch \.cgi$ http://@BACK@
+    <Location /ready>
+        ProxyPass http://@BACK@/systemready
+    </Location>
+</VirtualHost>
+"
+    .replace("@BACK@", &back.addr().to_string());
+    let (converted, section) = converted(&text);
+    assert_eq!(findings(&converted), Vec::<String>::new());
+    let (front, _render) = start(&section);
+    for (target, expected) in [
+        ("/api", "back /"),
+        ("/api?a=b", "back /?a=b"),
+        ("/api/a.html", "back /a.html"),
+        ("/apis.html", "render /apis.html"),
+        ("/api/own", "render /api/own"),
+        ("/api/own/a.html", "render /api/own/a.html"),
+        ("/api/owner.html", "back /owner.html"),
+        ("/odd/a.html", "back /a.html"),
+        ("/escaped/c%20d.html", "back /a%20b/c%20d.html"),
+        ("/x/a.cgi?y=z", "back /x/a.cgi?y=z"),
+        ("/ready", "back /systemready"),
+        ("/ready/a", "back /systemready/a"),
+        ("/readyness.html", "render /readyness.html"),
+        ("/all/a", "back /global/a"),
+    ] {
+        assert_eq!(front.get(target).body, expected, "{target} in {section}");
+    }
+    assert_eq!(front.get("/away.cgi").header("location"), Some("/b.cgi"));
+}
+
+#[test]
+fn targets_of_plain_redirects_stay_as_they_are_written() {
+    let (converted, section) = converted(
+        r#"
+<VirtualHost *:80>
+    Redirect /cafe http://x.org/caf%C3%A9%20b
+    Redirect /part http://x.org/a#part
+    Redirect /slash http://x.org/a%2Fb
+    Redirect /pay "http://x.org/p?cost=5%25&to=$1"
+    Redirect /old/ /new/
+    RedirectMatch ^/m/(.*)$ http://x.org/100%1/$1
+</VirtualHost>
+"#,
+    );
+    assert_eq!(findings(&converted), Vec::<String>::new());
+    let (front, _render) = start(&section);
+    for (target, expected) in [
+        ("/cafe", "http://x.org/caf%C3%A9%20b"),
+        ("/cafe/d%20%C3%A9", "http://x.org/caf%C3%A9%20b/d%20%C3%A9"),
+        ("/part", "http://x.org/a#part"),
+        ("/slash/c", "http://x.org/a%2Fb/c"),
+        ("/pay", "http://x.org/p?cost=5%25&to=$1"),
+        ("/old/a%25b", "http://www.example.com/new/a%25b"),
+        ("/m/a", "http://x.org/100%251/a"),
+    ] {
+        assert_eq!(front.get(target).header("location"), Some(expected), "{target} in {section}");
+    }
+}
+
+#[test]
+fn tables_and_patterns_that_rules_do_not_know_are_errors() {
+    let (converted, section) = converted(
+        r"
+<VirtualHost *:80>
+    RewriteEngine On
+    RewriteMap lc int:tolower
+    RewriteRule ^/up/(.*)$ /low/${lc:$1} [L]
+    RewriteCond ${lc:%{HTTP_HOST}} ^www
+    RewriteRule ^/host /x [L]
+    RewriteRule ^/(?!libs)(.*)$ /ahead/$1 [L]
+    RewriteCond %{REQUEST_URI} ^/(a)\1$
+    RewriteRule ^/back /x [L]
+    RewriteCond expr %{HTTP_HOST}=='x'
+    RewriteRule ^/expression /x [L]
+    RewriteRule ^/tls https://elsewhere/ [P]
+    RewriteRule ^/good /kept [L]
+    ProxyPass /unset http://${UNSET}/
+</VirtualHost>
+",
+    );
+    let found = findings(&converted);
+    for expected in [
+        "site.vhost:4:5: error: `RewriteMap`",
+        "site.vhost:5:5: error: `RewriteRule` is not converted: it looks something up in the table `lc`",
+        "site.vhost:6:5: error: `RewriteCond` is not converted: it looks something up in the table `lc`",
+        "site.vhost:8:5: error: `RewriteRule` is not converted: the pattern",
+        "site.vhost:9:5: error: `RewriteCond` is not converted: the pattern",
+        "site.vhost:11:5: error: `RewriteCond` is not converted: expressions",
+        "site.vhost:13:5: error: `RewriteRule` is not converted: `https://elsewhere/` does not begin",
+        "site.vhost:15:5: warning: the variable `UNSET` is not set",
+        "site.vhost:15:5: error: `ProxyPass` is not converted: a variable in its target",
+    ] {
+        assert!(found.iter().any(|found| found.starts_with(expected)), "{expected} in {found:#?}");
+    }
+    assert_eq!(found.len(), 9, "{found:#?}");
+    assert_eq!(section.matches("[[host.rule]]").count(), 1, "{section}");
+    assert!(section.contains("/kept"), "{section}");
+}
+
+#[test]
+fn rules_outside_hosts_are_written_or_told() {
+    // A file of rules for an `Include`.
+    let (alone, section) = converted("RewriteRule ^/a$ /b [L]\nProxyPass /p http://h/p\n");
+    assert_eq!(findings(&alone), Vec::<String>::new());
+    assert!(section.contains("rewrite = \"/b\"") && section.contains("http://h/p$1"), "{section}");
+    assert!(!section.contains("use_processed_url"), "its vhost says that: {section}");
+    let host = "<VirtualHost *>\nRewriteEngine On\nRewriteRule ^/c$ /d [L]\n</VirtualHost>\n";
+    let (beside, section) = converted(&format!("RewriteRule ^/a$ /b [L]\n{host}"));
+    let found = findings(&beside);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("site.vhost:1:1: warning: this rewrite rule stands outside every"),
+        "{found:?}"
+    );
+    assert!(!section.contains("\"/b\"") && section.contains("\"/d\""), "{section}");
+    let down = format!("RewriteOptions InheritDownBefore\nRewriteRule ^/a$ /b [L]\n{host}");
+    let (inherited, section) = converted(&down);
+    assert_eq!(findings(&inherited), Vec::<String>::new());
+    assert!(section.find("\"/b\"").unwrap() < section.find("\"/d\"").unwrap(), "{section}");
+    let (off, section) = converted(&host.replace("RewriteEngine On\n", ""));
+    assert!(!section.contains("\"/d\""), "{section}");
+    assert!(findings(&off)[0].contains("has no `RewriteEngine On`"), "{:?}", off.diagnostics);
+}
+
+#[test]
+fn included_files_are_read_where_they_stand() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join("httpd").join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    write("conf.d/variables/site.vars", "Define FORCE_SSL 1\nDefine ALLOW_LIST 0\n");
+    write("conf.d/rewrites/base.rules", "RewriteRule ^/base - [F]\n");
+    write("conf.d/rewrites/ssl.rules", "RewriteRule ^/ssl - [F]\n");
+    write("conf.d/allow/10_list.rules", "Require env Nobody\n");
+    write("conf.d/loop.rules", "Include conf.d/loop.rules\nRewriteRule ^/loop - [F]\n");
+    let vhost = write(
+        "conf.d/available_vhosts/site.vhost",
+        r#"
+Include conf.d/variables/*.vars
+<VirtualHost *:80>
+    <IfModule mod_rewrite.c>
+        RewriteEngine on
+        Include /etc/httpd/conf.d/rewrites/base.rules
+        <If "${FORCE_SSL} == 1">
+            Include conf.d/rewrites/ssl.rules
+        </If>
+        <If "${ALLOW_LIST} == 1">
+            Include conf.d/allow/*_list.rules
+        </If>
+        Include conf.d/loop.rules
+        IncludeOptional conf.d/none/*.conf
+        Include conf.d/missing.rules
+    </IfModule>
+</VirtualHost>
+"#,
+    );
+    let link = write("conf.d/enabled_vhosts/site.vhost", "../available_vhosts/site.vhost\n");
+    for (file, root) in [(&vhost, None), (&link, None), (&vhost, Some(folder.path().join("httpd")))]
+    {
+        let text = std::fs::read_to_string(file).unwrap();
+        let converted = convert(&[(file, &text)], root.as_deref());
+        let section = settings_of(&converted);
+        for rule in ["^/base", "^/ssl", "^/loop"] {
+            assert_eq!(section.matches(rule).count(), 1, "{rule} in {section}");
+        }
+        let found = findings(&converted);
+        assert_eq!(found.len(), 3, "{found:#?}");
+        assert!(
+            found[0].contains("loop.rules:1:1: error: ") && found[0].ends_with("includes itself"),
+            "{found:#?}"
+        );
+        assert!(
+            found[1].contains("site.vhost:14:9: warning: `IncludeOptional` is not followed"),
+            "{found:#?}"
+        );
+        assert!(
+            found[2].contains("site.vhost:15:9: error: `Include` is not followed"),
+            "{found:#?}"
+        );
+    }
+    let elsewhere = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(&vhost).unwrap();
+    let lost = convert(&[(&vhost, &text)], Some(elsewhere.path()));
+    assert!(
+        findings(&lost)[0]
+            .contains("error: `Include` is not followed: there is no `conf.d/variables/*.vars`")
+    );
+}
+
+#[test]
+fn a_file_that_is_given_need_not_be_on_the_disk() {
+    let vhost =
+        "<VirtualHost *>\nRewriteEngine On\nInclude conf.d/rewrites/a.rules\n</VirtualHost>\n";
+    let files = [
+        (Path::new("nowhere/conf.d/rewrites/a.rules"), "RewriteRule ^/given - [F]\n"),
+        (Path::new("nowhere/conf.d/site.vhost"), vhost),
+    ];
+    let converted = convert(&files, None);
+    assert_eq!(findings(&converted), Vec::<String>::new());
+    assert_eq!(settings_of(&converted).matches("^/given").count(), 1);
+}
+
+#[test]
+fn levels_and_forwarded_hosts() {
+    let (converted, section) =
+        converted("DispatcherLogLevel Warn\nDispatcherUseForwardedHost On\n");
+    assert_eq!(findings(&converted), Vec::<String>::new());
+    assert!(section.contains("log_level = \"Warn\"\n"), "{section}");
+    assert!(section.contains("use_forwarded_host = true\n"), "{section}");
+    let (converted, section) =
+        self::converted("DispatcherLogLevel 9\nDispatcherUseForwardedHost conf/edge.key\n");
+    let found = findings(&converted);
+    assert!(found[0].contains("warning: `DispatcherLogLevel` is not converted"), "{found:?}");
+    assert!(found[1].contains("error: `DispatcherUseForwardedHost` is not converted"), "{found:?}");
+    assert!(!section.contains("use_forwarded_host"), "{section}");
 }

@@ -142,6 +142,59 @@ fn a_copy_of_a_servers_files_is_checked_with_its_own_root() {
     );
 }
 
+/// Returns what `check` says of a farm of the optimizer tool, which looks up included files from the folder above.
+fn findings_of_oracle(folder: &Path, project: &str, farm: &str) -> Vec<String> {
+    let project = format!("{OPTIMIZER}test-projects/test-project-all-rules-{project}");
+    let from = folder.join(project).join("dispatcher/src/conf.dispatcher.d");
+    let copy = tempfile::tempdir().unwrap();
+    let mut files = Vec::new();
+    files_below(&from, &mut files);
+    for file in files {
+        let below = file.strip_prefix(&from).unwrap();
+        let to = copy.path().join(below);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        // Written anew, as the collection may be read-only.
+        std::fs::write(&to, std::fs::read(&file).unwrap()).unwrap();
+    }
+    let file = copy.path().join("farm.any");
+    let text = std::fs::read(from.join("available_farms").join(farm)).unwrap();
+    std::fs::write(&file, text).unwrap();
+    let loaded = Config::load_to_check(&file, &Sources::default());
+    tympan_dispatcher::check(&loaded).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_projects_of_the_optimizer_are_told_apart() {
+    let Some(folder) = fixtures() else { return };
+    let check = |farms: [(&str, &str); 2], expected: &[&str]| {
+        let [failing, passing] =
+            farms.map(|(project, farm)| findings_of_oracle(&folder, project, farm));
+        for text in expected {
+            assert!(failing.iter().any(|line| line.contains(text)), "{text} in {failing:#?}");
+            assert!(!passing.iter().any(|line| line.contains(text)), "{text} in {passing:#?}");
+        }
+    };
+    check(
+        [("fail", "999_skylab_farm.any"), ("pass", "999_skylab_publish_farm.any")],
+        &[
+            "the first rule of a filter should deny everything",
+            "`/statfileslevel` is 0",
+            "`/serveStaleOnError` is off",
+            "no `/gracePeriod`",
+            "no `/ignoreUrlParams`",
+        ],
+    );
+    check(
+        [("fail", "000_skylab_farm.any"), ("pass", "999_skylab_publish_farm.any")],
+        &[
+            "`/sessionmanagement` needs a `/directory`",
+            "`/homepage` has no effect",
+            "`/ignoreUrlParams` ignores nothing",
+            "`/allowAuthorized` without `/auth_checker`",
+        ],
+    );
+}
+
 const OPTIMIZER: &str = "adobe__aem-dispatcher-optimizer-tool/";
 const CORE: &str = "core/src/test/resources/com/adobe/aem/dot/dispatcher/core/";
 

@@ -22,6 +22,10 @@ struct Legacy {
     sent: Mutex<Vec<(String, String)>>,
     is_dead: AtomicBool,
     answer: Mutex<String>,
+    /// What addresses that never answer end in.
+    hanging: Mutex<Option<&'static str>>,
+    /// The time that each request was given.
+    timeouts: Mutex<Vec<Duration>>,
     /// While held, requests wait.
     held: Mutex<bool>,
     released: Condvar,
@@ -31,9 +35,15 @@ struct Legacy {
 struct Wire(Arc<Legacy>);
 
 impl Fetch for Wire {
-    fn fetch(&self, url: &str, _: Duration, _: usize) -> Result<Vec<u8>, String> {
+    fn fetch(&self, url: &str, timeout: Duration, _: usize) -> Result<Vec<u8>, String> {
         self.0.requests.fetch_add(1, Ordering::SeqCst);
+        self.0.timeouts.lock().push(timeout);
+        let hanging = *self.0.hanging.lock();
         let mut held = self.0.held.lock();
+        if hanging.is_some_and(|end| url.ends_with(end)) {
+            while !self.0.released.wait_for(&mut held, timeout).timed_out() {}
+            return Err("no answer in time".to_owned());
+        }
         while *held {
             self.0.released.wait(&mut held);
         }
@@ -307,4 +317,85 @@ fn who_waits_for_an_answer_shares_it_though_none_is_kept() {
     assert_eq!(shop.requests(), 1);
     assert_eq!(shop.get("/content/a.html"), SENT);
     assert_eq!(shop.requests(), 2, "nothing is kept");
+}
+
+#[test]
+fn an_address_that_hangs_is_left_alone_though_others_answer() {
+    let shop = shop(|back_end| {
+        back_end.max_age = Duration::ZERO;
+        back_end.timeout = Duration::from_millis(20);
+        back_end.retry_after = Duration::from_secs(3600);
+    });
+    *shop.legacy.hanging.lock() = Some("/7");
+    shop.site.put("/content/b", component("b", "t/status").with("order", "8"));
+    for _ in 0..10 {
+        assert_eq!(shop.get("/content/a.html"), UNKNOWN);
+        assert_eq!(shop.get("/content/b.html"), SENT);
+    }
+    assert_eq!(shop.requests(), 1 + 10, "the one that hangs was asked once");
+    let counts = shop.back_ends.counts();
+    assert_eq!((counts[0].1.failures, counts[0].1.refused), (1, 10));
+}
+
+#[test]
+fn an_address_that_hung_is_tried_again() {
+    let shop = shop(|back_end| {
+        back_end.timeout = Duration::from_millis(20);
+        back_end.retry_after = Duration::ZERO;
+    });
+    *shop.legacy.hanging.lock() = Some("/7");
+    assert_eq!(shop.get("/content/a.html"), UNKNOWN);
+    *shop.legacy.hanging.lock() = None;
+    assert_eq!(shop.get("/content/a.html"), SENT);
+    assert_eq!(shop.requests(), 2);
+}
+
+#[test]
+fn no_more_than_some_renders_wait_for_a_back_end() {
+    let shop = shop(|back_end| {
+        back_end.timeout = Duration::from_secs(600);
+        back_end.connections = 1;
+    });
+    *shop.legacy.held.lock() = true;
+    std::thread::scope(|scope| {
+        let crowd: Vec<_> = (0..40).map(|_| scope.spawn(|| shop.get("/content/a.html"))).collect();
+        let counts = || shop.back_ends.counts()[0].1;
+        while counts().waiting + counts().refused < 39 {
+            std::thread::yield_now();
+        }
+        let (waiting, refused) = (counts().waiting, counts().refused);
+        *shop.legacy.held.lock() = false;
+        shop.legacy.released.notify_all();
+        assert_eq!((waiting, refused), (32, 7));
+        let shown: Vec<String> = crowd.into_iter().map(|one| one.join().unwrap()).collect();
+        assert_eq!(shown.iter().filter(|page| *page == UNKNOWN).count(), 7);
+    });
+    assert_eq!(shop.requests(), 1);
+}
+
+#[test]
+fn the_wait_for_a_turn_is_part_of_the_time() {
+    let whole = Duration::from_secs(600);
+    let shop = shop(|back_end| {
+        back_end.timeout = whole;
+        back_end.connections = 1;
+    });
+    shop.site.put("/content/b", component("b", "t/status").with("order", "8"));
+    *shop.legacy.held.lock() = true;
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| shop.get("/content/a.html"));
+        while shop.requests() < 1 {
+            std::thread::yield_now();
+        }
+        let second = scope.spawn(|| shop.get("/content/b.html"));
+        while shop.back_ends.counts()[0].1.waiting < 1 {
+            std::thread::yield_now();
+        }
+        *shop.legacy.held.lock() = false;
+        shop.legacy.released.notify_all();
+        assert_eq!([first.join().unwrap(), second.join().unwrap()], [SENT, SENT]);
+    });
+    let timeouts = shop.legacy.timeouts.lock().clone();
+    assert_eq!(timeouts.len(), 2);
+    assert!(timeouts[1] < whole, "{timeouts:?}");
 }

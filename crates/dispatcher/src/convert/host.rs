@@ -1,0 +1,385 @@
+//! The hosts of the output: one for each set of names that httpd answers alike, whatever the port.
+//!
+//! httpd looks first for a port and then for a name, and takes the first host of a port where no name matches. Hosts of
+//! `tympan.toml` have names only, so those that share a name become one, and each rule asks for its port.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::access::{self, Section};
+use super::{condition, quote, write_table};
+use crate::any::{Findings, Position};
+use crate::glob::Glob;
+
+/// A rule of a host.
+#[derive(Debug, Clone)]
+pub(super) struct Rule {
+    pub(super) at: Position,
+    /// What the path must hold; nothing for any path.
+    pub(super) pattern: Option<String>,
+    pub(super) ignores_case: bool,
+    /// Conditions, as they are written.
+    pub(super) when: Vec<String>,
+    /// The other keys, a line each.
+    pub(super) action: String,
+}
+
+impl Rule {
+    fn write(&self, toml: &mut String, guard: &[String], keeps_host: bool) {
+        toml.push_str("\n[[dispatcher.host.rule]]\n");
+        if let Some(pattern) = &self.pattern {
+            writeln!(toml, "match = {}", quote(pattern)).unwrap_or_default();
+        }
+        if self.ignores_case {
+            toml.push_str("ignore_case = true\n");
+        }
+        // Those of the port come first, as `%1` stands for a group of the last one.
+        let when: Vec<&str> = guard.iter().chain(&self.when).map(String::as_str).collect();
+        if !when.is_empty() {
+            writeln!(toml, "when = [{}]", when.join(", ")).unwrap_or_default();
+        }
+        toml.push_str(&self.action);
+        if keeps_host && self.action.lines().any(|line| line.starts_with("proxy = ")) {
+            toml.push_str("keep_host = true\n");
+        }
+    }
+}
+
+/// Which hosts get the rewrite rules that stand outside every host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Inherits {
+    #[default]
+    Nothing,
+    Before,
+    After,
+}
+
+/// A `<VirtualHost>`, or what stands outside every one.
+#[derive(Debug, Default)]
+pub(super) struct HostPart {
+    pub(super) at: Option<Position>,
+    /// Addresses and ports, as in `<VirtualHost *:80>`.
+    addresses: Vec<(String, Option<String>)>,
+    pub(super) names: Vec<String>,
+    pub(super) document_root: Option<String>,
+    pub(super) headers: BTreeMap<String, String>,
+    pub(super) error_documents: BTreeMap<String, String>,
+    pub(super) sections: Vec<Section>,
+    pub(super) rewrites: Vec<Rule>,
+    pub(super) proxies: Vec<Rule>,
+    pub(super) redirects: Vec<Rule>,
+    pub(super) conditions: Vec<String>,
+    pub(super) is_condition_lost: bool,
+    pub(super) is_rewriting: Option<bool>,
+    /// Whether proxied servers are told the host that the visitor asked for.
+    pub(super) keeps_host: Option<bool>,
+    /// Of this host, or of all hosts where it stands outside them.
+    pub(super) inherits: Inherits,
+}
+
+impl HostPart {
+    pub(super) fn new(at: &Position, argument: &str) -> Self {
+        let addresses = argument.split_whitespace().map(|word| {
+            let (address, port) = crate::config::split_port(word.trim_matches('"'));
+            (address.to_owned(), port.filter(|port| *port != "*").map(str::to_owned))
+        });
+        Self { at: Some(at.clone()), addresses: addresses.collect(), ..Self::default() }
+    }
+
+    /// Returns the ports, nothing for those that no other host has.
+    fn ports(&self) -> Vec<Option<&str>> {
+        match self.addresses.as_slice() {
+            [] => vec![None],
+            addresses => addresses.iter().map(|(_, port)| port.as_deref()).collect(),
+        }
+    }
+
+    fn has_name(&self, name: &str) -> bool {
+        self.names.iter().any(|own| own == name || Glob::new(own).matches(name))
+    }
+
+    /// Returns the rewrite rules in force.
+    fn rewrites<'a>(&'a self, global: &'a Self, findings: &mut Findings) -> Vec<&'a Rule> {
+        let is_rewriting = self.is_rewriting.or(global.is_rewriting).unwrap_or(false);
+        if !is_rewriting {
+            if let Some(rule) = self.rewrites.first() {
+                note(
+                    findings,
+                    &rule.at,
+                    "this `<VirtualHost>` has no `RewriteEngine On`, so its rewrite rules are left out, \
+                     as httpd leaves them out",
+                );
+            }
+            return Vec::new();
+        }
+        let inherits = match self.inherits {
+            Inherits::Nothing => global.inherits,
+            own => own,
+        };
+        match inherits {
+            Inherits::Nothing => self.rewrites.iter().collect(),
+            Inherits::Before => global.rewrites.iter().chain(&self.rewrites).collect(),
+            Inherits::After => self.rewrites.iter().chain(&global.rewrites).collect(),
+        }
+    }
+}
+
+/// Adds a warning once, though several hosts give it.
+fn note(findings: &mut Findings, at: &Position, message: &str) {
+    if !findings.0.iter().any(|found| found.at == *at && found.message == message) {
+        findings.warn(at, message);
+    }
+}
+
+/// Writes the hosts; `global` is what stands outside them.
+pub(super) fn write_hosts(
+    toml: &mut String,
+    hosts: &[HostPart],
+    global: &HostPart,
+    findings: &mut Findings,
+) {
+    if hosts.is_empty() {
+        // A file of rules for an `Include` switches nothing on by itself.
+        let is_rewriting = Some(global.is_rewriting.unwrap_or(true));
+        let only = HostPart { is_rewriting, inherits: Inherits::After, ..HostPart::default() };
+        let group = Group { names: Vec::new(), hosts: vec![(None, &only)] };
+        return group.write(toml, &[None], global, findings);
+    }
+    let doors = doors(hosts);
+    warn_of_unreached(hosts, &doors, findings);
+    for group in groups(hosts, &doors) {
+        group.write(toml, &doors, global, findings);
+    }
+}
+
+/// Returns the ports that hosts have, in the order of their appearance.
+fn doors(hosts: &[HostPart]) -> Vec<Option<&str>> {
+    let mut doors = Vec::new();
+    for port in hosts.iter().flat_map(HostPart::ports) {
+        if !doors.contains(&port) {
+            doors.push(port);
+        }
+    }
+    doors
+}
+
+/// Returns the host that httpd takes at a port: the first one of this name, or else the first one.
+fn chosen<'a>(
+    hosts: &'a [HostPart],
+    door: Option<&str>,
+    name: Option<&str>,
+) -> Option<&'a HostPart> {
+    let mut at_door = hosts.iter().filter(|host| host.ports().contains(&door));
+    let first = at_door.clone().next();
+    name.and_then(|name| at_door.find(|host| host.has_name(name))).or(first)
+}
+
+/// Names for which httpd takes the same hosts.
+struct Group<'a> {
+    names: Vec<String>,
+    hosts: Vec<(Option<&'a str>, &'a HostPart)>,
+}
+
+fn groups<'a>(hosts: &'a [HostPart], doors: &[Option<&'a str>]) -> Vec<Group<'a>> {
+    let chosen_for = |name: Option<&str>| -> Vec<(Option<&'a str>, &'a HostPart)> {
+        let choose = |door: &Option<&'a str>| chosen(hosts, *door, name).map(|host| (*door, host));
+        doors.iter().filter_map(choose).collect()
+    };
+    let is_same = |left: &[(Option<&str>, &HostPart)], right: &[(Option<&str>, &HostPart)]| {
+        let mut pairs = left.iter().zip(right);
+        left.len() == right.len() && pairs.all(|(left, right)| std::ptr::eq(left.1, right.1))
+    };
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for name in hosts.iter().flat_map(|host| &host.names) {
+        let hosts = chosen_for(Some(name.as_str()));
+        match groups.iter_mut().find(|group| is_same(&group.hosts, &hosts)) {
+            Some(group) if group.names.iter().any(|own| Glob::new(own).matches(name)) => {}
+            Some(group) => group.names.push(name.clone()),
+            None => groups.push(Group { names: vec![name.clone()], hosts }),
+        }
+    }
+    // Any other name gets the first host of its port.
+    let rest = chosen_for(None);
+    let mut last = match groups.iter().position(|group| is_same(&group.hosts, &rest)) {
+        Some(at) => groups.remove(at),
+        None => Group { names: Vec::new(), hosts: rest },
+    };
+    // A name that is written out is never meant by a pattern of another group.
+    groups.sort_by_key(|group| group.names.iter().any(|name| name.contains(['*', '?'])));
+    // Without any name it is for all.
+    if !last.names.is_empty() && !last.names.iter().any(|name| name == "*") {
+        last.names.push("*".to_owned());
+    }
+    groups.push(last);
+    groups
+}
+
+fn warn_of_unreached(hosts: &[HostPart], doors: &[Option<&str>], findings: &mut Findings) {
+    let taken: Vec<&HostPart> = groups(hosts, doors)
+        .iter()
+        .flat_map(|group| group.hosts.iter().map(|(_, host)| *host))
+        .collect();
+    for host in hosts {
+        let Some(at) = &host.at else { continue };
+        let own = host.addresses.iter().map(|(address, _)| address.as_str());
+        let mut own = own.filter(|address| !matches!(*address, "" | "*" | "_default_"));
+        let is_reached = taken.iter().any(|taken| std::ptr::eq(*taken, host));
+        match (own.next(), is_reached) {
+            (Some(address), false) => findings.error(
+                at,
+                format!(
+                    "this `<VirtualHost>` is not converted: the address `{address}` alone tells it from one \
+                     before it; hosts are told apart by name and port"
+                ),
+            ),
+            (Some(address), true) => findings.warn(
+                at,
+                format!("the address `{address}` is left out, this host counts for every address"),
+            ),
+            (None, false) => findings.warn(
+                at,
+                "no visitor reaches this `<VirtualHost>`, as all its names belong to one before it; \
+                 it is left out",
+            ),
+            (None, true) => {}
+        }
+    }
+}
+
+/// Returns the conditions that hold for visitors of a port. They are such that one port always gets a request: a proxy
+/// in front may have taken it at another port, and then the request tells only whether it came by TLS.
+fn guard(door: Option<&str>, doors: &[Option<&str>]) -> Vec<String> {
+    if doors.len() < 2 {
+        return Vec::new();
+    }
+    let rest = [None, Some("80")].into_iter().find(|port| doors.contains(port));
+    let rest = rest.or_else(|| doors.iter().copied().find(|port| *port != Some("443")));
+    let rest = rest.unwrap_or(None);
+    let asks = |port: &str, is_negated: bool| match port {
+        "443" => condition("%{HTTPS}", "^on$", is_negated),
+        port => condition("%{SERVER_PORT}", &format!("^{}$", regex::escape(port)), is_negated),
+    };
+    let others = doors.iter().copied().filter(|other| *other != rest && *other != door).flatten();
+    match door {
+        door if door == rest => others.map(|port| asks(port, true)).collect(),
+        // A port that is told stands before the way that it was reached.
+        Some("443") => {
+            let own = asks("443", false);
+            others.map(|port| asks(port, true)).chain([own]).collect()
+        }
+        Some(port) => vec![asks(port, false)],
+        None => Vec::new(),
+    }
+}
+
+impl<'a> Group<'a> {
+    /// Returns the hosts, each once.
+    fn parts(&self) -> Vec<&'a HostPart> {
+        let mut parts: Vec<&'a HostPart> = Vec::new();
+        for (_, host) in &self.hosts {
+            if !parts.iter().any(|part| std::ptr::eq(*part, *host)) {
+                parts.push(*host);
+            }
+        }
+        parts
+    }
+
+    fn write(
+        &self,
+        toml: &mut String,
+        doors: &[Option<&str>],
+        global: &HostPart,
+        findings: &mut Findings,
+    ) {
+        let parts = self.parts();
+        toml.push_str("\n[[dispatcher.host]]\n");
+        if !self.names.is_empty() {
+            let names: Vec<String> = self.names.iter().map(|name| quote(name)).collect();
+            writeln!(toml, "names = [{}]", names.join(", ")).unwrap_or_default();
+        }
+        let mut roots = parts.iter().filter_map(|part| part.document_root.as_ref());
+        let own_root = roots.next();
+        if let Some(root) = own_root.or(global.document_root.as_ref()) {
+            writeln!(toml, "document_root = {}", quote(root)).unwrap_or_default();
+        }
+        if roots.any(|root| Some(root) != own_root) {
+            self.tell_of_difference("DocumentRoot", findings);
+        }
+        let headers = self.merged("Header", &global.headers, |part| &part.headers, findings);
+        write_table(toml, "headers", &headers);
+        let none = BTreeMap::new();
+        let documents = self.merged("ErrorDocument", &none, |part| &part.error_documents, findings);
+        write_table(toml, "error_documents", &documents);
+        self.write_rules(toml, doors, global, findings);
+    }
+
+    fn write_rules(
+        &self,
+        toml: &mut String,
+        doors: &[Option<&str>],
+        global: &HostPart,
+        findings: &mut Findings,
+    ) {
+        // Where one host has all ports, its rules need not ask for them.
+        let is_one = self.parts().len() < 2;
+        let guarded: Vec<(Vec<String>, &HostPart)> = match self.hosts.first() {
+            Some((_, host)) if is_one => vec![(Vec::new(), *host)],
+            _ => self.hosts.iter().map(|(door, host)| (guard(*door, doors), *host)).collect(),
+        };
+        for (guard, host) in &guarded {
+            let root = host.document_root.as_deref().or(global.document_root.as_deref());
+            let sections: Vec<&Section> = global.sections.iter().chain(&host.sections).collect();
+            for rule in access::rules(&sections, root, findings) {
+                rule.write(toml, guard, false);
+            }
+        }
+        let keeps_host = |host: &HostPart| host.keeps_host.or(global.keeps_host).unwrap_or(false);
+        for (guard, host) in &guarded {
+            let keeps_host = keeps_host(host);
+            let rewrites = host.rewrites(global, findings);
+            rewrites.iter().for_each(|rule| rule.write(toml, guard, keeps_host));
+        }
+        global.proxies.iter().for_each(|rule| rule.write(toml, &[], keeps_host(global)));
+        for (guard, host) in &guarded {
+            host.proxies.iter().for_each(|rule| rule.write(toml, guard, keeps_host(host)));
+        }
+        for (guard, host) in &guarded {
+            host.redirects.iter().for_each(|rule| rule.write(toml, guard, false));
+        }
+        global.redirects.iter().for_each(|rule| rule.write(toml, &[], false));
+    }
+
+    /// Joins what hosts set for all their answers; the last one counts.
+    fn merged(
+        &self,
+        name: &str,
+        global: &BTreeMap<String, String>,
+        of: impl Fn(&HostPart) -> &BTreeMap<String, String>,
+        findings: &mut Findings,
+    ) -> BTreeMap<String, String> {
+        let mut merged = BTreeMap::new();
+        let mut differs = false;
+        for part in self.parts() {
+            for (key, value) in of(part) {
+                let before = merged.insert(key.clone(), value.clone());
+                differs |= before.is_some_and(|before: String| before != *value);
+            }
+        }
+        if differs {
+            self.tell_of_difference(name, findings);
+        }
+        let mut all = global.clone();
+        all.extend(merged);
+        all
+    }
+
+    fn tell_of_difference(&self, name: &str, findings: &mut Findings) {
+        let last = self.hosts.last().and_then(|(_, host)| host.at.as_ref());
+        if let Some(at) = last {
+            let message = format!(
+                "hosts of one name set `{name}` differently for their ports; rules know the port, this setting does not"
+            );
+            note(findings, at, &message);
+        }
+    }
+}
