@@ -9,6 +9,7 @@
 mod agent;
 mod composition;
 mod listing;
+mod overtaken;
 mod remote;
 mod standby;
 mod times;
