@@ -10,6 +10,7 @@ mod agent;
 mod composition;
 mod listing;
 mod overtaken;
+mod purge;
 mod remote;
 mod standby;
 mod times;
