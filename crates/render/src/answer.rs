@@ -485,6 +485,7 @@ impl Answer<'_> {
             user: self.request.visitor.user.to_owned(),
             form: Parameters::parse(self.request.form),
             fills_includes: self.request.fills_includes,
+            becomes_file: self.request.becomes_file,
             is_offline: self.request.is_offline,
         };
         Arc::new(Scope {

@@ -299,6 +299,7 @@ fn draw(
         flex: wishes.flex,
         form: &asked.form,
         fills_includes: asked.fills_includes(),
+        becomes_file: false,
         is_offline: false,
     };
     let snapshot = match asked.path.contains(";v=") {

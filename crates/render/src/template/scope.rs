@@ -95,6 +95,8 @@ pub(crate) struct Asked {
     pub form: Parameters,
     /// Whether who asks fills in includes.
     pub fills_includes: bool,
+    /// Whether the answer becomes a file.
+    pub becomes_file: bool,
     /// Whether no other system is asked.
     pub is_offline: bool,
 }
