@@ -522,6 +522,7 @@ impl Answer<'_> {
             user: asked.user.to_owned(),
             sight: self.reader.sight(),
             flex: self.request.flex,
+            seeker: cache.new_seeker(),
             visitor: Visitor {
                 site,
                 scheme: self.request.scheme.to_owned(),
