@@ -165,6 +165,8 @@ fn tell(arguments: &Export, report: &Report, exporter: &Exporter) {
             Finding::Broken { .. } => "broken",
             Finding::Changing { .. } => "changing",
             Finding::Active { .. } => "active",
+            Finding::Personal { .. } => "personal",
+            Finding::Endless { .. } => "endless",
             _ => "case",
         };
         let findings: Vec<Value> = report

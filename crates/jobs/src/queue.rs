@@ -255,6 +255,18 @@ impl Queues {
         Ok(())
     }
 
+    /// Gives a job that does not run other properties. Tells whether there was one.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn amend(&self, id: JobId, properties: &Value) -> Result<bool> {
+        let query = sqlx::query(
+            "UPDATE job SET payload = $1 WHERE id = $2 AND state NOT IN ('ACTIVE', 'HELD')",
+        );
+        let query = query.bind(properties.to_string()).bind(id.0);
+        Ok(self.execute("change a job's properties", query).await? > 0)
+    }
+
     /// Removes held jobs whose work did not come about.
     ///
     /// # Errors

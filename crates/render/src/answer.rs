@@ -485,6 +485,7 @@ impl Answer<'_> {
             user: self.request.visitor.user.to_owned(),
             form: Parameters::parse(self.request.form),
             fills_includes: self.request.fills_includes,
+            becomes_file: self.request.becomes_file,
             is_offline: self.request.is_offline,
         };
         Arc::new(Scope {
@@ -521,6 +522,7 @@ impl Answer<'_> {
             user: asked.user.to_owned(),
             sight: self.reader.sight(),
             flex: self.request.flex,
+            seeker: cache.new_seeker(),
             visitor: Visitor {
                 site,
                 scheme: self.request.scheme.to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! A component's folder says so in its property `dynamic`:
 //! * `include`: an include stands in its place, which the cache in front fills in for each visitor. A page for whom nobody
-//!   does that has the component drawn in it.
+//!   does that has the component drawn in it, and one that becomes a file a place for the script.
 //! * `ajax`: an empty element stands in its place, which a script fills in the browser.
 //!
 //! A component says in its property `dynamicChildren` which of the components that it includes are drawn so, whatever these
@@ -23,6 +23,9 @@ use crate::template::escape;
 
 /// The header that names the addresses which a page includes, with blanks between them.
 pub(crate) const INCLUDE_HEADER: &str = "x-tympan-include";
+
+/// The attribute with the address of what a script puts into an element's place.
+pub(crate) const PLACE: &str = "data-tympan-include";
 
 /// The name of the script that fills in places, as a file of a client library.
 pub(crate) const FETCHER_NAME: &str = "tympan/include.js";
@@ -81,7 +84,7 @@ pub(crate) fn address_of(path: &str) -> String {
 
 /// Returns an element that a script fills, and the script itself where it is not on the page yet.
 pub(crate) fn place(address: &str, script: Option<&str>) -> String {
-    let place = format!("<div data-tympan-include=\"{}\"></div>", escape(address));
+    let place = format!("<div {PLACE}=\"{}\"></div>", escape(address));
     match script {
         Some(url) => format!("{place}<script src=\"{}\" defer></script>", escape(url)),
         None => place,

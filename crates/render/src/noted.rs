@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! * What was noted is in the set that comes out, or the subtree that holds it is.
-//! * What an outer component noted does not stand for a note of an inner one: each is kept for itself.
+//! * What an outer component noted does not stand for a note of an inner one, nor the other way round where the inner one is
+//!   set aside: each is kept for itself.
 //!
 //! Not here: which reads there are ([`crate::reads`]).
 
@@ -99,10 +100,20 @@ pub(crate) struct Notes {
     scripts: Vec<Arc<str>>,
     listings: Vec<Arc<Listing>>,
     kept: Vec<Arc<Dependencies>>,
+    /// What components noted that were set aside: it counts for the whole drawing alone.
+    aside: Aside,
     /// Where the component began that is drawn now.
     begin: Begin,
     /// A child's path while it is hashed.
     path: String,
+}
+
+/// What counts for the whole drawing, and for no component.
+#[derive(Debug, Default)]
+struct Aside {
+    pairs: Vec<Dependency>,
+    listings: Vec<Arc<Listing>>,
+    kept: Vec<Arc<Dependencies>>,
 }
 
 /// How many notes there were at a moment.
@@ -125,6 +136,7 @@ impl Default for Notes {
             scripts: Vec::new(),
             listings: Vec::new(),
             kept: Vec::new(),
+            aside: Aside::default(),
             begin: Begin::default(),
             path: String::new(),
         }
@@ -239,6 +251,18 @@ impl Notes {
         self.begin = outer;
     }
 
+    /// Ends a component and sets aside what it noted.
+    pub(crate) fn end_aside(&mut self, outer: Begin) {
+        let Begin { pairs, places, scripts, listings, kept, .. } = self.begin;
+        // What follows is noted anew: nothing finds these any more.
+        self.aside.pairs.extend(self.noted.pairs.drain(pairs..));
+        self.places.truncate(places);
+        self.scripts.truncate(scripts);
+        self.aside.listings.extend(self.listings.drain(listings..));
+        self.aside.kept.extend(self.kept.drain(kept..));
+        self.begin = outer;
+    }
+
     /// Notes a list, which stands for all that was read for it.
     pub(crate) fn add_list(&mut self, listing: Listing) {
         let known = self.listings.get(self.begin.listings..).unwrap_or_default();
@@ -261,7 +285,10 @@ impl Notes {
 
     /// Takes everything out.
     pub(crate) fn take(&mut self) -> (Noted, Vec<Arc<Listing>>, Vec<Arc<Dependencies>>) {
-        let Self { noted, listings, kept, .. } = self;
+        let Self { noted, listings, kept, aside, .. } = self;
+        noted.pairs.append(&mut aside.pairs);
+        listings.append(&mut aside.listings);
+        kept.append(&mut aside.kept);
         (std::mem::take(noted), std::mem::take(listings), std::mem::take(kept))
     }
 }
@@ -346,6 +373,7 @@ mod tests {
         Add(u16, u8),
         Begin,
         End,
+        EndAside,
     }
 
     fn act() -> impl Strategy<Value = Act> {
@@ -353,11 +381,13 @@ mod tests {
             8 => (0..600_u16, 0..5_u8).prop_map(|(number, bit)| Act::Add(number, bit)),
             1 => Just(Act::Begin),
             1 => Just(Act::End),
+            1 => Just(Act::EndAside),
         ]
     }
 
     proptest! {
-        /// However components lie within each other, each has exactly what was noted since it began.
+        /// However components lie within each other, each has exactly what was noted since it began, but for what was set
+        /// aside.
         #[test]
         fn components_have_what_was_noted_since_they_began(acts in prop::collection::vec(act(), 0..400)) {
             let aspects = [
@@ -369,27 +399,41 @@ mod tests {
             ];
             let mut notes = Notes::default();
             let mut all: Vec<(NodePath, Aspects)> = Vec::new();
-            let mut open = Vec::new();
+            // What each open component noted, the outermost first.
+            let mut open = vec![(Begin::default(), Vec::new())];
             for act in acts {
                 match act {
                     Act::Add(number, bit) => {
                         let path = path(&format!("/content/site/p{number}"));
-                        notes.add(path.as_str(), aspects[usize::from(bit)]);
-                        all.push((path, aspects[usize::from(bit)]));
+                        let note = (path.clone(), aspects[usize::from(bit)]);
+                        notes.add(path.as_str(), note.1);
+                        open.last_mut().unwrap().1.push(note.clone());
+                        all.push(note);
                     }
-                    Act::Begin => open.push((notes.begin(), all.len())),
+                    Act::Begin => open.push((notes.begin(), Vec::new())),
+                    Act::End | Act::EndAside if open.len() == 1 => {}
                     Act::End => {
-                        if let Some((outer, begin)) = open.pop() {
-                            prop_assert_eq!(notes.of_component(), Dependencies::of(&all[begin..]));
-                            notes.end(outer);
-                        }
+                        let (outer, own) = open.pop().unwrap();
+                        prop_assert_eq!(notes.of_component(), Dependencies::of(&own));
+                        notes.end(outer);
+                        open.last_mut().unwrap().1.extend(own);
+                    }
+                    Act::EndAside => {
+                        let (outer, own) = open.pop().unwrap();
+                        prop_assert_eq!(notes.of_component(), Dependencies::of(&own));
+                        notes.end_aside(outer);
                     }
                 }
             }
-            while let Some((outer, _)) = open.pop() {
+            while open.len() > 1 {
+                let (outer, own) = open.pop().unwrap();
                 notes.end(outer);
+                open.last_mut().unwrap().1.extend(own);
             }
-            prop_assert_eq!(notes.of_component(), Dependencies::of(&all));
+            prop_assert_eq!(notes.of_component(), Dependencies::of(&open[0].1));
+            let (noted, listings, kept) = notes.take();
+            prop_assert!(kept.is_empty());
+            prop_assert_eq!(noted.dependencies(&listings), Dependencies::of(&all));
         }
     }
 }

@@ -175,6 +175,8 @@ pub(crate) struct Reader {
     count: AtomicU64,
     queries: AtomicU64,
     facts: AtomicU32,
+    /// Those of components that were set aside.
+    aside_facts: AtomicU32,
     max_age: Mutex<Option<Duration>>,
     notes: Option<Box<Mutex<Notes>>>,
     /// Whether a list is read, for which its question stands.
@@ -194,6 +196,7 @@ impl Reader {
             count: AtomicU64::new(0),
             queries: AtomicU64::new(0),
             facts: AtomicU32::new(0),
+            aside_facts: AtomicU32::new(0),
             max_age: Mutex::default(),
             notes,
             is_listing: AtomicBool::new(false),
@@ -499,6 +502,15 @@ impl Reader {
         }
     }
 
+    /// Ends what [`Reader::begin`] began: what was read counts for the request, and not for the component around it.
+    pub(crate) fn end_aside(&self, mark: Mark) {
+        let facts = self.facts.swap(mark.facts, Ordering::Relaxed);
+        self.aside_facts.fetch_or(facts, Ordering::Relaxed);
+        if let Some(notes) = &self.notes {
+            notes.lock().end_aside(mark.outer);
+        }
+    }
+
     /// Tells whether a component is being drawn whose reads are noted for themselves.
     pub(crate) fn is_inside(&self) -> bool {
         self.notes.as_ref().is_some_and(|notes| notes.lock().is_inside())
@@ -531,7 +543,7 @@ impl Reader {
             noted,
             listings,
             kept,
-            facts: self.facts(),
+            facts: self.facts().and(Facts(self.aside_facts.load(Ordering::Relaxed))),
             max_age: *self.max_age.lock(),
         }
     }

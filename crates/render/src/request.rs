@@ -31,6 +31,8 @@ pub struct RenderRequest<'a> {
     pub form: &'a str,
     /// Whether who asks fills in includes, so that parts for single visitors may be left to it.
     pub fills_includes: bool,
+    /// Whether the answer becomes a file, the same for everybody: parts for single visitors are left to a script.
+    pub becomes_file: bool,
     /// Whether no other system is asked: the drawing is for comparison and goes to nobody.
     pub is_offline: bool,
 }

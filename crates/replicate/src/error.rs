@@ -1,6 +1,6 @@
 //! What can go wrong with replication.
 
-use tympan_content::{BlobId, ChunkId};
+use tympan_content::{BlobId, ChunkId, NodePath};
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -65,6 +65,11 @@ pub enum Error {
         "the blob `{0}` that is to be sent is not in this instance's store; run `tympan repo check`"
     )]
     BlobLost(BlobId),
+    /// A later wish was carried out before this one.
+    #[error(
+        "what was asked for `{0}` later was carried out before this, which would undo it; ask again for what is still meant"
+    )]
+    Overtaken(NodePath),
     /// Content failed.
     #[error(transparent)]
     Content(#[from] tympan_content::Error),
@@ -92,6 +97,7 @@ impl Error {
             | Self::Mismatch { .. }
             | Self::Agent { .. }
             | Self::BlobLost(_)
+            | Self::Overtaken(_)
             | Self::Note(_)
             | Self::Absent(_) => false,
             Self::Content(error) => error.is_transient(),

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
@@ -45,6 +45,9 @@ const MAX_URL_BYTES: usize = 512 * 1024;
 pub const ALL_KEY: &str = "all";
 /// More keys become several requests: caches and proxies refuse long headers.
 const MAX_KEY_BYTES: usize = 4 * 1024;
+/// How often one purge is sent before the whole list counts as failed, and the pause after the first failure.
+const MAX_PURGES: u32 = 3;
+const PURGE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns the name under which a publisher's place among the states of content is kept.
 pub(crate) fn follower_of(publisher: &str) -> String {
@@ -506,8 +509,7 @@ pub(crate) async fn send_flush(
                 );
             }
             for url in change.purged() {
-                let request = purge_request(agent, &change, &Purged::Url(&url))?;
-                purged(answer_of(client, &agent.target, request).await)?;
+                send_purge(client, agent, (&change, &Purged::Url(&url))).await?;
             }
             Ok(())
         }
@@ -517,8 +519,7 @@ pub(crate) async fn send_flush(
                 && !agent.headers.iter().any(|(_, value)| value.contains("{keys}"));
             let keys = change.keys();
             for keys in keys.iter().take(if knows_path_only { 1 } else { keys.len() }) {
-                let request = purge_request(agent, &change, &Purged::Keys(keys))?;
-                purged(answer_of(client, &agent.target, request).await)?;
+                send_purge(client, agent, (&change, &Purged::Keys(keys))).await?;
             }
             Ok(())
         }
@@ -528,6 +529,25 @@ pub(crate) async fn send_flush(
             let request = flush_request(agent, &message, &change)?;
             answer_of(client, &agent.target, request).await.map(|_| ())
         }
+    }
+}
+
+/// Sends one purge, and sends it again if it fails: where it fails for good, the job begins with its first purge again.
+async fn send_purge(
+    client: &Client,
+    agent: &Agent,
+    (change, what): (&Change<'_>, &Purged<'_>),
+) -> Result<()> {
+    let mut sent = 0;
+    loop {
+        let request = purge_request(agent, change, what)?;
+        let answer = purged(answer_of(client, &agent.target, request).await);
+        sent += 1;
+        match answer {
+            Err(error) if error.is_transient() && sent < MAX_PURGES => {}
+            answer => return answer,
+        }
+        tokio::time::sleep(PURGE_PAUSE * sent).await;
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! * A wish that was acknowledged is a stored job; it is carried out at least once, in order per agent.
-//! * What is sent is the state at the time of the wish, however late it is sent.
+//! * What is sent is the state at the time of the wish, however late it is sent, but for what a later wish decided that
+//!   was sent before it.
 //! * A publisher applies a message in one commit, after every chunk and blob it names is there.
 //! * A publisher acknowledges only after the flushes that follow are stored jobs of its own.
 //!
@@ -23,6 +24,7 @@ mod guest;
 mod message;
 mod numbers;
 mod outage;
+mod overtaken;
 mod process;
 mod receive;
 mod remote;

@@ -19,6 +19,7 @@ use crate::affected::{Affected, OwnPages};
 use crate::agent::{AgentKind, agents};
 use crate::flush::{Following, SHARED_FOLLOWER, follow, follower_of, send_flush, test_flush};
 use crate::numbers::Numbers;
+use crate::overtaken::{given_up_before, note};
 use crate::send::{Sender, blocking};
 use crate::{Agent, Error, Result};
 
@@ -276,6 +277,11 @@ impl Replicator {
     async fn carry_out(&self, agent: &Agent, job: &Job) -> Result<()> {
         let started = SystemTime::now();
         let queues = &self.inner.queues;
+        let earlier = match agent.kind {
+            AgentKind::Publish => given_up_before(queues, job).await?,
+            // A flush of what was flushed since does no harm.
+            _ => Vec::new(),
+        };
         let sending = async {
             match agent.kind {
                 AgentKind::Publish => self.inner.sender.deliver(agent, job).await,
@@ -305,6 +311,7 @@ impl Replicator {
                 if self.inner.blocked.lock().remove(&agent.name).is_some() {
                     info!(agent = agent.name, "replication goes on");
                 }
+                note(queues, &earlier, job).await?;
                 queues.finish(job.id, &self.inner.name).await?;
             }
             Err(error) => {

@@ -16,6 +16,7 @@ use tympan_web::read_body::from_reader;
 use crate::activation::Action;
 use crate::bundle::{BundleReader, divide, length_of};
 use crate::message::{frame_chunks, parse_chunk_id};
+use crate::overtaken::Later;
 use crate::times::is_due;
 use crate::{Agent, Error, Message, RECEIVE_PATH, Result, WireDocument};
 
@@ -68,7 +69,8 @@ impl Sender {
         answer_of(&self.client, &agent.target, request).await.map(|_| ())
     }
 
-    /// Reads what a job means from the root that was pinned with the wish; nothing where that is nothing to this agent.
+    /// Reads what a job means from the root that was pinned with the wish, but for what later wishes decided meanwhile;
+    /// nothing where that is nothing to this agent.
     fn compose(&self, agent: &Agent, job: &Job) -> Result<Option<Message>> {
         let text = |name: &str| {
             let malformed = || Error::Malformed(format!("job {} has no `{name}`", job.id));
@@ -89,8 +91,9 @@ impl Sender {
             chunks: Vec::new(),
             blobs: Vec::new(),
         };
+        let later = Later::of(job)?;
         if action == Action::Deactivate {
-            return Ok(Some(message));
+            return Ok(later.leave_deactivation(&path)?.then_some(message));
         }
         // A job without a root was stored just before a crash: what it announced is in the newest state, if anywhere.
         let snapshot = match text("root") {
@@ -103,7 +106,9 @@ impl Sender {
         let now = SystemTime::now();
         let viewer = agent.user.as_deref().map(|user| self.repository.viewer(Some(user)));
         let readable = viewer.transpose()?.map(|viewer| snapshot.seen_by(&viewer));
-        for document in snapshot.documents(&path, depth)? {
+        let mut documents = snapshot.documents(&path, depth)?;
+        later.retain_left(&snapshot, &mut documents)?;
+        for document in documents {
             let place = &document.path;
             let is_readable = match &readable {
                 Some(readable) => readable.node(place)?.is_some(),

@@ -20,7 +20,7 @@ use tympan_render::url::Url;
 use tympan_render::{Body, Facts, Outcome, Recording, RenderRequest, RenderResponse};
 
 use self::answer::{add_common, add_headers, to_http};
-use self::asked::Wishes;
+use self::asked::{Clears, Wishes};
 use crate::api::endpoint::on_branch;
 use crate::failure::{Failure, Result};
 use crate::hot::{Headers, Remembered, note_drawing};
@@ -130,8 +130,10 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         None => instance.repository.clone(),
     };
     let wishes = asked.wishes(instance)?;
-    if let Some(fragments) = instance.renderer.fragments().filter(|_| wishes.clears) {
-        fragments.clear();
+    match (instance.renderer.fragments(), wishes.clears) {
+        (Some(fragments), Clears::Everything) => fragments.clear(),
+        (Some(fragments), Clears::Drawings) => fragments.clear_drawings(),
+        _ => {}
     }
     let answer = |of: &Asked, drawn| {
         let mut response = to_http(instance, drawn, (of, wishes))?;
@@ -299,6 +301,7 @@ fn draw(
         flex: wishes.flex,
         form: &asked.form,
         fills_includes: asked.fills_includes(),
+        becomes_file: false,
         is_offline: false,
     };
     let snapshot = match asked.path.contains(";v=") {

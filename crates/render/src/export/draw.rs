@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tympan_content::{NodePath, Repository, Snapshot};
 
+use super::manifest::Entry;
 use super::place::{Address, Kind, Place, Places, Rules, Unexported};
 use super::report::Finding;
 use super::rewrite::{self, Use};
@@ -26,6 +27,8 @@ pub(super) enum Fate {
     File(Box<Drawn>),
     /// It is not exported.
     Unexported(Unexported),
+    /// It shows who asks, so that it has a name and no file. Its drawing tells when that may change.
+    Personal(Box<Entry>),
     /// It could not be drawn, or not wholly.
     Failed(String),
 }
@@ -117,14 +120,16 @@ impl<'a> Desk<'a> {
         let reader = self.reader();
         let places = self.places(&reader);
         let place = places.find(&address.path, &address.query);
-        if let Err(reason) = &place.file {
-            return Fate::Unexported(reason.clone());
-        }
+        let file = match &place.file {
+            Ok(file) => file.clone(),
+            Err(reason) => return Fate::Unexported(reason.clone()),
+        };
         let rendered = match &place.kind {
             Kind::Picture(picture) => self.picture(&reader, picture),
             Kind::Resource | Kind::Library => self.render(&places, &place),
         };
-        let Rendered { content, content_type, reads, links, findings } = match rendered {
+        let Rendered { content, content_type, reads, links, findings, is_personal } = match rendered
+        {
             Ok(rendered) => rendered,
             Err(fate) => return fate,
         };
@@ -132,6 +137,10 @@ impl<'a> Desk<'a> {
             return Fate::Failed(format!("the content cannot be read: {error}"));
         }
         let reads = Arc::new(reads.union(&reader.take_reads().dependencies()));
+        if is_personal {
+            let source = place.source.clone();
+            return Fate::Personal(Box::new(Entry { file, source, hash: None, reads }));
+        }
         Fate::File(Box::new(Drawn { place, content, content_type, reads, links, findings }))
     }
 
@@ -147,6 +156,7 @@ impl<'a> Desk<'a> {
                 reads: Dependencies::default(),
                 links: Vec::new(),
                 findings: Vec::new(),
+                is_personal: false,
             }),
             Ok(None) => Err(Fate::Unexported(Unexported::Missing)),
             Err(reason) => Err(Fate::Failed(reason)),
@@ -163,10 +173,17 @@ impl<'a> Desk<'a> {
             scheme,
             host,
             recording: Recording::Paths,
+            becomes_file: true,
             ..RenderRequest::default()
         };
         let response = self.press.renderer.render(&self.snapshot, &request);
         let reads = response.reads.dependencies();
+        let is_personal = response.reads.facts.has(Facts::USER);
+        if is_personal {
+            let (content, content_type) = (Content::Bytes(Bytes::new()), String::new());
+            let (links, findings) = (Vec::new(), Vec::new());
+            return Ok(Rendered { content, content_type, reads, links, findings, is_personal });
+        }
         if response.failed_components > 0 {
             let count = response.failed_components;
             return Err(Fate::Failed(format!("{count} components of it failed; the log says why")));
@@ -191,7 +208,7 @@ impl<'a> Desk<'a> {
         };
         let Page { links, findings, .. } = page;
         let content_type = response.content_type.into_owned();
-        Ok(Rendered { content, content_type, reads, links, findings })
+        Ok(Rendered { content, content_type, reads, links, findings, is_personal })
     }
 }
 
@@ -202,6 +219,8 @@ struct Rendered {
     reads: Dependencies,
     links: Vec<Place>,
     findings: Vec<Finding>,
+    /// Whether it shows who asks.
+    is_personal: bool,
 }
 
 /// A page whose addresses are looked at.
@@ -243,6 +262,10 @@ impl<'a> Page<'a> {
     /// Returns what stands for an address; nothing if it stays as it is.
     fn link(&mut self, kind: Use, address: &str) -> Option<String> {
         let (path, query, fragment) = self.own_path(address)?;
+        if kind == Use::Visitor {
+            let written = format!("{}{fragment}", self.dynamic_url(&path, &query));
+            return (written != address).then_some(written);
+        }
         let place = self.places.find(&path, &query);
         let scheme = self.scheme(kind, place.secure.as_deref());
         let written = match &place.file {
@@ -256,13 +279,17 @@ impl<'a> Page<'a> {
                     let (page, link) = (self.place.address.to_string(), address.to_owned());
                     self.findings.push(Finding::Broken { address: page, link });
                 }
-                let prefix = &self.desk.options.dynamic_prefix;
-                let query = if query.is_empty() { query } else { format!("?{query}") };
-                format!("{scheme}{prefix}{path}{query}")
+                format!("{scheme}{}", self.dynamic_url(&path, &query))
             }
         };
         let written = format!("{written}{fragment}");
         (written != address).then_some(written)
+    }
+
+    /// Returns the URL of what is drawn for each request.
+    fn dynamic_url(&self, path: &str, query: &str) -> String {
+        let mark = if query.is_empty() { "" } else { "?" };
+        format!("{}{path}{mark}{query}", self.desk.options.dynamic_prefix)
     }
 
     /// Returns the URL of the file of a resource.
@@ -294,7 +321,7 @@ impl<'a> Page<'a> {
         let options = self.desk.options;
         let is_secure = self.place.secure.as_deref() == Some("true");
         match (kind, target) {
-            (Use::Part, _) | (_, Some("both")) => "",
+            (Use::Part | Use::Visitor, _) | (_, Some("both")) => "",
             (Use::Link, Some("true")) if !is_secure => &options.secure_server,
             (Use::Link, Some("true")) => "",
             (Use::Link, _) if is_secure => &options.server,

@@ -42,6 +42,21 @@ pub(super) struct Waiting {
     path: PathBuf,
     pub(super) bytes: u64,
     pub(super) hash: String,
+    is_synced: bool,
+}
+
+impl Waiting {
+    /// Waits until the bytes are on the disk: a name may outlive a crash that bytes do not.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        if !self.is_synced {
+            File::open(&self.path)?.sync_data()?;
+            self.is_synced = true;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Waiting {
@@ -81,10 +96,15 @@ impl Folder {
 
     /// Returns the numbers of all trees that have a manifest, in order.
     pub(super) fn trees(&self) -> io::Result<Vec<u64>> {
+        self.numbers(".manifest")
+    }
+
+    /// Returns the numbers of all trees of which there is something with an ending, in order.
+    fn numbers(&self, ending: &str) -> io::Result<Vec<u64>> {
         let entries = fs::read_dir(&self.dir)?.flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let mut numbers: Vec<u64> =
-            names.filter_map(|name| number_of(name.strip_suffix(".manifest")?)).collect();
+            names.filter_map(|name| number_of(name.strip_suffix(ending)?)).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
@@ -104,7 +124,7 @@ impl Folder {
     pub(super) fn stage(&self, content: &mut dyn Read) -> io::Result<Waiting> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(TMP).join(number.to_string());
-        let mut waiting = Waiting { path, bytes: 0, hash: String::new() };
+        let mut waiting = Waiting { path, bytes: 0, hash: String::new(), is_synced: false };
         let mut file = File::create_new(&waiting.path)?;
         let mut hasher = Sha256::new();
         let mut bytes = 0;
@@ -225,7 +245,11 @@ impl Folder {
         let mut older: Vec<u64> =
             self.trees()?.into_iter().filter(|tree| *tree < current).collect();
         older.truncate(older.len().saturating_sub(keep));
-        older.into_iter().try_for_each(|tree| self.discard(tree))
+        older.into_iter().try_for_each(|tree| self.discard(tree))?;
+        // A crash may have left trees whose manifests went first.
+        let left = self.numbers("")?.into_iter().filter(|tree| *tree != current);
+        let left: Vec<u64> = left.filter(|tree| !self.manifest(*tree).exists()).collect();
+        left.into_iter().try_for_each(|tree| self.discard(tree))
     }
 
     /// Takes a tree away: its manifest first, so that nobody goes on with what is left of it.
@@ -352,6 +376,10 @@ mod tests {
         }
         assert_eq!(folder.trees().unwrap(), [3, 4]);
         assert!(folder.tree(3).exists() && !folder.tree(2).exists());
+        // As a crash in the middle of an earlier pruning leaves it.
+        fs::create_dir_all(folder.tree(2).join("a")).unwrap();
+        folder.prune(1).unwrap();
+        assert_eq!(folder.numbers("").unwrap(), [3, 4]);
     }
 
     #[test]

@@ -39,7 +39,8 @@ pub(super) struct Entry {
     pub file: String,
     /// The path of the resource that it shows.
     pub source: String,
-    /// The hash of the file; nothing while the address has a name, but no file.
+    /// The hash of the file; nothing while the address has a name, but no file: as nobody asked for it, or as it shows who
+    /// asks.
     pub hash: Option<String>,
     /// What the file was drawn from.
     pub reads: Arc<Dependencies>,

@@ -260,9 +260,7 @@ impl Exporter {
             followed: AtomicU64::new(0),
             names: Mutex::default(),
         };
-        if let Some(number) = exporter.folder.current() {
-            *exporter.tree.lock() = exporter.open_tree(number)?;
-        }
+        *exporter.tree.lock() = exporter.open_served()?;
         Ok(exporter)
     }
 
@@ -284,6 +282,11 @@ impl Exporter {
         let tree = self.tree.lock();
         tree.as_ref()
             .map_or(0, |tree| tree.manifest.all().filter(|(_, entry)| entry.hash.is_some()).count())
+    }
+
+    /// Opens the tree that is served, if there is one of these settings.
+    fn open_served(&self) -> Result<Option<Tree>> {
+        self.folder.current().map_or(Ok(None), |number| self.open_tree(number))
     }
 
     fn open_tree(&self, number: u64) -> Result<Option<Tree>> {

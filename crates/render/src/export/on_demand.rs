@@ -88,6 +88,9 @@ impl Exporter {
                 Fate::Unexported(reason) => {
                     return Ok(self.otherwise((reason, Some(address)), path));
                 }
+                Fate::Personal(_) => {
+                    return Ok(self.otherwise((Unexported::Personal, Some(address)), path));
+                }
                 Fate::Failed(reason) => return Ok(OnDemand::Failed(reason)),
             };
             if self.place_one(press, (&address, &drawn), followed)? {
@@ -231,7 +234,8 @@ impl Exporter {
         let failed = |error| self.failed(error);
         let Ok(file) = &drawn.place.file else { return Ok(true) };
         let mut content = drawn.content.open(press.repository).map_err(failed)?;
-        let waiting = self.folder.stage(&mut *content).map_err(failed)?;
+        let mut waiting = self.folder.stage(&mut *content).map_err(failed)?;
+        waiting.sync().map_err(failed)?;
         let mut tree = self.tree.lock();
         if self.followed.load(Ordering::Acquire) != followed {
             return Ok(false);

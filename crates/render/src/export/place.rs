@@ -101,6 +101,9 @@ pub enum Unexported {
     /// The property `export` says so.
     #[error("`export` is false at `{0}`")]
     Refused(String),
+    /// It shows what is one visitor's alone.
+    #[error("it shows who asks, so that it is no file for everybody")]
+    Personal,
     /// Nothing says that it is.
     #[error("nothing says `export`, and the extension is none of those that are exported always")]
     Unsaid,

@@ -30,6 +30,18 @@ pub enum Finding {
         /// The address.
         address: String,
     },
+    /// A page shows who asks, and is no file therefore.
+    Personal {
+        /// The address.
+        address: String,
+    },
+    /// A resource has so many addresses that no further ones become files.
+    Endless {
+        /// The resource.
+        source: String,
+        /// How many of them do.
+        most: usize,
+    },
     /// A file that an author uploaded runs code where the web server does not keep it from that.
     Active {
         /// The address.
@@ -65,6 +77,16 @@ impl fmt::Display for Finding {
                 f,
                 "{address}: it shows data of other systems or the time, which a file cannot follow; set `export` to \
                  false there"
+            ),
+            Self::Personal { address } => write!(
+                f,
+                "{address}: it shows who asks, so that it is no file for everybody; set `export` to false there, so that \
+                 links lead to the dynamic page"
+            ),
+            Self::Endless { source, most } => write!(
+                f,
+                "{source}: links name more than {most} addresses of it, and no further ones become files; set `export` to \
+                 false there if they never end, as those of a calendar"
             ),
             Self::Active { address, file } => write!(
                 f,
@@ -113,6 +135,13 @@ impl Report {
         match self.findings.len() < MOST_FINDINGS {
             true => self.findings.push(finding),
             false => self.more_findings += 1,
+        }
+    }
+
+    /// Notes a finding that may be made again and again.
+    pub(super) fn find_once(&mut self, finding: Finding) {
+        if !self.findings.contains(&finding) {
+            self.find(finding);
         }
     }
 

@@ -11,6 +11,8 @@
 
 use std::borrow::Cow;
 
+use crate::dynamic::PLACE;
+
 /// Where an address stands, which decides whether its scheme may differ from that of its page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
@@ -18,6 +20,8 @@ pub(crate) enum Use {
     Link,
     /// The page shows or loads it.
     Part,
+    /// A script of the page fetches it for each visitor.
+    Visitor,
 }
 
 /// Elements whose content is no markup.
@@ -130,6 +134,9 @@ fn use_of(element: &str, attribute: &str) -> Option<Value> {
     }
     if is(&["action", "formaction"], attribute) {
         return Some(Value::One(Use::Link));
+    }
+    if is(&[PLACE], attribute) {
+        return Some(Value::One(Use::Visitor));
     }
     let is_part = is(&["src", "poster", "data-src", "xlink:href"], attribute)
         || (is(&["data"], attribute) && is(&["object"], element));
@@ -398,6 +405,7 @@ mod tests {
             "<form action=\"/X/a\"><button formaction=\"/X/a\">",
         );
         check("<object data=\"/a\"><p data=\"/a\">", "<object data=\"/X/a\"><p data=\"/a\">");
+        check("<div data-tympan-include=\"/a\">", "<div data-tympan-include=\"/X/a\">");
     }
 
     #[test]

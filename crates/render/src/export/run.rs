@@ -97,9 +97,13 @@ impl Exporter {
         {
             // Requests must not place files in the old tree while this becomes the served one.
             let mut served = self.tree.lock();
-            self.folder.switch(number).map_err(|error| self.failed(error))?;
-            *served = Some(tree);
-            self.followed.fetch_add(1, Ordering::Relaxed);
+            let switched = self.folder.switch(number);
+            // It may have become the served one although the disk failed afterwards.
+            if self.folder.current() == Some(number) {
+                *served = Some(tree);
+                self.followed.fetch_add(1, Ordering::Relaxed);
+            }
+            switched.map_err(|error| self.failed(error))?;
         }
         self.folder.prune(self.options.backups).map_err(|error| self.failed(error))?;
         Ok(report)
@@ -162,7 +166,8 @@ impl Exporter {
         let stale: Vec<String> = tree
             .manifest
             .all()
-            .filter(|(_, entry)| entry.hash.is_none())
+            // What shows who asks has no file either, and was drawn.
+            .filter(|(_, entry)| entry.hash.is_none() && entry.reads.is_empty())
             .map(|(address, _)| address.to_owned())
             .collect();
         report.removed += stale.len();
@@ -210,7 +215,10 @@ impl Exporter {
         let not_begun = || Error::NotBegun { dir: self.options.dir.clone() };
         let root = snapshot.root_id().to_string();
         // The tree is taken out for the run, so that its manifest has one writer.
-        let tree = self.tree.lock().take().ok_or_else(not_begun)?;
+        let known = self.tree.lock().take();
+        // An earlier run may have failed to open it again.
+        let tree = known.map_or_else(|| self.open_served(), |tree| Ok(Some(tree)))?;
+        let tree = tree.ok_or_else(not_begun)?;
         if tree.manifest.settled() == Some(&*root) && tree.manifest.due().next().is_none() {
             *self.tree.lock() = Some(tree);
             return Ok(Report::default());
@@ -280,6 +288,9 @@ impl Exporter {
         let root = snapshot.root_id().to_string();
         let failed = |error| self.failed(error);
         if place.is_none() {
+            *place = self.open_served()?;
+        }
+        if place.is_none() {
             let (tree, _) = self.begin(press.repository, snapshot, Begin::Anew)?;
             self.folder.switch(tree.number).map_err(failed)?;
             *place = Some(tree);
@@ -332,14 +343,13 @@ pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Result<Touched> {
 fn neighbors(manifest: &Manifest, touched: &Touched) -> BTreeSet<Arc<str>> {
     let changed: BTreeSet<&str> = touched.changed().map(NodePath::as_str).collect();
     let files = manifest.all().filter(|(_, entry)| {
-        changed.iter().any(|path| {
-            *path == entry.source || path.strip_suffix("/jcr:content") == Some(&*entry.source)
-        })
+        let content = format!("{}/jcr:content", entry.source);
+        changed.contains(&*entry.source) || changed.contains(&*content)
     });
     let folders: BTreeSet<_> = files.map(|(_, entry)| folder_of(&entry.file)).collect();
     let pages = manifest.all().filter(|(_, entry)| {
-        entry.file.ends_with(".html")
-            && folders.iter().any(|folder| folder_of(&entry.file).starts_with(folder))
+        let mut above = folder_of(&entry.file).ancestors();
+        entry.file.ends_with(".html") && above.any(|folder| folders.contains(folder))
     });
     pages.map(|(address, _)| Arc::from(address)).collect()
 }

@@ -1,8 +1,10 @@
 //! The work of one run: threads draw what is due, and one after another places the files.
 //!
-//! Invariant: a file's record goes to the disk before its name.
+//! Invariant: a file's record and its bytes go to the disk before its name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -20,6 +22,10 @@ const MOST_THREADS: usize = 8;
 const STACK_BYTES: usize = 4 << 20;
 /// Files of the served tree whose records go to the disk together.
 const TOGETHER: usize = 64;
+/// Addresses of one resource that links name and that become files, with a query and in all. A calendar links to the next
+/// month for ever.
+const MOST_QUERIES: usize = 1000;
+const MOST_ADDRESSES: usize = 100_000;
 
 /// What a run has to do, and has done.
 pub(super) struct Run<'a> {
@@ -32,6 +38,14 @@ pub(super) struct Run<'a> {
     pub(super) is_served: bool,
 }
 
+/// A drawing whose bytes have no name yet.
+struct Drawing {
+    address: Address,
+    place: Place,
+    entry: Entry,
+    waiting: Waiting,
+}
+
 struct State {
     tree: Option<Tree>,
     queue: VecDeque<Address>,
@@ -39,7 +53,11 @@ struct State {
     /// What an earlier run has done.
     done: BTreeSet<String>,
     /// Drawings that are not placed yet.
-    waiting: Vec<(Address, Place, Entry, Waiting)>,
+    waiting: Vec<Drawing>,
+    /// Drawings whose names belong to addresses that this run draws, too, and may name otherwise.
+    contested: Vec<Drawing>,
+    /// How many addresses there are of each resource, once links name one that is not its own: with a query, and in all.
+    addresses: Option<HashMap<String, (usize, usize)>>,
     /// Names of files, where the case of letters does not count.
     folded: HashMap<String, String>,
     /// What has to be drawn again with the next run.
@@ -64,6 +82,8 @@ impl<'a> Run<'a> {
             seen: BTreeSet::new(),
             done,
             waiting: Vec::new(),
+            contested: Vec::new(),
+            addresses: None,
             folded: HashMap::new(),
             due: BTreeSet::new(),
             active: 0,
@@ -107,6 +127,11 @@ impl<'a> Run<'a> {
         let mut state = self.state.into_inner();
         if state.fault.is_none()
             && let Err(error) = state.place_waiting(self.exporter, self.is_served)
+        {
+            state.fault = Some(error);
+        }
+        if state.fault.is_none()
+            && let Err(error) = state.place_contested(self.exporter, self.is_served)
         {
             state.fault = Some(error);
         }
@@ -154,7 +179,12 @@ impl<'a> Run<'a> {
 
     /// Draws an address and writes its bytes under no name.
     fn draw(&self, address: &Address) -> Result<(Fate, Option<Waiting>)> {
-        let fate = self.desk.draw(address);
+        // Others would wait for ever for a thread that is gone.
+        let drawn = catch_unwind(AssertUnwindSafe(|| self.desk.draw(address)));
+        let Ok(fate) = drawn else {
+            let reason = "it cannot be drawn: the program has a fault; the log says where";
+            return Ok((Fate::Failed(reason.to_owned()), None));
+        };
         let Fate::File(drawn) = &fate else { return Ok((fate, None)) };
         if self.effect == Effect::Nothing {
             return Ok((fate, None));
@@ -164,10 +194,12 @@ impl<'a> Run<'a> {
             Ok(mut content) => self.exporter.folder.stage(&mut *content),
             Err(error) => return Ok((Fate::Failed(error.to_string()), None)),
         };
-        match staged {
-            Ok(waiting) => Ok((fate, Some(waiting))),
-            Err(error) => Err(self.exporter.failed(error)),
+        let mut waiting = staged.map_err(|error| self.exporter.failed(error))?;
+        // Here, as others need not wait for it. What is there already is not written again.
+        if self.is_served && !self.state.lock().knows(address, &waiting.hash) {
+            waiting.sync().map_err(|error| self.exporter.failed(error))?;
         }
+        Ok((fate, Some(waiting)))
     }
 
     /// Takes up what an address has become.
@@ -183,6 +215,10 @@ impl<'a> Run<'a> {
                 state.note_name(address, &reason);
                 state.remove(self.exporter, address, self.effect)
             }
+            Fate::Personal(entry) => {
+                state.report.left_out += 1;
+                state.leave_out(self.exporter, (address, *entry), self.effect)
+            }
             Fate::Failed(reason) => {
                 state.fail(address, reason);
                 Ok(())
@@ -192,6 +228,9 @@ impl<'a> Run<'a> {
                 let Drawn { place, reads, links, findings, .. } = *drawn;
                 findings.into_iter().for_each(|finding| state.report.find(finding));
                 for link in links {
+                    if !state.may_add(&link) {
+                        continue;
+                    }
                     // A page that an unfinished run has drawn is not looked at again for what it links to.
                     if !self.is_served
                         && let Some(tree) = &mut state.tree
@@ -206,7 +245,7 @@ impl<'a> Run<'a> {
                 let Some(waiting) = waiting else { return Ok(()) };
                 let hash = Some(waiting.hash.clone());
                 let entry = Entry { file, source: place.source.clone(), hash, reads };
-                state.waiting.push((address.clone(), place, entry, waiting));
+                state.waiting.push(Drawing { address: address.clone(), place, entry, waiting });
                 // What visitors do not see yet need not be on the disk at once.
                 match !self.is_served || state.waiting.len() >= TOGETHER {
                     true => state.place_waiting(self.exporter, self.is_served),
@@ -235,6 +274,64 @@ impl State {
             let (address, reason) = (address.to_string(), reason.clone());
             self.report.find(Finding::Failed { address, reason });
         }
+    }
+
+    /// Takes the file of an address away that shows who asks, and records what decides about that.
+    fn leave_out(
+        &mut self,
+        exporter: &Exporter,
+        (address, entry): (&Address, Entry),
+        effect: Effect,
+    ) -> Result<()> {
+        let text = address.to_string();
+        self.report.find(Finding::Personal { address: text.clone() });
+        let tree = self.tree.as_ref();
+        let owner = tree.and_then(|tree| tree.manifest.address_of(&entry.file));
+        let is_others = owner.is_some_and(|owner| *owner != text);
+        self.remove(exporter, address, effect)?;
+        match &mut self.tree {
+            Some(tree) if effect == Effect::Write && !is_others => {
+                tree.manifest.record(&text, entry).map_err(|error| exporter.failed(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells whether a file holds these bytes, as far as is known.
+    fn knows(&self, address: &Address, hash: &str) -> bool {
+        let entry = self.tree.as_ref().and_then(|tree| tree.manifest.get(&address.to_string()));
+        entry.is_some_and(|entry| entry.hash.as_deref() == Some(hash))
+    }
+
+    /// Tells whether what a link leads to is drawn: unless there are too many addresses of its resource.
+    fn may_add(&mut self, link: &Place) -> bool {
+        let text = link.address.to_string();
+        let tree = self.tree.as_ref();
+        if link.is_plain
+            || self.seen.contains(&link.address)
+            || tree.is_some_and(|tree| tree.manifest.get(&text).is_some())
+        {
+            return true;
+        }
+        let known = self.addresses.get_or_insert_with(|| {
+            let mut known: HashMap<String, (usize, usize)> = HashMap::new();
+            for (address, entry) in tree.iter().flat_map(|tree| tree.manifest.all()) {
+                let (queries, all) = known.entry(entry.source.clone()).or_default();
+                *queries += usize::from(address.contains('?'));
+                *all += 1;
+            }
+            known
+        });
+        let (queries, all) = known.entry(link.source.clone()).or_default();
+        let has_query = !link.address.query.is_empty();
+        if *all >= MOST_ADDRESSES || (has_query && *queries >= MOST_QUERIES) {
+            let most = if has_query { MOST_QUERIES } else { MOST_ADDRESSES };
+            self.report.find_once(Finding::Endless { source: link.source.clone(), most });
+            return false;
+        }
+        *queries += usize::from(has_query);
+        *all += 1;
+        true
     }
 
     fn note_case(&mut self, file: &str) {
@@ -268,38 +365,111 @@ impl State {
         let failed = |error| exporter.failed(error);
         let waiting = std::mem::take(&mut self.waiting);
         let mut named = Vec::with_capacity(waiting.len());
-        let mut old = BTreeMap::new();
-        for (address, place, entry, waiting) in waiting {
+        let mut names = BTreeSet::new();
+        for drawing in waiting {
             let Some(tree) = &mut self.tree else { return Ok(()) };
-            let text = address.to_string();
-            let other = tree.manifest.address_of(&entry.file).filter(|other| **other != text);
-            if let Some(other) = other.map(str::to_owned) {
+            let text = drawing.address.to_string();
+            if names.contains(&drawing.entry.file) {
+                self.contested.push(drawing);
+                continue;
+            }
+            let other = tree.manifest.address_of(&drawing.entry.file);
+            if let Some(other) = other.filter(|other| **other != text).map(str::to_owned) {
+                // It may be given another name before this run ends.
+                if self.seen.contains(&Address::of(&other)) {
+                    self.contested.push(drawing);
+                    continue;
+                }
                 // A resource's own address has a better claim to a name than others.
-                if !place.is_plain || self.seen.contains(&Address::of(&other)) {
-                    let reason = format!("`{other}` has the same file `{}`", entry.file);
-                    self.fail(&address, reason);
+                if !drawing.place.is_plain {
+                    self.refuse_name(&drawing, &other);
                     continue;
                 }
                 tree.manifest.forget(&other).map_err(failed)?;
             }
+            names.insert(drawing.entry.file.clone());
+            named.push(drawing);
+        }
+        self.record_and_place(exporter, named, is_served)
+    }
+
+    /// Does the same for drawings whose names belonged to others while these were drawn: where these have other names now,
+    /// or are about to exchange them, the names are free.
+    fn place_contested(&mut self, exporter: &Exporter, is_served: bool) -> Result<()> {
+        let mut contested = std::mem::take(&mut self.contested);
+        loop {
+            let moving: BTreeSet<String> =
+                contested.iter().map(|drawing| drawing.address.to_string()).collect();
+            let mut names = BTreeSet::new();
+            let mut refused = Vec::new();
+            contested = contested
+                .into_iter()
+                .filter_map(|drawing| {
+                    let owner = self.tree.as_ref().and_then(|tree| {
+                        tree.manifest.address_of(&drawing.entry.file).map(str::to_owned)
+                    });
+                    let other = owner.filter(|other| !moving.contains(other));
+                    let is_first = other.is_none() && names.insert(drawing.entry.file.clone());
+                    match (is_first, other) {
+                        (true, _) => Some(drawing),
+                        (false, other) => {
+                            refused.push((drawing, other.unwrap_or_default()));
+                            None
+                        }
+                    }
+                })
+                .collect();
+            if refused.is_empty() {
+                return self.record_and_place(exporter, contested, is_served);
+            }
+            // Who keeps its name may be in the way of another one.
+            for (drawing, other) in refused {
+                self.refuse_name(&drawing, &other);
+            }
+        }
+    }
+
+    fn refuse_name(&mut self, drawing: &Drawing, other: &str) {
+        let file = &drawing.entry.file;
+        let reason = match other {
+            "" => format!("another address has the same file `{file}`"),
+            other => format!("`{other}` has the same file `{file}`"),
+        };
+        self.fail(&drawing.address, reason);
+    }
+
+    /// Records drawings whose names are free, then gives the files these names.
+    fn record_and_place(
+        &mut self,
+        exporter: &Exporter,
+        drawings: Vec<Drawing>,
+        is_served: bool,
+    ) -> Result<()> {
+        let failed = |error| exporter.failed(error);
+        let Some(tree) = &mut self.tree else { return Ok(()) };
+        let mut old = BTreeMap::new();
+        for Drawing { address, .. } in &drawings {
+            let text = address.to_string();
             let known = tree.manifest.get(&text);
             if let Some(known) = known.filter(|known| known.hash.is_some()) {
-                old.insert(text.clone(), known.clone());
+                old.insert(text, known.clone());
             }
-            tree.manifest.record(&text, entry.clone()).map_err(failed)?;
-            named.push((address, entry, waiting));
         }
-        let Some(tree) = &mut self.tree else { return Ok(()) };
+        for Drawing { address, entry, .. } in &drawings {
+            tree.manifest.record(&address.to_string(), entry.clone()).map_err(failed)?;
+        }
         if is_served {
             tree.manifest.sync().map_err(failed)?;
         }
         let number = tree.number;
-        for (address, entry, waiting) in named {
+        // What a run that was broken off left may be half of a file, and so may what an earlier version of this program did
+        // before a power failure.
+        let is_suspect = !is_served || exporter.followed.load(Ordering::Relaxed) == 0;
+        for Drawing { address, entry, mut waiting, .. } in drawings {
             let text = address.to_string();
             let known = old.get(&text);
-            // What a run that was broken off left may be half of a file.
             let is_there = || match entry.hash.as_deref() {
-                Some(hash) if !is_served => exporter.folder.holds(number, &entry.file, hash),
+                Some(hash) if is_suspect => exporter.folder.holds(number, &entry.file, hash),
                 _ => exporter.folder.has(number, &entry.file),
             };
             let is_same = known
@@ -308,6 +478,9 @@ impl State {
             if is_same {
                 self.report.unchanged += 1;
                 continue;
+            }
+            if is_served {
+                waiting.sync().map_err(failed)?;
             }
             let bytes = waiting.bytes;
             match exporter.folder.place(number, &waiting, &entry.file) {

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Condvar, Mutex};
 use tympan_content::{ChunkId, Snapshot};
 
+use super::ghost::Ghosts;
 use super::{Directives, Uncached};
 use crate::dependency::{Dependencies, hash};
 use crate::dynamic::DynamicChildren;
@@ -16,8 +18,8 @@ use crate::touched::Touched;
 
 /// How long a request waits for another one that draws the same.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Fragments that were evicted and are remembered, to tell how large the cache should be.
-const MAX_GHOSTS: usize = 50_000;
+/// Look-ups that count in full for whether the cache is large enough.
+const LATELY: u64 = 20_000;
 /// What a fragment takes beside its text and dependencies.
 const OVERHEAD: usize = 256;
 
@@ -80,7 +82,7 @@ pub(crate) struct Hole {
 #[derive(Debug)]
 pub(crate) struct Fragment {
     pub pieces: Box<[Piece]>,
-    /// Everything that was read for it, by the components in its holes too.
+    /// What was read for it, but by the components in its holes: these are looked up for themselves.
     pub read: Arc<Dependencies>,
     pub facts: Facts,
     pub took: Duration,
@@ -121,7 +123,19 @@ pub(crate) struct Drawing {
     unit: Arc<str>,
     variation: String,
     root: ChunkId,
+    by: u64,
+    has_returned: bool,
     is_done: bool,
+}
+
+/// How a request looks for fragments.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seeker {
+    /// What tells it from others that look at the same time.
+    pub id: u64,
+    pub now: SystemTime,
+    /// Whether it draws anew what is kept.
+    pub renews: bool,
 }
 
 /// A place of a component.
@@ -138,15 +152,23 @@ struct Place {
 
 #[derive(Debug)]
 enum Slot {
-    Drawing,
-    Ready { fragment: Arc<Fragment>, bytes: usize, used: u64, expires: Option<SystemTime> },
+    /// A request draws it. Others get the one whose time is over, or that is renewed, as long as that takes.
+    Drawing {
+        by: u64,
+        last: Option<Kept>,
+    },
+    Ready(Kept),
 }
 
-/// A fragment that went for want of room.
-#[derive(Debug, Clone, Copy)]
-struct Ghost {
+/// A fragment in its slot.
+#[derive(Debug)]
+struct Kept {
+    fragment: Arc<Fragment>,
     bytes: usize,
-    went: u64,
+    used: u64,
+    expires: Option<SystemTime>,
+    /// Whether it came back after it had gone for want of room.
+    has_returned: bool,
 }
 
 #[derive(Debug, Default)]
@@ -156,20 +178,31 @@ struct State {
     places: HashMap<Arc<str>, Place>,
     bytes: usize,
     clock: u64,
-    ghosts: HashMap<u64, Ghost>,
-    /// Look-ups that a larger cache would have answered, and the bytes of what they missed.
+    /// For each request that waits for a drawing, the request that draws it.
+    waits: HashMap<u64, u64>,
+    ghosts: Ghosts,
+    /// Look-ups that a larger cache would have answered.
     regretted: u64,
-    regretted_bytes: usize,
+    /// Look-ups of late, and how many of them a larger cache would have answered.
+    looked_lately: u64,
+    regretted_lately: u64,
     evicted: u64,
     removed: u64,
     stored: u64,
 }
 
+/// Fragments by their addresses in memory, which nothing else has as long as they are held here, and whether a change
+/// concerns them.
+type Concerned = HashMap<usize, (Arc<Fragment>, bool)>;
+
 /// The fragments of one instance.
 pub struct FragmentCache {
     state: Mutex<State>,
+    /// Held by who brings the cache to another state of content.
+    moving: Mutex<()>,
     ready: Condvar,
     options: FragmentOptions,
+    seekers: AtomicU64,
 }
 
 impl fmt::Debug for FragmentCache {
@@ -184,43 +217,83 @@ impl FragmentCache {
     pub fn new(options: FragmentOptions) -> Arc<Self> {
         let options =
             FragmentOptions { avg_bytes: options.avg_bytes.min(options.max_bytes), ..options };
-        Arc::new(Self { state: Mutex::default(), ready: Condvar::new(), options })
+        let (state, ready, seekers) = (Mutex::default(), Condvar::new(), AtomicU64::new(0));
+        Arc::new(Self { state, moving: Mutex::default(), ready, options, seekers })
+    }
+
+    /// Returns what tells a request from all others.
+    pub(crate) fn new_seeker(&self) -> u64 {
+        self.seekers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Brings the cache to the state of a request; false if the request looks at another state than the newest, and has to
-    /// draw for itself: the cache never goes back, nor to a branch.
+    /// draw for itself: the cache never goes back, nor to a branch. Requests of the state before go on meanwhile.
     pub(crate) fn follow(&self, snapshot: &Snapshot) -> bool {
         let root = snapshot.root_id();
-        let mut state = self.state.lock();
-        if state.snapshot.as_ref().is_some_and(|known| known.root_id() == root) {
+        let is_there = || {
+            let state = self.state.lock();
+            state.snapshot.as_ref().is_some_and(|known| known.root_id() == root)
+        };
+        if is_there() {
+            return true;
+        }
+        let _turn = self.moving.lock();
+        if is_there() {
             return true;
         }
         // Asked while nobody else can move the cache, so that of two requests the later state stays.
         if !snapshot.is_newest().unwrap_or(false) {
             return false;
         }
-        if let Some(known) = state.snapshot.replace(snapshot.clone()) {
-            match Touched::between(&known, snapshot) {
-                Ok(touched) => self.invalidate(&mut state, &touched),
-                Err(error) => {
-                    tracing::warn!(error = %error, "fragments are dropped, as two states cannot be compared");
-                    state.remove_if(|_, _| true);
-                }
+        let known = self.state.lock().snapshot.clone();
+        let touched = known.map(|known| Touched::between(&known, snapshot));
+        let concerned = match &touched {
+            Some(Ok(touched)) if self.options.invalidation == Invalidation::Tags => {
+                self.concerned(touched)
+            }
+            _ => Concerned::new(),
+        };
+        let mut state = self.state.lock();
+        state.snapshot = Some(snapshot.clone());
+        match touched {
+            None => {}
+            Some(Ok(touched)) => self.invalidate(&mut state, &touched, &concerned),
+            Some(Err(error)) => {
+                tracing::warn!(error = %error, "fragments are dropped, as two states cannot be compared");
+                state.remove_if(|_, _| true);
             }
         }
         true
     }
 
-    fn invalidate(&self, state: &mut State, touched: &Touched) {
+    /// Tells of each fragment whether a change concerns it: what takes its time is done while others use the cache.
+    fn concerned(&self, touched: &Touched) -> Concerned {
+        let kept: Vec<Arc<Fragment>> = {
+            let state = self.state.lock();
+            let slots = state.places.values().flat_map(|known| known.entries.values());
+            slots.filter_map(Slot::kept).map(|kept| Arc::clone(&kept.fragment)).collect()
+        };
+        let judged = kept.into_iter().map(|fragment| {
+            let is_concerned = touched.concerns(&fragment.read);
+            (Arc::as_ptr(&fragment).addr(), (fragment, is_concerned))
+        });
+        judged.collect()
+    }
+
+    fn invalidate(&self, state: &mut State, touched: &Touched, concerned: &Concerned) {
         if ["/apps", "/libs"].iter().any(|root| touched.touches_below(root)) {
             // What components say, and what they use of requests, may be something else now.
             state.places.values_mut().for_each(|place| place.known = None);
         }
         match &self.options.invalidation {
             Invalidation::Full => state.remove_if(|_, _| true),
-            Invalidation::Tags => {
-                state.remove_if(|_, fragment| touched.concerns(&fragment.read));
-            }
+            Invalidation::Tags => state.remove_if(|_, fragment| {
+                match concerned.get(&std::ptr::from_ref(fragment).addr()) {
+                    Some((_, is_concerned)) => *is_concerned,
+                    // It was kept meanwhile.
+                    None => touched.concerns(&fragment.read),
+                }
+            }),
             Invalidation::Buckets(clear_all, buckets) => {
                 let touches = |path: &String| touched.touches_below(path);
                 if touched.is_everything() || clear_all.iter().any(touches) {
@@ -244,13 +317,13 @@ impl FragmentCache {
         self.state.lock().places.get(place)?.known.clone()
     }
 
-    /// Looks for a fragment. Waits for one that is being drawn unless the request draws others that may wait for it.
+    /// Looks for a fragment. Waits for one that another request draws, unless that one waits for this request.
     pub(crate) fn look_up(
         self: &Arc<Self>,
         place: &Arc<str>,
         variation: &str,
         root: ChunkId,
-        (now, may_wait): (SystemTime, bool),
+        seeker: Seeker,
     ) -> Found {
         let deadline = Instant::now() + PATIENCE;
         let mut state = self.state.lock();
@@ -262,39 +335,41 @@ impl FragmentCache {
             let clock = state.clock;
             let known = state.places.entry(Arc::clone(place)).or_default();
             known.used = clock;
-            match known.entries.get_mut(variation) {
-                Some(Slot::Ready { fragment, used, expires, .. })
-                    if expires.is_none_or(|expires| now < expires) =>
-                {
-                    *used = clock;
-                    let fragment = Arc::clone(fragment);
-                    known.hits += 1;
-                    known.saved += fragment.took;
-                    return Found::Hit(fragment);
-                }
-                Some(Slot::Drawing) => {
-                    if !may_wait || self.ready.wait_until(&mut state, deadline).timed_out() {
-                        return Found::Miss(None);
-                    }
-                }
-                _ => {
-                    let old = known.entries.insert(variation.to_owned(), Slot::Drawing);
-                    known.misses += 1;
-                    state.regret(place, variation);
-                    if let Some(Slot::Ready { bytes, .. }) = old {
-                        state.bytes -= bytes;
-                    }
-                    let (unit, variation) = (Arc::clone(place), variation.to_owned());
-                    let cache = Arc::clone(self);
-                    return Found::Miss(Some(Drawing {
-                        cache,
-                        unit,
-                        variation,
-                        root,
-                        is_done: false,
-                    }));
-                }
+            let kept = known.entries.get_mut(variation).and_then(|slot| slot.usable_by(seeker));
+            if let Some(kept) = kept {
+                kept.used = clock;
+                let fragment = Arc::clone(&kept.fragment);
+                known.hits += 1;
+                known.saved += fragment.took;
+                state.count_lately(false);
+                return Found::Hit(fragment);
             }
+            if let Some(Slot::Drawing { by, .. }) = known.entries.get(variation) {
+                let by = *by;
+                if state.is_waited_for(seeker.id, by) {
+                    return Found::Miss(None);
+                }
+                state.waits.insert(seeker.id, by);
+                let waited = self.ready.wait_until(&mut state, deadline);
+                state.waits.remove(&seeker.id);
+                if waited.timed_out() {
+                    return Found::Miss(None);
+                }
+                continue;
+            }
+            let last = match known.entries.remove(variation) {
+                Some(Slot::Ready(kept)) => Some(kept),
+                _ => None,
+            };
+            let by = seeker.id;
+            known.entries.insert(variation.to_owned(), Slot::Drawing { by, last });
+            known.misses += 1;
+            let has_returned = state.regret(place, variation);
+            let (cache, unit) = (Arc::clone(self), Arc::clone(place));
+            let variation = variation.to_owned();
+            let is_done = false;
+            let drawing = Drawing { cache, unit, variation, root, by, has_returned, is_done };
+            return Found::Miss(Some(drawing));
         }
     }
 
@@ -322,8 +397,8 @@ impl FragmentCache {
         let mut oldest: Vec<(u64, Arc<str>, String, usize)> = Vec::new();
         for (place, known) in &state.places {
             for (variation, slot) in &known.entries {
-                if let Slot::Ready { used, bytes, .. } = slot {
-                    oldest.push((*used, Arc::clone(place), variation.clone(), *bytes));
+                if let Slot::Ready(kept) = slot {
+                    oldest.push((kept.used, Arc::clone(place), variation.clone(), kept.bytes));
                 }
             }
         }
@@ -332,15 +407,11 @@ impl FragmentCache {
             if state.bytes <= self.options.avg_bytes {
                 break;
             }
-            if let Some(known) = state.places.get_mut(&place) {
-                known.entries.remove(&variation);
-            }
+            let gone = state.places.get_mut(&place).and_then(|one| one.entries.remove(&variation));
+            let has_returned = matches!(gone, Some(Slot::Ready(kept)) if kept.has_returned);
             state.bytes -= bytes;
             state.evicted += 1;
-            if state.ghosts.len() < MAX_GHOSTS {
-                let ghost = Ghost { bytes, went: state.clock };
-                state.ghosts.insert(ghost_key(&place, &variation), ghost);
-            }
+            state.ghosts.add(ghost_key(&place, &variation), (bytes, has_returned), state.clock);
         }
     }
 
@@ -361,10 +432,15 @@ impl FragmentCache {
 
     /// Drops everything; the answer to `_flex=clearcache`.
     pub fn clear(&self) {
+        self.clear_drawings();
+        self.state.lock().places.clear();
+    }
+
+    /// Drops what was drawn, and keeps what is known of components; the answer to `_flex=clearvariations`.
+    pub fn clear_drawings(&self) {
         let mut state = self.state.lock();
         state.remove_if(|_, _| true);
-        state.places.clear();
-        state.ghosts.clear();
+        state.ghosts = Ghosts::default();
     }
 
     /// Returns counts, and the places of components with the most bytes.
@@ -401,7 +477,9 @@ impl FragmentCache {
             removed: state.removed,
             stored: state.stored,
             regretted: state.regretted,
-            working_set: state.bytes + state.regretted_bytes,
+            looked_lately: state.looked_lately,
+            regretted_lately: state.regretted_lately,
+            working_set: state.bytes + state.ghosts.returning_bytes(),
             uncached: uncached.into_iter().collect(),
             units: Vec::new(),
         };
@@ -414,36 +492,77 @@ impl State {
     /// Removes fragments; those that are being drawn are not kept when they are done, as their root is old then.
     fn remove_if(&mut self, mut is_gone: impl FnMut(&str, &Fragment) -> bool) {
         for (place, known) in &mut self.places {
-            known.entries.retain(|_, slot| match slot {
-                Slot::Ready { fragment, bytes, .. } if is_gone(place, fragment) => {
-                    self.bytes -= *bytes;
-                    self.removed += 1;
-                    false
+            known.entries.retain(|_, slot| {
+                let kept = slot.kept().filter(|kept| is_gone(place, &kept.fragment));
+                let Some(kept) = kept else { return true };
+                self.bytes -= kept.bytes;
+                self.removed += 1;
+                match slot {
+                    Slot::Ready(_) => false,
+                    Slot::Drawing { last, .. } => {
+                        *last = None;
+                        true
+                    }
                 }
-                _ => true,
             });
         }
     }
 
-    /// Notes that a fragment was looked for which went for want of room.
-    fn regret(&mut self, place: &str, variation: &str) {
-        if let Some(ghost) = self.ghosts.remove(&ghost_key(place, variation)) {
-            self.regretted += 1;
-            // What comes back soon after it went belongs to what the site needs at once.
-            if self.clock.saturating_sub(ghost.went) < MAX_GHOSTS as u64 {
-                self.regretted_bytes =
-                    (self.regretted_bytes + ghost.bytes).min(16 * self.bytes.max(1 << 20));
-            }
+    /// Counts a miss; tells whether the fragment had gone for want of room.
+    fn regret(&mut self, place: &str, variation: &str) -> bool {
+        let has_gone = self.ghosts.take(ghost_key(place, variation), self.clock);
+        self.regretted += u64::from(has_gone);
+        self.count_lately(has_gone);
+        has_gone
+    }
+
+    /// Counts a look-up among those of late; earlier ones count for less and less.
+    fn count_lately(&mut self, is_regretted: bool) {
+        if self.looked_lately >= LATELY {
+            self.looked_lately /= 2;
+            self.regretted_lately /= 2;
         }
+        self.looked_lately += 1;
+        self.regretted_lately += u64::from(is_regretted);
+    }
+
+    /// Tells whether a request is another one, or that one waits for it, perhaps for others between.
+    fn is_waited_for(&self, seeker: u64, by: u64) -> bool {
+        let mut next = Some(by);
+        // Nobody begins to wait in a circle, so that this ends.
+        while let Some(one) = next {
+            if one == seeker {
+                return true;
+            }
+            next = self.waits.get(&one).copied();
+        }
+        false
     }
 }
 
 impl Slot {
-    fn bytes(&self) -> usize {
+    /// Returns what a request may use of it.
+    fn usable_by(&mut self, seeker: Seeker) -> Option<&mut Kept> {
+        let is_good = |kept: &&mut Kept| kept.expires.is_none_or(|expires| seeker.now < expires);
         match self {
-            Self::Drawing => 0,
-            Self::Ready { bytes, .. } => *bytes,
+            Self::Ready(kept) => Some(kept).filter(|_| !seeker.renews).filter(is_good),
+            // Another one is on its way.
+            Self::Drawing { by, last } => {
+                last.as_mut().filter(|_| !seeker.renews && *by != seeker.id)
+            }
         }
+    }
+
+    /// Returns the fragment in it.
+    fn kept(&self) -> Option<&Kept> {
+        match self {
+            Self::Drawing { last, .. } => last.as_ref(),
+            Self::Ready(kept) => Some(kept),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.kept().map_or(0, |kept| kept.bytes)
     }
 }
 
@@ -473,7 +592,8 @@ impl Drawing {
             return Err(Uncached::Outdated);
         }
         let used = state.clock;
-        let slot = Slot::Ready { fragment: Arc::new(fragment), bytes, used, expires };
+        let (fragment, has_returned) = (Arc::new(fragment), self.has_returned);
+        let slot = Slot::Ready(Kept { fragment, bytes, used, expires, has_returned });
         let place = state.places.entry(Arc::clone(&self.unit)).or_default();
         let old = place.entries.insert(std::mem::take(&mut self.variation), slot);
         state.bytes = state.bytes + bytes - old.as_ref().map_or(0, Slot::bytes);
@@ -490,7 +610,7 @@ impl Drawing {
         if variation == self.variation {
             return;
         }
-        self.release();
+        self.release(Last::Dropped);
         self.variation = variation;
     }
 
@@ -499,21 +619,37 @@ impl Drawing {
     }
 
     /// Lets others draw it.
-    fn release(&self) {
+    fn release(&self, then: Last) {
         let mut state = self.cache.state.lock();
+        let state = &mut *state;
         if let Some(place) = state.places.get_mut(&self.unit)
-            && matches!(place.entries.get(&self.variation), Some(Slot::Drawing))
+            && matches!(place.entries.get(&self.variation), Some(Slot::Drawing { by, .. }) if *by == self.by)
+            && let Some(Slot::Drawing { last: Some(last), .. }) =
+                place.entries.remove(&self.variation)
         {
-            place.entries.remove(&self.variation);
+            match then {
+                Last::Restored => {
+                    place.entries.insert(self.variation.clone(), Slot::Ready(last));
+                }
+                Last::Dropped => state.bytes -= last.bytes,
+            }
         }
         self.cache.ready.notify_all();
     }
 }
 
+/// What becomes of a fragment in whose stead another one was to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Restored,
+    /// Nobody looks for it any more.
+    Dropped,
+}
+
 impl Drop for Drawing {
     fn drop(&mut self) {
         if !self.is_done {
-            self.release();
+            self.release(Last::Restored);
         }
     }
 }
@@ -541,6 +677,10 @@ pub struct FragmentReport {
     pub stored: u64,
     /// Look-ups of fragments that had gone for want of room.
     pub regretted: u64,
+    /// Look-ups of late.
+    pub looked_lately: u64,
+    /// How many of them were of fragments that had gone for want of room.
+    pub regretted_lately: u64,
     /// About how many bytes the site needs at once.
     pub working_set: usize,
     /// Drawings that were not kept, by reason.
@@ -553,16 +693,15 @@ impl FragmentReport {
     /// Returns what an operator should do, if anything.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
-        let looked = self.hits + self.misses;
-        if looked < 1000 || self.regretted * 20 < looked {
+        let (looked, regretted) = (self.looked_lately, self.regretted_lately);
+        if looked < 1000 || regretted * 20 < looked {
             return None;
         }
         // Some room, so that the next look does not name a larger one.
         let fitting = (self.working_set + self.working_set / 4) >> 20;
         Some(format!(
-            "the fragment cache is too small: {} of {looked} look-ups were for fragments that went for want of room; \
-             `max_bytes = \"{} MiB\"` would hold them",
-            self.regretted,
+            "the fragment cache is too small: {regretted} of the last {looked} look-ups were for fragments that went for want \
+             of room; `max_bytes = \"{} MiB\"` would hold them",
             fitting + 1
         ))
     }
@@ -585,4 +724,116 @@ pub struct UnitReport {
     pub saved: Duration,
     /// Why drawings were not kept.
     pub uncached: Vec<(Uncached, u64)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use tympan_content::Repository;
+
+    use super::*;
+
+    /// A cache that follows an empty state.
+    fn cache() -> (Arc<FragmentCache>, ChunkId) {
+        let (cache, snapshot) = (
+            FragmentCache::new(FragmentOptions::default()),
+            Repository::memory().unwrap().snapshot().unwrap(),
+        );
+        assert!(cache.follow(&snapshot));
+        (cache, snapshot.root_id())
+    }
+
+    fn fragment(text: &str) -> Fragment {
+        let (read, facts) = (Arc::new(Dependencies::default()), Facts::default());
+        Fragment { pieces: [Piece::Text(text.into())].into(), read, facts, took: Duration::ZERO }
+    }
+
+    /// Looks for the fragment of a place at a second.
+    fn look(cache: &Arc<FragmentCache>, root: ChunkId, (place, at): (&str, u64)) -> Found {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(at);
+        look_as(cache, root, place, Seeker { id: cache.new_seeker(), now, renews: false })
+    }
+
+    fn look_as(cache: &Arc<FragmentCache>, root: ChunkId, place: &str, seeker: Seeker) -> Found {
+        cache.look_up(&place.into(), "", root, seeker)
+    }
+
+    fn text(found: Found) -> String {
+        match found {
+            Found::Hit(fragment) => match &*fragment.pieces {
+                [Piece::Text(text)] => text.to_string(),
+                other => panic!("{other:?}"),
+            },
+            Found::Miss(Some(_)) => "to draw".to_owned(),
+            Found::Miss(None) => "to draw for itself".to_owned(),
+        }
+    }
+
+    fn drawing(found: Found) -> Drawing {
+        match found {
+            Found::Miss(Some(drawing)) => drawing,
+            other => panic!("{}", text(other)),
+        }
+    }
+
+    #[test]
+    fn what_is_over_its_time_is_given_out_while_one_draws_it_anew() {
+        let (cache, root) = cache();
+        let expires = |at| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(at));
+        let first = drawing(look(&cache, root, ("/a", 0)));
+        first.keep(fragment("first"), expires(10)).unwrap();
+        assert_eq!(text(look(&cache, root, ("/a", 9))), "first");
+        let second = drawing(look(&cache, root, ("/a", 10)));
+        assert_eq!(text(look(&cache, root, ("/a", 11))), "first", "nobody waits");
+        // Where it cannot be drawn, the next one tries.
+        drop(second);
+        let third = drawing(look(&cache, root, ("/a", 12)));
+        let bytes = cache.report(0).bytes;
+        third.keep(fragment("third"), expires(20)).unwrap();
+        assert_eq!(text(look(&cache, root, ("/a", 13))), "third");
+        assert_eq!(cache.report(0).bytes, bytes, "the first one counts no more");
+        // What a change concerns is given out to nobody.
+        let fourth = drawing(look(&cache, root, ("/a", 21)));
+        cache.state.lock().remove_if(|_, _| true);
+        assert_eq!(cache.report(0).bytes, 0);
+        drop(fourth);
+        assert_eq!(text(look(&cache, root, ("/a", 22))), "to draw");
+    }
+
+    #[test]
+    fn who_renews_draws_what_is_kept() {
+        let (cache, root) = cache();
+        drawing(look(&cache, root, ("/a", 0))).keep(fragment("first"), None).unwrap();
+        let renewing = || {
+            let (id, now) = (cache.new_seeker(), SystemTime::UNIX_EPOCH);
+            look_as(&cache, root, "/a", Seeker { id, now, renews: true })
+        };
+        drop(drawing(renewing()));
+        assert_eq!(text(look(&cache, root, ("/a", 1))), "first", "the drawing failed");
+        let second = drawing(renewing());
+        assert_eq!(text(look(&cache, root, ("/a", 1))), "first");
+        second.keep(fragment("second"), None).unwrap();
+        assert_eq!(text(look(&cache, root, ("/a", 1))), "second");
+    }
+
+    #[test]
+    fn no_two_requests_wait_for_each_other() {
+        let (cache, root) = cache();
+        let now = SystemTime::UNIX_EPOCH;
+        let [one, other] = [(); 2].map(|()| Seeker { id: cache.new_seeker(), now, renews: false });
+        let a = drawing(look_as(&cache, root, "/a", one));
+        let b = drawing(look_as(&cache, root, "/b", other));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| text(look_as(&cache, root, "/a", other)));
+            while !cache.state.lock().waits.contains_key(&other.id) {
+                std::thread::yield_now();
+            }
+            // The other one waits for this one, so that this one draws for itself, and neither waits for ever.
+            assert_eq!(text(look_as(&cache, root, "/b", one)), "to draw for itself");
+            assert_eq!(text(look_as(&cache, root, "/a", one)), "to draw for itself");
+            a.keep(fragment("a"), None).unwrap();
+            assert_eq!(waiting.join().unwrap(), "a");
+        });
+        b.keep(fragment("b"), None).unwrap();
+        assert!(cache.state.lock().waits.is_empty());
+    }
 }

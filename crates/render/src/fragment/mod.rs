@@ -7,6 +7,8 @@
 //! * A fragment is given out only for a state in which nothing that it was drawn from differs from its own state.
 //! * What a drawing used of its request is a part of its variation, whatever the component says: a component that forgets
 //!   to say `uri` shows nobody the navigation of another page.
+//! * One request draws what many look for at the same time. The others wait, or get what was kept before and is only over
+//!   its time. No two requests wait for each other.
 //! * Memory stays below `max_bytes`; when it would not, what was not used for longest goes until `avg_bytes` are left.
 //!
 //! On failure: a fragment that cannot be kept is drawn again; a request never fails because of this cache.
@@ -15,8 +17,9 @@
 
 mod cache;
 mod directive;
+mod ghost;
 
-pub(crate) use cache::{Drawing, Found, Fragment, Hole, Piece};
+pub(crate) use cache::{Drawing, Found, Fragment, Hole, Piece, Seeker};
 pub use cache::{FragmentCache, FragmentOptions, FragmentReport, Invalidation, UnitReport};
 pub use directive::Uncached;
 pub(crate) use directive::{Asker, Directives};

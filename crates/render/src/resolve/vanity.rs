@@ -66,24 +66,26 @@ impl Vanities {
         self.0.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Finds the page behind a path, perhaps with selectors, extension and suffix behind the vanity path.
     pub(super) fn lead(&self, path: &str, sees: impl Fn(&NodePath) -> bool) -> Option<Way> {
         if self.is_empty() {
             return None;
         }
         let whole = std::iter::once((path.trim_end_matches('/'), ""));
-        let dots = path.match_indices('.').map(|(at, _)| path.split_at(at));
+        // The vanity path may end at any dot, the longest first.
+        let dots = path.rmatch_indices('.').map(|(at, _)| path.split_at(at));
         whole.chain(dots).find_map(|(name, rest)| {
             let vanity = self.0.get(name)?.iter().find(|vanity| sees(&vanity.target))?;
-            // What has no extension itself is shown, and sent to, as a page.
-            let rest = if rest.is_empty() { ".html" } else { rest };
-            let rest = if name.rsplit('/').next().is_some_and(|last| last.contains('.'))
-                && rest == ".html"
-            {
-                name.rfind('.').and_then(|at| name.get(at..)).unwrap_or(rest)
-            } else {
-                rest
+            // What has no extension, asked for or its own, is shown, and sent to, as a page.
+            let own = || {
+                let last = name.rfind('/').map_or(0, |at| at + 1);
+                name.rfind('.').filter(|at| *at >= last).and_then(|at| name.get(at..))
             };
+            let rest = if rest.is_empty() { own().unwrap_or(".html") } else { rest };
             let target = format!("{}{rest}", vanity.target);
             Some(match vanity.redirect {
                 Some(kind) => Way::Elsewhere { location: encode_path(&target), kind },
@@ -127,6 +129,10 @@ impl Aliases {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.values().map(HashMap::len).sum()
     }
 
     /// Replaces the aliases in a path by names; nothing if it has none.
@@ -188,6 +194,8 @@ mod tests {
             ("/hidden", "/content/c", 0, None),
             ("/old/way", "/content/d", 0, Some(Redirect::Moved)),
             ("/start.html", "/content/e", 0, None),
+            ("/v1", "/content/one", 0, None),
+            ("/v1.2", "/content/two", 0, None),
             ("/apps/x", "/content/f", 0, None),
             ("/", "/content/f", 0, None),
         ] {
@@ -219,6 +227,10 @@ mod tests {
         check("/old/way", "Moved /content/d.html");
         check("/start.html", "/content/e.html");
         check("/start", "-");
+        check("/v1.html", "/content/one.html");
+        check("/v1.3.html", "/content/one.3.html");
+        check("/v1.2.html", "/content/two.html");
+        check("/v1.2.print.html/x.y", "/content/two.print.html/x.y");
         check("/apps/x", "-");
         check("/", "-");
     }

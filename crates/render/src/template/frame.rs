@@ -222,6 +222,7 @@ impl Frame {
         let node = resource.node()?;
         scope.reader.note_type(node);
         let address = dynamic::address_of(node.path().as_str());
+        let dynamic = if scope.request.becomes_file { Dynamic::Ajax } else { dynamic };
         if dynamic == Dynamic::Include {
             scope.note_capability();
         }

@@ -2,7 +2,7 @@
 //!
 //! While a component is drawn to be kept, what it includes is marked in its text. Afterwards the text is cut at the
 //! marks: what lies between them is a hole, which is looked up for itself each time the piece is used. A text in which a
-//! mark is missing or doubled is not kept.
+//! mark is missing or doubled is not kept. What was read in a hole, and used of the request, is that of the hole alone.
 //!
 //! A template that compares, filters or captures what it includes, or puts it out where it is escaped, must not see marks,
 //! as it would draw something else. It is not kept when it includes something.
@@ -17,7 +17,7 @@ use super::frame::fill;
 use super::scope::Scope;
 use crate::dependency::{Dependencies, hash};
 use crate::fragment::{
-    Asker, Directives, Drawing, Found, Fragment, FragmentCache, Hole, Piece, Uncached,
+    Asker, Directives, Drawing, Found, Fragment, FragmentCache, Hole, Piece, Seeker, Uncached,
 };
 use crate::reads::Facts;
 use crate::request::Flex;
@@ -35,6 +35,8 @@ pub(crate) struct Fragments {
     pub sight: String,
     pub visitor: Visitor,
     pub flex: Flex,
+    /// What tells the request from others.
+    pub seeker: u64,
 }
 
 /// What variations may hold of a request.
@@ -90,7 +92,12 @@ impl Scope {
         let place: Arc<str> = self.place_of(hole).into();
         let mark = self.reader.begin();
         let drawn = self.draw_at(fragments, &place, (find, draw));
-        self.reader.end(mark);
+        if self.is_captured() {
+            // It is looked up for itself whenever what is kept around it is used.
+            self.reader.end_aside(mark);
+        } else {
+            self.reader.end(mark);
+        }
         drawn
     }
 
@@ -126,18 +133,18 @@ impl Scope {
         };
         let looked = match &variation {
             Ok(variation) => {
-                let is_free = self.waits_for_nobody();
-                cache.look_up(place, variation, fragments.root, (fragments.now, is_free))
+                let renews = fragments.flex == Flex::Recompile;
+                let seeker = Seeker { id: fragments.seeker, now: fragments.now, renews };
+                cache.look_up(place, variation, fragments.root, seeker)
             }
             Err(_) => Found::Miss(None),
         };
         let drawing = match looked {
-            Found::Hit(fragment) if fragments.flex == Flex::None => {
+            Found::Hit(fragment) => {
                 self.count(|counts| counts.hits += 1);
                 self.reader.add_read(&fragment.read, fragment.facts);
                 return Ok(self.replay(&fragment));
             }
-            Found::Hit(_) => None,
             Found::Miss(drawing) => drawing,
         };
         let ready = match found {

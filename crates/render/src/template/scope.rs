@@ -95,6 +95,8 @@ pub(crate) struct Asked {
     pub form: Parameters,
     /// Whether who asks fills in includes.
     pub fills_includes: bool,
+    /// Whether the answer becomes a file.
+    pub becomes_file: bool,
     /// Whether no other system is asked.
     pub is_offline: bool,
 }
@@ -444,9 +446,9 @@ impl Scope {
         }
     }
 
-    /// Tells whether nobody may wait for this request, so that it may wait itself.
-    pub(super) fn waits_for_nobody(&self) -> bool {
-        self.running().lock().captures.iter().all(Option::is_none)
+    /// Tells whether the component that runs is drawn to be kept, so that what it includes stands in holes.
+    pub(super) fn is_captured(&self) -> bool {
+        self.running().lock().captures.last().is_some_and(Option::is_some)
     }
 
     /// Counts a look-up of a fragment.

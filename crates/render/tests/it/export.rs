@@ -26,13 +26,13 @@ impl Pictures for Named {
 }
 
 /// A site and the folder that it is exported to.
-struct Export {
-    site: Site,
-    folder: TempDir,
-    options: ExportOptions,
+pub(crate) struct Export {
+    pub(crate) site: Site,
+    pub(crate) folder: TempDir,
+    pub(crate) options: ExportOptions,
 }
 
-const QUIET: &(dyn Fn(usize, usize) + Sync) = &|_, _| {};
+pub(crate) const QUIET: &(dyn Fn(usize, usize) + Sync) = &|_, _| {};
 
 impl Export {
     fn of(site: Site) -> Self {
@@ -45,7 +45,7 @@ impl Export {
     }
 
     /// A site of linked pages below `/content/site/en`.
-    fn sample() -> Self {
+    pub(crate) fn sample() -> Self {
         let site = Site::sample(Mode::Publish);
         site.script(
             "/apps/test/links/links.html.j2",
@@ -67,7 +67,7 @@ impl Export {
         export
     }
 
-    fn press(&self) -> Press<'_> {
+    pub(crate) fn press(&self) -> Press<'_> {
         Press {
             repository: &self.site.repository,
             renderer: self.site.renderer(),
@@ -75,25 +75,25 @@ impl Export {
         }
     }
 
-    fn open(&self) -> Exporter {
+    pub(crate) fn open(&self) -> Exporter {
         Exporter::open(self.options.clone()).unwrap()
     }
 
-    fn full(&self) -> Report {
+    pub(crate) fn full(&self) -> Report {
         self.open().full(self.press(), (Begin::Anew, Effect::Write), QUIET).unwrap()
     }
 
-    fn changed(&self) -> Report {
+    pub(crate) fn changed(&self) -> Report {
         self.open().changed(self.press(), Effect::Write, QUIET).unwrap()
     }
 
     /// Returns the files that are served.
-    fn files(&self) -> BTreeMap<String, String> {
+    pub(crate) fn files(&self) -> BTreeMap<String, String> {
         files_of(&self.options.dir.join("current"))
     }
 
     /// Returns the files of an export from nothing.
-    fn files_anew(&self) -> BTreeMap<String, String> {
+    pub(crate) fn files_anew(&self) -> BTreeMap<String, String> {
         let beside = self.folder.path().join("anew");
         let exporter =
             Exporter::open(ExportOptions { dir: beside.clone(), ..self.options.clone() }).unwrap();
@@ -104,7 +104,7 @@ impl Export {
     }
 
     /// Sets a property of a page's content, or of a node without content.
-    fn set(&self, path: &str, name: &str, value: &str) {
+    pub(crate) fn set(&self, path: &str, name: &str, value: &str) {
         self.site.edit(|session| {
             let path = NodePath::new(path).unwrap();
             let content = path.child("jcr:content").unwrap();
@@ -140,7 +140,7 @@ fn files_of(folder: &Path) -> BTreeMap<String, String> {
 }
 
 /// Returns the only file whose name begins and ends so.
-fn only(files: &BTreeMap<String, String>, begin: &str, end: &str) -> String {
+pub(crate) fn only(files: &BTreeMap<String, String>, begin: &str, end: &str) -> String {
     let found: Vec<_> =
         files.keys().filter(|name| name.starts_with(begin) && name.ends_with(end)).collect();
     assert_eq!(found.len(), 1, "{begin}…{end} in {:?}", files.keys());
@@ -148,7 +148,7 @@ fn only(files: &BTreeMap<String, String>, begin: &str, end: &str) -> String {
 }
 
 /// Returns the targets of all links of a page.
-fn hrefs(page: &str) -> Vec<String> {
+pub(crate) fn hrefs(page: &str) -> Vec<String> {
     let parts = page.split("href=\"").skip(1).chain(page.split("src=\"").skip(1));
     parts.filter_map(|part| Some(part.split_once('"')?.0.to_owned())).collect()
 }

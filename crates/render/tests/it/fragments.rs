@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tympan_content::{NodePath, Subtree};
 use tympan_render::{
-    Flex, FragmentCache, FragmentCounts, FragmentOptions, Invalidation, Mode, Options, Recording,
-    RenderRequest, RenderResponse, Renderer, Uncached, Visitor,
+    Flex, FragmentCache, FragmentCounts, FragmentOptions, Invalidation, Mode, Options, Outcome,
+    Recording, RenderRequest, RenderResponse, Renderer, Uncached, Visitor,
 };
 
 use crate::site::{Site, body_text, component, page};
@@ -107,13 +107,39 @@ fn a_part_that_is_never_kept_runs_inside_of_one_that_is() {
 }
 
 #[test]
+fn what_a_part_uses_of_its_request_is_not_what_the_page_around_it_does() {
+    let kept = Kept::always();
+    kept.site.script("/apps/test/text/text.html.j2", "<i>{{ request.user }}</i>");
+    kept.say("/apps/test/text", "never");
+    let ask = |user| {
+        let visitor = Visitor { user, ..Visitor::default() };
+        let drawn = kept.ask(RenderRequest { visitor, ..RenderRequest::get(HOME) });
+        let body = body_text(&drawn);
+        assert!(body.contains(&format!("<i>{user}</i>")), "{user}: {body}");
+        let is_private = |(_, value): &(&str, String)| value.starts_with("private");
+        assert!(drawn.headers.iter().any(is_private), "{user}: the answer is one visitor's");
+        drawn.fragments
+    };
+    assert_eq!(
+        [ask("ann"), ask("ben"), ask("ann")],
+        [(0, 1), (1, 0), (1, 0)].map(|(hits, misses)| counts(hits, misses, 2))
+    );
+    // A part that is kept is kept for each, and the page around it for all.
+    kept.say("/apps/test/text", "always");
+    ask("ann");
+    ask("ann");
+    assert_eq!(ask("ben"), counts(1, 2, 0));
+    assert_eq!([ask("ann"), ask("ben")], [counts(3, 0, 0); 2]);
+}
+
+#[test]
 fn a_change_removes_what_was_drawn_from_it() {
     let kept = Kept::always();
     kept.twice(HOME);
     kept.twice("/content/site/en/apple.html");
     kept.set("/content/site/en/jcr:content/root/one", "text", "Another");
-    // The page holds the component, so that both are drawn.
-    assert_eq!(kept.twice(HOME)[0], counts(1, 2, 0));
+    // The page around it is kept, and has a hole in its place.
+    assert_eq!(kept.twice(HOME)[0], counts(2, 1, 0));
     assert_eq!(kept.twice("/content/site/en/apple.html")[0], counts(1, 0, 0));
     kept.set("/content/site/en/jcr:content/root/one", "unseen", "x");
     assert_eq!(kept.twice(HOME)[0], counts(3, 0, 0));
@@ -216,6 +242,12 @@ fn editors_and_who_asks_for_it_draw_anew() {
     let ask = |flex| kept.ask(RenderRequest { flex, ..RenderRequest::get(HOME) }).fragments;
     assert_eq!(ask(Flex::Nocache), counts(0, 0, 3));
     assert_eq!(ask(Flex::None), counts(3, 0, 0));
+    assert_eq!(kept.fragments.report(0).stored, 3);
+    // Who asks for it has everything drawn again, and kept.
+    assert_eq!(ask(Flex::Recompile), counts(0, 3, 0));
+    assert_eq!(kept.fragments.report(0).stored, 6);
+    assert_eq!(ask(Flex::None), counts(3, 0, 0));
+    assert_eq!(kept.fragments.report(0).entries, 3);
     let edit = RenderRequest { edit: true, ..RenderRequest::get(HOME) };
     assert_eq!(kept.ask(edit).fragments, FragmentCounts::default());
 }
@@ -229,14 +261,29 @@ fn memory_is_bounded_and_its_want_is_told() {
         let path = format!("/content/site/en/many{number}");
         kept.site.put(&path, page("many", &"long title ".repeat(20), "test/page"));
     }
-    for round in 0..40 {
+    let draw_all = |renderer: &Renderer, fragments: &FragmentCache| {
+        let snapshot = kept.site.repository.snapshot().unwrap();
         for number in 0..40 {
-            kept.get(&format!("/content/site/en/many{number}.html"));
+            let url = format!("/content/site/en/many{number}.html");
+            let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(&url) };
+            assert_eq!(renderer.render(&snapshot, &request).outcome, Outcome::Ok);
         }
-        let report = kept.fragments.report(0);
+        fragments.report(0)
+    };
+    for round in 0..40 {
+        let report = draw_all(&kept.renderer, &kept.fragments);
         assert!(report.bytes <= 12_000, "{round}: {report:?}");
     }
     let report = kept.fragments.report(0);
+    // What is named is enough, and not much more than that.
+    let max_bytes = report.working_set + report.working_set / 4;
+    let fitting = FragmentCache::new(FragmentOptions { max_bytes, ..FragmentOptions::default() });
+    let renderer = Renderer::new(&kept.site.repository, Options::default());
+    let renderer = renderer.with_fragments(Arc::clone(&fitting));
+    draw_all(&renderer, &fitting);
+    let fits = draw_all(&renderer, &fitting);
+    assert_eq!((fits.regretted, fits.evicted), (0, 0), "{fits:?}");
+    assert!(report.working_set <= 2 * fits.bytes, "{report:?} {fits:?}");
     assert!(report.evicted > 100 && report.regretted > 100, "{report:?}");
     assert!(report.working_set > 12_000, "{report:?}");
     let fault = report.fault().unwrap();
@@ -290,6 +337,29 @@ fn one_request_draws_what_many_ask_for() {
     });
     let report = kept.fragments.report(0);
     assert_eq!((report.misses, report.stored, report.hits), (1, 1, 7));
+}
+
+#[test]
+fn pages_that_share_a_part_have_it_drawn_once() {
+    let kept = Kept::always();
+    kept.site.script("/apps/test/shared/shared.html.j2", "{{ sleep_ms(100) }}slow");
+    kept.site.put("/content/site/shared", component("shared", "test/shared"));
+    kept.site.script(
+        "/apps/test/page/page.html.j2",
+        "{{ page.title }} {{ include(\"/content/site/shared\") }}",
+    );
+    let urls = ["en", "en/apple", "en/zebra", "en/zebra/stripe", "en/secret"];
+    std::thread::scope(|scope| {
+        let kept = &kept;
+        let threads = urls.map(|name| {
+            scope.spawn(move || body_text(&kept.get(&format!("/content/site/{name}.html"))))
+        });
+        for thread in threads {
+            assert!(thread.join().unwrap().ends_with(" slow"));
+        }
+    });
+    let report = kept.fragments.report(0);
+    assert_eq!((report.misses, report.stored, report.hits), (6, 6, 4));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod dynamic;
 mod edits;
 mod exact;
 mod export;
+mod export_bounds;
 mod fragments;
 mod helpers;
 mod json;

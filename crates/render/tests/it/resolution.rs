@@ -179,6 +179,25 @@ fn vanity_paths_stand_for_pages() {
 }
 
 #[test]
+fn vanity_paths_hold_behind_a_mapped_host() {
+    let site = site();
+    with_names(&site);
+    let host = Subtree::new("www.site.example.80", "sling:Mapping")
+        .with("sling:internalRedirect", texts(&["/content/site/en", "/"]));
+    let http = Subtree::new("http", "sling:Mapping").with_child(host);
+    site.put("/etc/map", Subtree::new("map", "sling:Folder").with_child(http));
+    put_page(&site, "/content/site/en/a", &[("sling:vanityPath", texts(&["/sale", "/news"]))]);
+    put_page(&site, "/content/site/fr", &[("sling:vanityPath", "/content/site/en/inner".into())]);
+    check_at(&site, "http://www.site.example/sale", "/content/site/en/a");
+    check_at(&site, "http://www.site.example/sale.x.html/y", "/content/site/en/a x /y");
+    // What the host has itself goes first, and so does a vanity path of the mapped path.
+    check_at(&site, "http://www.site.example/news.html", "/content/site/en/news");
+    check_at(&site, "http://www.site.example/inner", "/content/site/fr");
+    check_at(&site, "http://www.site.example/none.html", "nothing");
+    check_at(&site, "http://elsewhere.example/news.html", "/content/site/en/a");
+}
+
+#[test]
 fn without_an_index_no_request_walks_content() {
     let site = site();
     put_page(

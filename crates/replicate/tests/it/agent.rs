@@ -22,14 +22,17 @@ pub(crate) fn path(text: &str) -> NodePath {
 }
 
 /// A cache that notes each request: its first line, headers in small letters, and body.
-struct Cache {
-    target: String,
-    seen: Arc<Mutex<Vec<String>>>,
-    status: Arc<AtomicU16>,
+pub(crate) struct Cache {
+    pub(crate) target: String,
+    pub(crate) seen: Arc<Mutex<Vec<String>>>,
+    /// What it answers; with [`STUMBLING`], 503 to every other request, beginning with the first one.
+    pub(crate) status: Arc<AtomicU16>,
 }
 
+pub(crate) const STUMBLING: u16 = 0;
+
 impl Cache {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = format!("http://{}/invalidate", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -44,7 +47,7 @@ impl Cache {
         Self { target, seen, status }
     }
 
-    async fn wait_for(&self, count: usize) -> Vec<String> {
+    pub(crate) async fn wait_for(&self, count: usize) -> Vec<String> {
         while self.seen.lock().len() < count {
             tokio::task::yield_now().await;
         }
@@ -74,8 +77,16 @@ fn answer(stream: std::net::TcpStream, noted: &Mutex<Vec<String>>, status: &Atom
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
-        noted.lock().push(format!("{head}\n{}", String::from_utf8(body).unwrap()));
-        let status = status.load(Ordering::SeqCst);
+        let count = {
+            let mut noted = noted.lock();
+            noted.push(format!("{head}\n{}", String::from_utf8(body).unwrap()));
+            noted.len()
+        };
+        let status = match status.load(Ordering::SeqCst) {
+            STUMBLING if count % 2 == 1 => 503,
+            STUMBLING => 200,
+            status => status,
+        };
         let text = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
         if stream.write_all(text.as_bytes()).is_err() {
             return;
@@ -138,7 +149,7 @@ pub(crate) fn replicator(
 
 /// A ledger that knows one page which shows another.
 #[derive(Debug)]
-struct Ledger;
+pub(crate) struct Ledger;
 
 impl Affected for Ledger {
     fn affected(

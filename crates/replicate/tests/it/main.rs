@@ -9,6 +9,8 @@
 mod agent;
 mod composition;
 mod listing;
+mod overtaken;
+mod purge;
 mod remote;
 mod standby;
 mod times;

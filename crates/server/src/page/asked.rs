@@ -115,18 +115,25 @@ impl Asked {
         if !instance.is_administrator(&self.viewer)? {
             return Ok(Wishes::default());
         }
-        let word = flex.split([',', '+', ' ']).next().unwrap_or_default();
-        Ok(Wishes {
-            is_trusted: true,
-            is_profiled,
-            flex: match word {
-                "nocache" => Flex::Nocache,
-                "recompile" => Flex::Recompile,
-                _ => Flex::None,
-            },
-            clears: matches!(word, "purge" | "clearcache" | "clearvariations"),
-        })
+        let (flex, clears) = read_flex(flex);
+        Ok(Wishes { is_trusted: true, is_profiled, flex, clears })
     }
+}
+
+/// Reads the words of `_flex`. There is one cache, so that `online` and `offline` say nothing.
+fn read_flex(text: &str) -> (Flex, Clears) {
+    let has = |one: &str| text.split([',', '+', ' ', ';']).any(|word| word == one);
+    let flex = match (has("nocache"), has("recompile")) {
+        (true, _) => Flex::Nocache,
+        (_, true) => Flex::Recompile,
+        _ => Flex::None,
+    };
+    let clears = match (has("purge") || has("clearcache"), has("clearvariations")) {
+        (true, _) => Clears::Everything,
+        (_, true) => Clears::Drawings,
+        _ => Clears::Nothing,
+    };
+    (flex, clears)
 }
 
 /// What somebody without a login asks for by a GET of a path without a query.
@@ -183,6 +190,36 @@ pub(super) struct Wishes {
     pub(super) is_profiled: bool,
     /// What is asked of the fragment cache.
     pub(super) flex: Flex,
-    /// Whether everything that is kept is dropped.
-    pub(super) clears: bool,
+    /// What is dropped of what is kept.
+    pub(super) clears: Clears,
+}
+
+/// What an administrator drops of the fragment cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Clears {
+    #[default]
+    Nothing,
+    /// What was drawn; what is known of components stays.
+    Drawings,
+    Everything,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_words_of_flex() {
+        for (text, expected) in [
+            ("", (Flex::None, Clears::Nothing)),
+            ("online", (Flex::None, Clears::Nothing)),
+            ("nocache", (Flex::Nocache, Clears::Nothing)),
+            ("offline,recompile", (Flex::Recompile, Clears::Nothing)),
+            ("purge", (Flex::None, Clears::Everything)),
+            ("online,clearcache", (Flex::None, Clears::Everything)),
+            ("clearvariations+nocache", (Flex::Nocache, Clears::Drawings)),
+        ] {
+            assert_eq!(read_flex(text), expected, "{text}");
+        }
+    }
 }
