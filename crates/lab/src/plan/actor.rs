@@ -23,6 +23,12 @@ use crate::load::{Crowd, Step, Turn, User};
 use crate::net::{Target, Targets};
 use crate::record::summariser::{Tally, Threads};
 
+/// Iterations without any sampler, one after the other, after which a thread ends that nothing else would end.
+const EMPTY_ITERATIONS: u64 = 10_000;
+/// Steps of a thread in one turn, as many as lead to a request where one is sent, and time of a turn beyond which
+/// others come first.
+const SOME_STEPS: u32 = 8;
+const LONG_TURN: Duration = Duration::from_millis(1);
 /// How often a thread looks whether a critical section is free.
 const GATE: Duration = Duration::from_millis(1);
 
@@ -144,6 +150,8 @@ pub(super) struct Actor {
     pub(super) finished: Vec<Finished>,
     iterations: u64,
     samples_of_iteration: u64,
+    /// Iterations without a sampler since the last one with any.
+    empty_iterations: u64,
     /// The request under way as it is sent.
     pub(super) request: Option<Arc<[u8]>>,
     /// Where the last request went.
@@ -179,6 +187,7 @@ impl Actor {
             finished: Vec::new(),
             iterations: 0,
             samples_of_iteration: 0,
+            empty_iterations: 0,
             request: None,
             target: None,
             inside: Inside::default(),
@@ -193,6 +202,7 @@ impl Actor {
     }
 
     fn end(&mut self) -> Step {
+        self.end_parents();
         self.inside.leave_all();
         if !matches!(self.phase, Phase::Begin) {
             self.squad.active.fetch_sub(1, Ordering::Relaxed);
@@ -221,12 +231,19 @@ impl Actor {
 
     /// Goes on until there is something to send or to wait for.
     fn advance(&mut self, turn: &mut Turn<'_>) -> Step {
+        let began = turn.now;
+        let mut steps = 0;
         loop {
             // A sample under way is finished, whatever the time.
             let is_under_way = matches!(self.phase, Phase::Exchange(_) | Phase::Slept { .. });
             if !is_under_way && self.is_over(turn.now, turn.is_stopping) {
                 return self.end();
             }
+            // Samples without requests, and iterations without samples, would keep all others from their turns.
+            if steps >= SOME_STEPS && !is_under_way && turn.now - began >= LONG_TURN {
+                return Step::Again;
+            }
+            steps += 1;
             match std::mem::replace(&mut self.phase, Phase::Pick) {
                 Phase::Begin => {
                     self.squad.active.fetch_add(1, Ordering::Relaxed);
@@ -290,8 +307,10 @@ impl Actor {
     fn begin_iteration(&mut self, turn: &mut Turn<'_>) {
         self.iterations += 1;
         self.scope.iteration = self.iterations;
-        // Without samplers a thread would turn without end.
-        if self.iterations > 1 && self.finished_nothing() {
+        let is_empty = self.iterations > 1 && self.samples_of_iteration == 0;
+        self.empty_iterations = if is_empty { self.empty_iterations + 1 } else { 0 };
+        // Where no condition ever holds, a thread would turn without end.
+        if self.empty_iterations >= EMPTY_ITERATIONS && self.is_endless() {
             self.is_ending = true;
             return;
         }
@@ -315,8 +334,9 @@ impl Actor {
         }
     }
 
-    fn finished_nothing(&self) -> bool {
-        self.samples_of_iteration == 0
+    /// Reports whether neither a number of loops, nor a time, nor a schedule ends the thread.
+    fn is_endless(&self) -> bool {
+        self.squad.loops.is_none() && self.ends_at.is_none() && !self.squad.is_open()
     }
 
     /// Prepares a sampler and waits for its timers.

@@ -202,6 +202,8 @@ pub(super) enum Kind {
     Transaction {
         is_parent: bool,
         with_timers: bool,
+        /// What is in its scope, if it stands for its samples.
+        judges: Vec<Judge>,
     },
     Throughput {
         is_percent: bool,
