@@ -31,6 +31,8 @@ const SOME_STEPS: u32 = 8;
 const LONG_TURN: Duration = Duration::from_millis(1);
 /// How often a thread looks whether a critical section is free.
 const GATE: Duration = Duration::from_millis(1);
+/// Longest time between two samples of a constant throughput timer: longer than any run.
+const LONGEST_PACE: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// What all threads of a run share beside the plan.
 #[derive(Debug)]
@@ -100,6 +102,8 @@ pub(super) enum Phase {
         at_least: i64,
         meter: usize,
         timers: usize,
+        /// When they go on although too few have come.
+        until: Option<Instant>,
     },
     /// A pause of the flow control action is over.
     Paused,
@@ -277,18 +281,20 @@ impl Actor {
                         return step;
                     }
                 }
-                Phase::Gather { node, at_least, meter, timers } => {
+                Phase::Gather { node, at_least, meter, timers, until } => {
                     let model = Arc::clone(&self.model);
-                    let here = model
-                        .meters
-                        .get(meter)
-                        .map_or(i64::MAX, |meter| meter.count.load(Ordering::Relaxed));
+                    let is_late = until.is_some_and(|until| turn.now >= until);
+                    let here = model.meters.get(meter).map_or(i64::MAX, |meter| match is_late {
+                        // The first one whose time is over takes all along who wait with it.
+                        true => meter.count.fetch_max(at_least, Ordering::Relaxed).max(at_least),
+                        false => meter.count.load(Ordering::Relaxed),
+                    });
                     if here >= at_least {
                         if let Some(step) = self.wait_for_timers(node, timers, turn.now) {
                             return step;
                         }
                     } else {
-                        self.phase = Phase::Gather { node, at_least, meter, timers };
+                        self.phase = Phase::Gather { node, at_least, meter, timers, until };
                         return Step::Wait(turn.now + Duration::from_millis(2));
                     }
                 }
@@ -368,7 +374,12 @@ impl Actor {
         };
         let mut delay = Duration::ZERO;
         for (number, timer) in sampler.timers.iter().enumerate().skip(from) {
-            if let Timer::Synchronize { size, meter } = timer {
+            if let Timer::Synchronize { size, timeout, meter } = timer {
+                let timeout = self.number(timeout);
+                let until = (timeout > 0.0)
+                    .then(|| Duration::try_from_secs_f64(timeout / 1000.0).ok())
+                    .flatten()
+                    .map(|timeout| now + delay + timeout);
                 let size: i64 = size.draw(&mut self.scope).trim().parse().unwrap_or(0);
                 // Users gather in their own process, each with its portion of the number.
                 let size = match u64::try_from(size) {
@@ -379,7 +390,8 @@ impl Actor {
                 let Some(shared) = model.meters.get(*meter) else { continue };
                 let ticket = shared.count.fetch_add(1, Ordering::Relaxed);
                 let at_least = (ticket / size + 1) * size;
-                self.phase = Phase::Gather { node, at_least, meter: *meter, timers: number + 1 };
+                let (meter, timers) = (*meter, number + 1);
+                self.phase = Phase::Gather { node, at_least, meter, timers, until };
                 return Some(Step::Wait(now + delay));
             }
             delay += self.delay(timer, now);
@@ -397,7 +409,6 @@ impl Actor {
     }
 
     fn delay(&mut self, timer: &Timer, now: Instant) -> Duration {
-        let model = Arc::clone(&self.model);
         let millis = match timer {
             Timer::Constant(delay) => self.number(delay),
             Timer::Uniform { delay, range } => {
@@ -414,46 +425,51 @@ impl Actor {
             }
             Timer::Throughput { per_minute, mode, meter } => {
                 let per_minute = self.number(per_minute);
-                // In the open model the schedule says when.
-                if per_minute <= 0.0 || self.squad.is_open() {
-                    return Duration::ZERO;
-                }
-                let distance = Duration::try_from_secs_f64(60.0 / per_minute).unwrap_or_default();
-                // A rate of several threads is divided among the processes that run them.
-                let distance = match mode {
-                    Pace::ThisThread => distance,
-                    Pace::Shared | Pace::AllThreads => {
-                        let count = self.scope.world.portion.count;
-                        distance.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
-                    }
-                };
-                return match mode {
-                    Pace::Shared => {
-                        let Some(shared) = model.meters.get(*meter) else { return Duration::ZERO };
-                        let mut last = shared.last.lock().unwrap_or_else(PoisonError::into_inner);
-                        let due = last.map_or(now, |last| (last + distance).max(now));
-                        *last = Some(due);
-                        due - now
-                    }
-                    Pace::ThisThread | Pace::AllThreads => {
-                        let threads = self.squad.active.load(Ordering::Relaxed).max(1);
-                        let threads = u32::try_from(threads).unwrap_or(u32::MAX);
-                        let distance = if *mode == Pace::AllThreads {
-                            distance.saturating_mul(threads)
-                        } else {
-                            distance
-                        };
-                        let due = self.previous.get(meter).map_or(now, |last| *last + distance);
-                        self.previous.insert(*meter, due);
-                        due.saturating_duration_since(now)
-                    }
-                };
+                return self.throttle(per_minute, *mode, *meter, now);
             }
             Timer::Synchronize { .. } => 0.0,
             Timer::Script(script) => self.run_timer(script),
             Timer::Precise { .. } | Timer::Shaped { .. } => return self.pace(timer, now),
         };
         Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default()
+    }
+
+    /// Waits until a constant throughput timer lets the next sample begin. Who is late owes nothing, as in JMeter.
+    fn throttle(&mut self, per_minute: f64, mode: Pace, meter: usize, now: Instant) -> Duration {
+        // In the open model the schedule says when.
+        if per_minute <= 0.0 || self.squad.is_open() {
+            return Duration::ZERO;
+        }
+        let distance = Duration::try_from_secs_f64(60.0 / per_minute).unwrap_or(LONGEST_PACE);
+        let times = |count: u64| {
+            let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+            distance.saturating_mul(count).min(LONGEST_PACE)
+        };
+        // A rate of several threads is divided among the processes that run them.
+        let processes = self.scope.world.portion.count;
+        let distance = match mode {
+            Pace::ThisThread => times(1),
+            Pace::AllThreads => times(self.stage.threads().active.saturating_mul(processes)),
+            Pace::GroupThreads => {
+                times(self.squad.active.load(Ordering::Relaxed).saturating_mul(processes))
+            }
+            Pace::Shared | Pace::SharedByGroup => times(processes),
+        };
+        let due = |last: Option<Instant>| last.map_or(now, |last| (last + distance).max(now));
+        let place = match mode {
+            Pace::Shared => 0,
+            Pace::SharedByGroup => self.squad.root,
+            Pace::ThisThread | Pace::AllThreads | Pace::GroupThreads => {
+                let due = due(self.previous.get(&meter).copied());
+                self.previous.insert(meter, due);
+                return due - now;
+            }
+        };
+        let Some(shared) = self.model.meters.get(meter) else { return Duration::ZERO };
+        let mut last = shared.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = due(last.get(&place).copied());
+        last.insert(place, due);
+        due - now
     }
 
     /// Waits for the next moment of a timer that gives moments to all threads.

@@ -75,7 +75,7 @@ impl Model {
         for meter in &self.meters {
             meter.count.store(0, Ordering::Relaxed);
             meter.executed.store(0, Ordering::Relaxed);
-            *meter.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            meter.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
             meter.pacers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
@@ -331,6 +331,8 @@ pub(super) enum Timer {
     },
     Synchronize {
         size: Template,
+        /// Milliseconds after which those who wait go on without the others; none for 0.
+        timeout: Template,
         meter: usize,
     },
     /// A script says how many milliseconds.
@@ -367,7 +369,12 @@ pub(super) enum Pace {
     ThisThread,
     /// Divided by the threads that run.
     AllThreads,
+    /// Divided by those of the group.
+    GroupThreads,
+    /// All threads take turns.
     Shared,
+    /// The threads of each group take turns.
+    SharedByGroup,
 }
 
 /// What several threads share.
@@ -375,7 +382,8 @@ pub(super) enum Pace {
 pub(super) struct Meter {
     pub(super) count: AtomicI64,
     pub(super) executed: AtomicI64,
-    pub(super) last: Mutex<Option<Instant>>,
+    /// When the last sample was due, per group that has turns of its own.
+    pub(super) last: Mutex<HashMap<NodeId, Instant>>,
     /// Moments of timers, per group that has its own.
     pub(super) pacers: Mutex<HashMap<NodeId, Pacer>>,
 }

@@ -508,6 +508,93 @@ fn timers_of_scripts_and_of_throughput_hold_samples_back() {
     assert!(begun.elapsed().as_millis() >= 8 * 25);
 }
 
+fn throughput(per_minute: &str, mode: &str) -> String {
+    let properties = [("calcMode", mode), ("throughput", per_minute)];
+    element("ConstantThroughputTimer", "t", &properties, "")
+}
+
+/// Lets the threads of a plan live for a minute at most.
+fn for_a_minute(text: &str) -> String {
+    text.replace(
+        "<stringProp name=\"ThreadGroup.num_threads\">",
+        "<boolProp name=\"ThreadGroup.scheduler\">true</boolProp><stringProp name=\"ThreadGroup.duration\">60</stringProp>\
+         <stringProp name=\"ThreadGroup.num_threads\">",
+    )
+}
+
+#[test]
+fn a_throughput_is_that_of_a_thread_a_group_or_all_threads() {
+    let play = |mode: &str| {
+        let origin = server();
+        // A sample of a minute that comes again after days: who would have to wait for it sends none.
+        let inside = |name: &str| format!("{}{}", throughput("0.0001", mode), get(name));
+        let cases = [case("2", inside("a"), ""), case("2", inside("b"), "")];
+        let text = for_a_minute(&plan(&cases, origin.addr().port()));
+        run_here(&text, tempfile::tempdir().unwrap().path());
+        sent(&origin, 2).concat()
+    };
+    assert_eq!([play("0"), play("1"), play("2"), play("4")], ["ab", "ab", "ab", "ab"]);
+    assert_eq!(play("3"), "a");
+}
+
+#[test]
+fn a_throughput_of_all_threads_is_divided_among_all_groups() {
+    let begun = std::time::Instant::now();
+    let origin = server();
+    let paced = sampler("/P/a", &throughput("1200", "1"));
+    let pause = element("ConstantTimer", "c", &[("ConstantTimer.delay", "1")], "");
+    let cases = [
+        case("-1", sampler("/P/b", &pause), ""),
+        case("1", format!("{}{}", times("7", &[paced]), said("z", "prev.setStopTest(true)")), ""),
+    ];
+    let text = plan(&cases, origin.addr().port())
+        .replace("serialize_threadgroups\">true<", "serialize_threadgroups\">false<");
+    run_here(&text, tempfile::tempdir().unwrap().path());
+    assert_eq!(sent(&origin, 2)[1], "a a a a a a a z");
+    // 50 ms for each of two threads, from the second sample on.
+    assert!(begun.elapsed().as_millis() >= 6 * 100 - 50, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn who_is_late_for_a_throughput_does_not_hurry_afterwards() {
+    let begun = std::time::Instant::now();
+    let origin = server();
+    let pause = element(
+        "TestAction",
+        "pause",
+        &[
+            ("ActionProcessor.action", "1"),
+            ("ActionProcessor.target", "0"),
+            ("ActionProcessor.duration", "300"),
+        ],
+        "",
+    );
+    let inside = format!(
+        "{}{}",
+        sampler("/P/a", &throughput("1200", "0")),
+        wrap("OnceOnlyController", &[], &[pause])
+    );
+    run_here(
+        &plan(&[case("5", inside, "")], origin.addr().port()),
+        tempfile::tempdir().unwrap().path(),
+    );
+    assert_eq!(sent(&origin, 1)[0], "a a a a a");
+    assert!(begun.elapsed().as_millis() >= 300 + 3 * 50, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn who_waits_for_others_in_vain_goes_on_after_a_time() {
+    let begun = std::time::Instant::now();
+    let origin = server();
+    let timer = element("SyncTimer", "s", &[("groupSize", "10"), ("timeoutInMs", "300")], "");
+    let cases = [case("1", format!("{timer}{}", get("a")), "")];
+    let text = for_a_minute(&plan(&cases, origin.addr().port()))
+        .replace("num_threads\">1<", "num_threads\">15<");
+    run_here(&text, tempfile::tempdir().unwrap().path());
+    assert_eq!(origin.requests(), 15);
+    assert!(begun.elapsed().as_millis() >= 300, "{:?}", begun.elapsed());
+}
+
 #[test]
 fn rows_in_random_order_come_once_each() {
     let origin = server();
