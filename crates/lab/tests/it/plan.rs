@@ -15,7 +15,7 @@ pub(crate) fn plan(loops: &str, threads: &str, inside: &str) -> String {
 <TestPlan guiclass="TestPlanGui" testclass="TestPlan" testname="p" enabled="true"/><hashTree>
 <ThreadGroup guiclass="ThreadGroupGui" testclass="ThreadGroup" testname="g" enabled="true">
 <stringProp name="ThreadGroup.on_sample_error">continue</stringProp>
-<elementProp name="ThreadGroup.main_controller" elementType="LoopController"><stringProp name="LoopController.loops">{loops}</stringProp></elementProp>
+<elementProp name="ThreadGroup.main_controller" elementType="LoopController"><boolProp name="LoopController.continue_forever">false</boolProp><stringProp name="LoopController.loops">{loops}</stringProp></elementProp>
 <stringProp name="ThreadGroup.num_threads">{threads}</stringProp><stringProp name="ThreadGroup.ramp_time">0</stringProp>
 </ThreadGroup><hashTree>
 {inside}
@@ -231,6 +231,81 @@ fn extractors_feed_later_requests() {
         "",
     );
     check("1", &format!("{}{after}", sampler("/a", &boundary)), "/a /x/18");
+}
+
+#[test]
+fn values_of_json_are_taken_as_in_jmeter() {
+    let server = || {
+        Origin::start(|seen| match seen.target.as_str() {
+            "/three" => Answer::status(200).body("{\"a\":[1,null,\"x\"]}"),
+            "/one" => Answer::status(200).body("{\"a\":[\"only\"]}"),
+            "/none" => Answer::status(200).body("{\"b\":1}"),
+            "/text" => Answer::status(200).body("no json"),
+            _ => Answer::html(""),
+        })
+    };
+    let extract = |number: &str| {
+        let words = [
+            ("JSONPostProcessor.referenceNames", "v"),
+            ("JSONPostProcessor.jsonPathExprs", "$.a[*]"),
+            ("JSONPostProcessor.match_numbers", number),
+            ("JSONPostProcessor.defaultValues", "d"),
+        ];
+        element("JSONPostProcessor", "j", &words, "")
+    };
+    // What the variables are after an answer: the value, the first three, and how many. A name that is not set stands
+    // as it is, which is no address.
+    let names = ["v", "v_1", "v_2", "v_3", "v_matchNr"];
+    let told = names.map(|name| format!("/${{__urlencode(${{{name}}})}}")).concat();
+    let told = sampler(&format!("/told{told}"), "").replace(&format!("GET /told{told}"), "told");
+    let text = |origin: &Origin, number: &str| {
+        let asked = |path: &str| format!("{}{told}", sampler(path, &extract(number)));
+        let all = ["/three", "/one", "/none", "/text"].map(asked).concat();
+        plan("1", "1", &format!("{}{all}", defaults(origin)))
+    };
+    let told_by = |origin: &Origin| -> Vec<String> {
+        let targets = origin.seen().into_iter().map(|seen| seen.target);
+        targets.filter_map(|target| target.strip_prefix("/told/").map(str::to_owned)).collect()
+    };
+    for (number, wanted) in [
+        (
+            "-1",
+            [
+                "%24%7Bv%7D/1/d/x/3",
+                "%24%7Bv%7D/only/%24%7Bv_2%7D/%24%7Bv_3%7D/1",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+            ],
+        ),
+        (
+            "2",
+            [
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/3",
+                "only/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/1",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+            ],
+        ),
+        (
+            "9",
+            [
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/3",
+                "only/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/1",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+            ],
+        ),
+    ] {
+        let origin = server();
+        let text_here = text(&origin, number);
+        let played = play_with(origin, &text_here, &[], PathBuf::new());
+        assert_eq!(told_by(&played.origin), wanted, "{number}");
+        let Some(home) = crate::jmeter::home() else { continue };
+        let origin = server();
+        let folder = tempfile::tempdir().unwrap();
+        crate::jmeter::run_in_jmeter(&home, &text(&origin, number), folder.path());
+        assert_eq!(told_by(&origin), wanted, "JMeter, {number}");
+    }
 }
 
 #[test]
