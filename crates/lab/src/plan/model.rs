@@ -420,6 +420,8 @@ pub(super) struct Parameters {
 pub(super) struct CookieManager {
     /// Name, value, domain, path, secure.
     pub(super) cookies: Vec<([Template; 4], bool)>,
+    /// Takes no cookies and sends none.
+    pub(super) ignores: bool,
     pub(super) clears: bool,
     pub(super) by_group: bool,
 }
