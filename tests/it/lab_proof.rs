@@ -55,6 +55,11 @@ fn verify_tells_same_from_changed_from_unanswered() {
     assert_eq!(changed.json()["errors_logged"][0]["line"], "*ERROR* new");
     assert_eq!(verify(&format!("http://{}", dead_addr()), &[]).code, Some(3));
     assert_eq!(verify("nonsense", &[]).code, Some(2));
+    let unread = verify(&url(&before), &["--watch-log", "error.lgo"]);
+    assert_eq!(unread.code, Some(3), "{}", unread.text);
+    assert!(unread.text.contains("LOG NOT READ cannot read `error.lgo`"), "{}", unread.text);
+    let unread = verify(&url(&before), &["--watch-log", "error.lgo", "--json"]).json();
+    assert_eq!(unread["logs_not_read"].as_array().unwrap().len(), 1);
 }
 
 #[test]
