@@ -54,6 +54,17 @@ fn a_log_has_a_rate_a_peak_and_a_mix() {
 }
 
 #[test]
+fn a_few_seconds_at_the_end_of_a_log_are_no_minute() {
+    let mut text: String = (0..60).map(|second| line(second, 0, "GET / HTTP/1.1", 200)).collect();
+    (0..5).for_each(|number| text.push_str(&line(60, number, "GET / HTTP/1.1", 200)));
+    let (visits, _) = read(&mut text.as_bytes(), "access.log").unwrap();
+    let profile = Profile::of(&visits, 0);
+    assert_eq!((profile.seconds, profile.peak_minute, profile.peak_second), (61, 1.0, 5));
+    let (visits, _) = read(&mut line(60, 0, "GET / HTTP/1.1", 200).as_bytes(), "one.log").unwrap();
+    assert_eq!(Profile::of(&visits, 0).peak_minute, 1.0);
+}
+
+#[test]
 fn the_plan_of_a_log_has_its_mix_and_leaves_out_what_sends() {
     let text = format!("{}{}", log(), line(299, 9, "POST /c HTTP/1.1", 200));
     let (visits, _) = read(&mut text.as_bytes(), "access.log").unwrap();
