@@ -219,6 +219,43 @@ fn a_recording_becomes_a_plan_without_secrets() {
 }
 
 #[test]
+fn a_visitor_stays_with_the_proxy_that_records_a_site() {
+    let own = std::sync::Arc::new(std::sync::OnceLock::new());
+    let seen_by = std::sync::Arc::clone(&own);
+    let origin = Origin::start(move |seen| {
+        let own: &String = seen_by.get().unwrap();
+        let place = match seen.target.as_str() {
+            "/away" => "http://elsewhere.invalid/x".to_owned(),
+            _ => format!("{own}/in?a=b#top"),
+        };
+        Answer::status(302)
+            .header("Location", &place)
+            .header("Set-Cookie", "sid=a; Path=/; Domain=127.0.0.1; HttpOnly; SameSite=Lax")
+    });
+    let target = own.get_or_init(|| format!("http://{}", origin.addr()));
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let proxy =
+        Proxy::start(listen, Some(target.as_str()), Duration::from_secs(60), |_| {}).unwrap();
+    let ask = |path: &str| {
+        browse(proxy.address(), &format!("GET {path} HTTP/1.1\nHost: x\nConnection: close\n\n"))
+    };
+    let answer = ask("/login");
+    assert!(answer.contains("Location: /in?a=b#top\r\n"), "{answer}");
+    assert!(answer.contains("Set-Cookie: sid=a; Path=/; HttpOnly; SameSite=Lax\r\n"), "{answer}");
+    assert!(ask("/away").contains("Location: http://elsewhere.invalid/x\r\n"));
+    // What is compared and recorded is what the site said.
+    let told = &proxy.exchanges()[0].answer_headers;
+    assert!(told.iter().any(|(_, value)| *value == format!("{target}/in?a=b#top")), "{told:?}");
+}
+
+#[test]
+fn a_connection_that_sends_nonsense_is_closed() {
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let proxy = Proxy::start(listen, None, Duration::from_secs(60), |_| {}).unwrap();
+    assert_eq!(browse(proxy.address(), "no request\n\n"), "");
+}
+
+#[test]
 fn a_forward_proxy_goes_where_the_request_says() {
     let origin = Origin::always(Answer::html("here"));
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
