@@ -189,7 +189,7 @@ pub(crate) struct Compare {
     /// Chooses which of the two begins.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Exits with 1 if anything got worse by more than noise.
+    /// Exits with 1 if anything got worse by more than noise, and with 3 if there are too few runs to tell.
     #[arg(long)]
     pub(crate) fail_if_worse: bool,
     /// Prints JSON.

@@ -55,6 +55,11 @@ fn verify_tells_same_from_changed_from_unanswered() {
     assert_eq!(changed.json()["errors_logged"][0]["line"], "*ERROR* new");
     assert_eq!(verify(&format!("http://{}", dead_addr()), &[]).code, Some(3));
     assert_eq!(verify("nonsense", &[]).code, Some(2));
+    let unread = verify(&url(&before), &["--watch-log", "error.lgo"]);
+    assert_eq!(unread.code, Some(3), "{}", unread.text);
+    assert!(unread.text.contains("LOG NOT READ cannot read `error.lgo`"), "{}", unread.text);
+    let unread = verify(&url(&before), &["--watch-log", "error.lgo", "--json"]).json();
+    assert_eq!(unread["logs_not_read"].as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -83,6 +88,25 @@ fn settings_are_swept_and_tuned() {
 }
 
 #[test]
+fn series_are_compared_if_there_are_enough_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let compare = |before: &str, after: &str, more: &[&str]| {
+        std::fs::write(folder.path().join("a.txt"), before).unwrap();
+        std::fs::write(folder.path().join("b.txt"), after).unwrap();
+        let words = ["compare", "a.txt", "b.txt", "--less-is-better", "--fail-if-worse"];
+        lab(folder.path(), &[&words[..], more].concat())
+    };
+    let slower = compare("1\n2\n3\n4\n", "11\n12\n13\n14\n", &["--trim", "0"]);
+    assert_eq!(slower.code, Some(1), "{}", slower.text);
+    assert_eq!(compare("11\n12\n13\n14\n", "1\n2\n3\n4\n", &[]).code, Some(0));
+    // The extremes are not dropped where nothing would stay.
+    let few = compare("1\n2\n", "11\n12\n", &["--trim", "1"]);
+    assert_eq!(few.code, Some(3));
+    assert!(few.text.contains("1.50 -> 11.50"), "{}", few.text);
+    assert!(few.text.trim_end().ends_with("too few runs to tell"), "{}", few.text);
+}
+
+#[test]
 fn a_journal_compares_only_what_asked_for_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let origin = Origin::always(Answer::html("hello"));
@@ -100,7 +124,7 @@ fn a_journal_compares_only_what_asked_for_the_same() {
     assert!(folder.path().join("lab-journal.runs/step-003.json").exists());
     let compared =
         lab(folder.path(), &["compare", "lab-journal.runs", "lab-journal.runs", "--json"]);
-    assert_eq!(compared.json()["metrics"][0]["verdict"], "noise");
+    assert_eq!(compared.json()["metrics"][0]["verdict"], "too few runs");
     assert_eq!(
         lab(
             folder.path(),

@@ -1,6 +1,7 @@
 //! Two series of runs side by side: means without the extremes, the difference, and whether it is more than noise.
 //!
-//! The verdict comes from the medians' ratio: a bootstrap interval of 95 %, and the Mann-Whitney test.
+//! The verdict comes from the medians' ratio: a bootstrap interval of 95 %, and the Mann-Whitney test. Where the first median
+//! is 0, as that of errors commonly is, the interval is of the medians' difference, since nothing is a multiple of 0.
 
 use std::fmt;
 
@@ -26,14 +27,27 @@ pub struct Comparison {
     pub after: f64,
     /// `after - before`.
     pub difference: f64,
-    /// The difference as a share of `before`.
-    pub share: f64,
-    /// Bounds of the difference of the medians, as shares, with 95 % confidence.
+    /// The difference as a share of `before`; `None` if that is 0.
+    pub share: Option<f64>,
+    /// Bounds of the difference of the medians, with 95 % confidence.
     pub interval: (f64, f64),
+    /// What the bounds are of.
+    pub basis: Basis,
     /// Probability of a difference at least as large by chance.
     pub chance: f64,
+    /// Whether so many runs could tell any difference from chance.
+    pub is_enough: bool,
     /// Which direction is good.
     pub better: Better,
+}
+
+/// What bounds of a difference are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// Shares of the first median.
+    Share,
+    /// The difference itself, because the first median is 0.
+    Difference,
 }
 
 /// What a comparison amounts to.
@@ -45,6 +59,8 @@ pub enum Verdict {
     Worse,
     /// No difference can be told.
     Noise,
+    /// No difference could be told, however large: there are too few runs.
+    TooFew,
 }
 
 /// Returns the mean without the `trim` smallest and the `trim` largest values; 0 if nothing is left.
@@ -56,7 +72,10 @@ pub fn trimmed_mean(values: &[f64], trim: usize) -> f64 {
     if kept.is_empty() { 0.0 } else { kept.iter().sum::<f64>() / kept.len() as f64 }
 }
 
-/// Compares a metric of two series; `trim` values are dropped at each end for the means.
+/// A difference that comes by chance as often as this is noise.
+const CHANCE: f64 = 0.05;
+
+/// Compares a metric of two series; `trim` values are dropped at each end for the means, if something stays.
 #[must_use]
 pub fn compare(
     metric: &str,
@@ -65,18 +84,30 @@ pub fn compare(
     trim: usize,
     better: Better,
 ) -> Comparison {
+    let trim = if before.len().min(after.len()) > 2 * trim { trim } else { 0 };
     let (one, two) = (trimmed_mean(before, trim), trimmed_mean(after, trim));
     let difference = two - one;
+    let (basis, interval) = bootstrap(before, after);
     Comparison {
         metric: metric.to_owned(),
         before: one,
         after: two,
         difference,
-        share: if one == 0.0 { 0.0 } else { difference / one },
-        interval: bootstrap(before, after),
+        share: (one != 0.0).then(|| difference / one),
+        interval,
+        basis,
         chance: mann_whitney(before, after),
+        is_enough: could_tell(before.len(), after.len()),
         better,
     }
+}
+
+/// Reports whether series of these lengths differ by more than chance if they differ as much as they can.
+fn could_tell(before: usize, after: usize) -> bool {
+    let apart = |from: usize, count: usize| -> Vec<f64> {
+        (from..from + count).map(|value| value as f64).collect()
+    };
+    mann_whitney(&apart(0, before), &apart(before, after)) < CHANCE
 }
 
 impl Comparison {
@@ -84,7 +115,10 @@ impl Comparison {
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let (low, high) = self.interval;
-        if self.chance >= 0.05 || (low <= 0.0 && high >= 0.0) {
+        if !self.is_enough {
+            return Verdict::TooFew;
+        }
+        if self.chance >= CHANCE || (low <= 0.0 && high >= 0.0) {
             return Verdict::Noise;
         }
         match (self.better, self.difference > 0.0) {
@@ -107,7 +141,10 @@ impl Comparison {
     pub fn delta(&self) -> String {
         let hundredths = |value: f64| (value * 100.0).round();
         let difference = (hundredths(self.after) - hundredths(self.before)) / 100.0;
-        format!("{difference:+.2} ({})", percent(self.share))
+        match self.share {
+            Some(share) => format!("{difference:+.2} ({})", percent(share)),
+            None => format!("{difference:+.2}"),
+        }
     }
 }
 
@@ -122,9 +159,13 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {:.2} -> {:.2}, {}", self.metric, self.before, self.after, self.delta())?;
         let (low, high) = self.interval;
-        write!(f, " (interval {:+.1}..{:+.1} %): ", low * 100.0, high * 100.0)?;
+        match self.basis {
+            Basis::Share => write!(f, " (interval {:+.1}..{:+.1} %): ", low * 100.0, high * 100.0)?,
+            Basis::Difference => write!(f, " (interval {low:+.2}..{high:+.2}): ")?,
+        }
         match self.verdict() {
             Verdict::Noise => f.write_str("within noise"),
+            Verdict::TooFew => f.write_str("too few runs to tell"),
             Verdict::Better => f.write_str("better"),
             Verdict::Worse => f.write_str("worse"),
         }
@@ -141,11 +182,15 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Returns bounds of the relative difference of the medians; the samples are drawn from a fixed seed.
-fn bootstrap(before: &[f64], after: &[f64]) -> (f64, f64) {
+/// Returns bounds of the difference of the medians, and what they are of; the samples are drawn from a fixed seed.
+fn bootstrap(before: &[f64], after: &[f64]) -> (Basis, (f64, f64)) {
     const ROUNDS: u64 = 2000;
+    let mut sorted = before.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let base = median(&sorted);
+    let basis = if base == 0.0 { Basis::Difference } else { Basis::Share };
     if before.is_empty() || after.is_empty() {
-        return (0.0, 0.0);
+        return (basis, (0.0, 0.0));
     }
     let mut index = 0;
     let mut draw = |values: &[f64]| {
@@ -167,7 +212,12 @@ fn bootstrap(before: &[f64], after: &[f64]) -> (f64, f64) {
     let mut shares: Vec<f64> = (0..ROUNDS)
         .map(|_| {
             let (one, two) = (draw(before), draw(after));
-            if one == 0.0 { 0.0 } else { two / one - 1.0 }
+            match basis {
+                Basis::Difference => two - one,
+                // A draw may happen to have a median of 0 where the series has none.
+                Basis::Share if one == 0.0 => (two - one) / base,
+                Basis::Share => two / one - 1.0,
+            }
         })
         .collect();
     shares.sort_by(f64::total_cmp);
@@ -175,7 +225,7 @@ fn bootstrap(before: &[f64], after: &[f64]) -> (f64, f64) {
         let place = (share * (shares.len() - 1) as f64).round() as usize;
         shares.get(place).copied().unwrap_or(0.0)
     };
-    (at(0.025), at(0.975))
+    (basis, (at(0.025), at(0.975)))
 }
 
 /// Returns the two-sided probability of the Mann-Whitney test, by the normal approximation with ties.

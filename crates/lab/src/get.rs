@@ -12,7 +12,9 @@ use crate::load::{
     Crew, Crowd, Load, Observer, Portion, Process, Rows, Schedule, Step, Turn, User, processors,
     run,
 };
-use crate::net::{Failure, Keep, MOST_HOPS, Reply, Request, Response, Targets, Url, user_info};
+use crate::net::{
+    Failure, Keep, MOST_HOPS, Reply, Request, Response, Targets, Url, is_for_one_server, user_info,
+};
 use crate::plan::answer::{decode, to_text};
 use crate::record::jtl::Row;
 use crate::record::{
@@ -406,6 +408,10 @@ impl Asker {
         let location = response.head.as_ref()?.header("Location")?;
         let next = asked.at.join(location).ok()?;
         let mut get = self.shared.get.clone();
+        let page = self.shared.pages.get(self.page)?;
+        if !next.is_same_server(&page.url) {
+            get.headers.retain(|(name, _)| !is_for_one_server(name));
+        }
         if response.status == 303 || (get.method == "POST" && response.status < 307) {
             get.method = "GET".to_owned();
             get.body.clear();

@@ -8,9 +8,10 @@
 //! max = "1s"
 //! error_rate = "0.1%"
 //! throughput = ">=200/s"
+//! trend = "<2%/h"
 //! abort_after = "30s"
 //! ```
-//! With `abort_after` a run ends when a limit of the same table is missed after that time.
+//! With `abort_after` a run ends when a limit of the same table is missed after that time; a trend of its beginning ends none.
 //! The name is a label of the run, or `*` for all labels together.
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::calculate::parse_duration;
+use crate::phase::endure;
 use crate::record::{Results, Stats};
 use crate::{Error, Finding, Result};
 
@@ -45,6 +47,8 @@ pub enum Limit {
     ErrorRate(f64),
     /// At least this many requests per second that did not fail.
     Throughput(f64),
+    /// The 95th percentile must not grow, beyond chance, by more than this share of its median in an hour.
+    Trend(f64),
 }
 
 /// A goal beside what was measured.
@@ -67,7 +71,7 @@ struct File {
 }
 
 /// The keys of a goal, for the nearest one to a typing mistake.
-const KEYS: [&str; 7] = ["p70", "p95", "max", "mean", "error_rate", "throughput", ABORT];
+const KEYS: [&str; 8] = ["p70", "p95", "max", "mean", "error_rate", "throughput", "trend", ABORT];
 /// The key that says from when on a run ends.
 const ABORT: &str = "abort_after";
 /// What was measured where nothing was.
@@ -161,7 +165,10 @@ pub(crate) fn of_table<'t>(
 
 /// Returns the first goal that ends a run as far as it has come; what nothing was measured for ends none.
 pub(crate) fn breach(goals: &[Goal], results: &Results) -> Option<String> {
-    let due = |goal: &&Goal| goal.abort_after.is_some_and(|after| results.elapsed >= after);
+    let due = |goal: &&Goal| {
+        let is_trend = matches!(goal.limit, Limit::Trend(_));
+        !is_trend && goal.abort_after.is_some_and(|after| results.elapsed >= after)
+    };
     let due: Vec<Goal> = goals.iter().filter(due).cloned().collect();
     if due.is_empty() {
         return None;
@@ -193,6 +200,14 @@ fn limit(key: &str, value: &str) -> Result<Limit, String> {
             .filter(|rate| rate.is_finite() && *rate > 0.0)
             .map(Limit::Throughput)
             .ok_or_else(|| format!("`throughput` is a rate such as \">=200/s\", not `{value}`")),
+        "trend" => value
+            .trim_start_matches(['<', '=', ' '])
+            .strip_suffix("/h")
+            .and_then(|share| share.trim().strip_suffix('%'))
+            .and_then(|number| number.trim().parse::<f64>().ok())
+            .filter(|percent| percent.is_finite() && *percent >= 0.0)
+            .map(|percent| Limit::Trend(percent / 100.0))
+            .ok_or_else(|| format!("`trend` is a share per hour such as \"<2%/h\", not `{value}`")),
         _ => {
             let percent = key.strip_prefix('p').and_then(|digits| digits.parse::<f64>().ok());
             match percent.filter(|percent| *percent > 0.0 && *percent <= 100.0) {
@@ -216,7 +231,7 @@ pub fn judge(goals: &[Goal], results: &Results) -> Vec<Judged> {
                 "*" => Some(&total),
                 _ => series.or(transaction).map(|series| &series.total),
             };
-            let is_of_time = matches!(goal.limit, Limit::Under(..) | Limit::Mean(_));
+            let is_of_time = !matches!(goal.limit, Limit::ErrorRate(_) | Limit::Throughput(_));
             match stats.filter(|stats| stats.count() > 0) {
                 // A site that refuses everything at once is not a quick one.
                 Some(stats) if is_of_time && stats.errors >= stats.count() => Judged {
@@ -261,6 +276,26 @@ fn judge_one(goal: &Goal, stats: &Stats, results: &Results) -> Judged {
                 format!("at most {} % errors", most * 100.0),
                 format!("{:.3} %", rate * 100.0),
                 rate <= most,
+            )
+        }
+        Limit::Trend(most) => {
+            let one = results.labels.get(goal.label.as_str());
+            let one = one.or_else(|| results.transactions.get(goal.label.as_str()));
+            let trend = match goal.label.as_str() {
+                "*" => endure::trend(results.labels.values(), results.elapsed, most),
+                _ => endure::trend(one.into_iter(), results.elapsed, most),
+            };
+            (
+                format!("p95 grows at most {} % per hour", most * 100.0),
+                trend.map_or("too short for a trend".to_owned(), |trend| {
+                    format!(
+                        "{:+.1} % per hour (interval {:+.2} .. {:+.2} ms)",
+                        trend.share * 100.0,
+                        trend.slope.low,
+                        trend.slope.high
+                    )
+                }),
+                trend.is_some_and(|trend| !trend.is_worse),
             )
         }
         Limit::Throughput(least) => {
@@ -357,6 +392,35 @@ mod tests {
         check("[goal.page]\nerror_rate='-1%'", "`error_rate` is a share");
         check("[goal.page]\nthroughput='>=nan/s'", "`throughput` is a rate");
         check("[goal.page]\nthroughput='>=0/s'", "`throughput` is a rate");
+        check("[goal.page]\ntrend='2%'", "`trend` is a share per hour");
+    }
+
+    #[test]
+    fn a_trend_is_judged_over_the_seconds_of_a_run() {
+        let goals =
+            parse("[goal.page]\ntrend='<2%/h'\n[goal.'*']\ntrend='2 %/h'\nabort_after='1s'", "g");
+        let goals = goals.unwrap();
+        let judged = |seconds: u32, ms: &dyn Fn(u32) -> u32| {
+            let mut results = results(&[1, 1]);
+            results.elapsed = Duration::from_secs(seconds.into());
+            let series = results.labels.get_mut("page").unwrap();
+            for second in 0..seconds {
+                let place = series.seconds.entry(second).or_default();
+                place.count = 1;
+                place.times.push((u64::from(ms(second)) * 1000, 1));
+            }
+            assert_eq!(breach(&goals, &results), None, "a beginning is no trend");
+            let judged = judge(&goals, &results);
+            judged.into_iter().map(|one| (one.is_met, one.measured)).collect::<Vec<_>>()
+        };
+        // A tenth more within an hour, a tenth less, and noise.
+        let met =
+            |ms: &dyn Fn(u32) -> u32| judged(3600, ms).iter().map(|one| one.0).collect::<Vec<_>>();
+        assert_eq!(met(&|second| 1000 + second / 36), [false, false]);
+        assert_eq!(met(&|second| 1000 - second / 36), [true, true]);
+        assert_eq!(met(&|second| 1000 + second * 7919 % 100), [true, true]);
+        assert!(judged(3600, &|second| 1000 + second / 36)[0].1.starts_with("+9."));
+        assert_eq!(judged(3, &|_| 10)[0], (false, "too short for a trend".to_owned()));
     }
 
     #[test]

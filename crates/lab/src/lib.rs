@@ -40,6 +40,7 @@ pub mod journal;
 pub mod kept;
 pub mod live;
 mod load;
+mod masked;
 mod net;
 pub mod page;
 pub mod paired;

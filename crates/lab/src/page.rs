@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::browse::{Ask, Got, browse};
 use crate::goal::{Goal, judge, show};
 use crate::html_parts;
-use crate::net::{Head, Url};
+use crate::net::{Head, Url, is_for_one_server};
 use crate::plan::answer::to_text;
 use crate::plan::cache::Cache;
 use crate::record::{Results, Series};
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 pub struct Visits {
     /// The pages.
     pub urls: Vec<String>,
-    /// Sent with every request.
+    /// Sent with every request; credentials, cookies and `Host` only to the server of the page that is named.
     pub headers: Vec<(String, String)>,
     /// How often each page is visited.
     pub count: usize,
@@ -175,6 +175,7 @@ impl Visit {
 
 /// The script of one visit.
 struct Browser {
+    /// The page as it was named, whose server is told the credentials.
     url: Url,
     headers: Vec<(String, String)>,
     cache: Option<Arc<Mutex<Cache>>>,
@@ -215,11 +216,6 @@ impl Browser {
         if let Some(location) = location {
             self.hops += 1;
             let next = got.url.join(location).ok();
-            if !self.is_page_there
-                && let Some(next) = &next
-            {
-                self.url = next.clone();
-            }
             return next.into_iter().filter(|_| self.hops <= MOST_HOPS).collect();
         }
         let media_type = got.head.header("Content-Type").unwrap_or_default().to_ascii_lowercase();
@@ -237,6 +233,13 @@ impl Browser {
         references.iter().filter_map(|reference| base.join(reference).ok()).collect()
     }
 
+    fn headers_for(&self, url: &Url) -> Vec<(String, String)> {
+        let is_home = url.is_same_server(&self.url);
+        let mut headers = self.headers.clone();
+        headers.retain(|(name, _)| is_home || !is_for_one_server(name));
+        headers
+    }
+
     fn ask(&mut self, urls: Vec<Url>) -> Vec<Ask> {
         let mut asks = Vec::new();
         for url in urls {
@@ -244,7 +247,8 @@ impl Browser {
             if self.asked.len() >= MOST_PARTS || !self.asked.insert(shown.clone()) {
                 continue;
             }
-            let mut ask = Ask::get(url, &self.headers);
+            let headers = self.headers_for(&url);
+            let mut ask = Ask::get(url, &headers);
             if let Some(cache) = &self.cache {
                 let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
                 // The page itself is asked for again, as by a visitor who comes back.

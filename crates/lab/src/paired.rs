@@ -128,8 +128,6 @@ pub fn compare_reports(before: &[Figures], after: &[Figures], trim: usize) -> Ve
         .into_iter()
         .map(|(name, better, value)| {
             let series = |runs: &[Figures]| runs.iter().map(value).collect::<Vec<f64>>();
-            // Extremes can be dropped only where something stays.
-            let trim = if before.len().min(after.len()) > 2 * trim { trim } else { 0 };
             compare(name, &series(before), &series(after), trim, better)
         })
         .collect()

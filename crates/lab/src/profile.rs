@@ -144,14 +144,8 @@ impl Profile {
         wanted.sort_by_key(|(_, _, count)| std::cmp::Reverse(*count));
         let average = requests as f64 / seconds as f64;
         let minutes = seconds.div_ceil(60);
-        // The last minute of a log is commonly a part of one.
-        let peak_minute = per_minute
-            .iter()
-            .map(|(minute, count)| {
-                let lasts = seconds.saturating_sub(u64::try_from(*minute).unwrap_or(0) * 60);
-                *count as f64 / lasts.clamp(1, 60) as f64
-            })
-            .fold(0.0, f64::max);
+        // The last minute of a log is commonly a part of one, whose few seconds say nothing of a minute.
+        let peak_minute = per_minute.values().copied().max().unwrap_or(0) as f64 / 60.0;
         Self {
             requests,
             malformed,

@@ -6,10 +6,14 @@
 //! an upstream is given. Encrypted connections that a browser wants to be passed through cannot be read, so `CONNECT` is
 //! answered 501 with the advice to record the site through an upstream.
 //!
+//! With an upstream, answers are changed as far as is needed for the client to stay: see [`keep_here`]. What is remembered is
+//! what the site said.
+//!
 //! On failure: a site that does not answer is answered for with 502; the exchange is remembered with that status.
 //!
 //! Not here: what is made of the exchanges ([`crate::verify`], [`crate::recording`]).
 
+use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +26,8 @@ use crate::{Error, Result};
 
 /// Largest head of a request.
 const MOST_HEAD: usize = 256 * 1024;
+/// How long nobody is let in after somebody could not be.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Largest body of a request.
 const MOST_BODY: usize = 256 * 1024 * 1024;
 const HOP_BY_HOP: [&str; 9] = [
@@ -70,7 +76,8 @@ struct Shared {
     timeout: Duration,
     started: Instant,
     exchanges: Mutex<Vec<Exchange>>,
-    connections: Mutex<Vec<TcpStream>>,
+    /// Those that are open, by their numbers.
+    connections: Mutex<HashMap<u64, TcpStream>>,
     watcher: Box<Watcher>,
     is_stopped: AtomicBool,
 }
@@ -135,7 +142,7 @@ impl Drop for Proxy {
         self.shared.is_stopped.store(true, Ordering::SeqCst);
         // Wakes the accepting thread, which then sees the flag.
         drop(TcpStream::connect(self.address));
-        for connection in lock(&self.shared.connections).drain(..) {
+        for (_, connection) in lock(&self.shared.connections).drain() {
             connection.shutdown(Shutdown::Both).ok();
         }
     }
@@ -146,17 +153,28 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    for stream in listener.incoming().flatten() {
+    for (number, stream) in (0..).zip(listener.incoming()) {
         if shared.is_stopped.load(Ordering::SeqCst) {
             return;
         }
+        let Ok(stream) = stream else {
+            // Commonly too many files are open, which does not end at once.
+            std::thread::sleep(PAUSE);
+            continue;
+        };
         if let Ok(handle) = stream.try_clone() {
-            lock(&shared.connections).push(handle);
+            lock(&shared.connections).insert(number, handle);
         }
-        let shared = Arc::clone(shared);
+        let server = Arc::clone(shared);
         let thread = std::thread::Builder::new().name("proxy".to_owned());
+        let spawned = thread.spawn(move || {
+            converse(&stream, &server);
+            lock(&server.connections).remove(&number);
+        });
         // Without a thread the connection is closed, and the client tries again.
-        thread.spawn(move || converse(&stream, &shared)).ok();
+        if spawned.is_err() {
+            lock(&shared.connections).remove(&number);
+        }
     }
 }
 
@@ -217,7 +235,7 @@ fn pass_on(asked: Asked, shared: &Shared, client: &mut Client) -> Answer {
     let at = shared.started.elapsed();
     let question =
         Question { method: &asked.method, url: &url, headers: &headers, body: &asked.body };
-    let (answer, failure) = match client.ask(&question) {
+    let (mut answer, failure) = match client.ask(&question) {
         Ok(answer) => (answer, None),
         Err(error) => (told(502, &error.to_string()), Some(error.to_string())),
     };
@@ -236,7 +254,43 @@ fn pass_on(asked: Asked, shared: &Shared, client: &mut Client) -> Answer {
     };
     lock(&shared.exchanges).push(exchange.clone());
     (shared.watcher)(&exchange);
+    if let Some(upstream) = &shared.upstream {
+        keep_here(&mut answer, upstream);
+    }
     answer
+}
+
+/// Changes an answer of the upstream so that the client stays with the proxy: what leads to the upstream's own address
+/// leads to the same path here, and cookies for its host are for this one, which is not encrypted.
+fn keep_here(answer: &mut Answer, upstream: &Url) {
+    for (name, value) in &mut answer.headers {
+        if name.eq_ignore_ascii_case("location") {
+            let Some(url) = Url::parse(value).ok().filter(|url| url.is_same_server(upstream))
+            else {
+                continue;
+            };
+            let fragment = value.find('#').and_then(|at| value.get(at..)).unwrap_or_default();
+            *value = format!("{}{fragment}", url.target);
+        } else if name.eq_ignore_ascii_case("set-cookie") {
+            let host = upstream.host.to_ascii_lowercase();
+            let stays = |part: &&str| {
+                let (key, given) = part.split_once('=').unwrap_or((part, ""));
+                match key.trim().to_ascii_lowercase().as_str() {
+                    "domain" => {
+                        let domain = given.trim().trim_start_matches('.').to_ascii_lowercase();
+                        host != domain && !host.ends_with(&format!(".{domain}"))
+                    }
+                    "secure" => !upstream.is_tls,
+                    // Browsers take it with `Secure` only.
+                    "samesite" => !upstream.is_tls || !given.trim().eq_ignore_ascii_case("none"),
+                    _ => true,
+                }
+            };
+            let (pair, words) = value.split_once(';').unwrap_or((value, ""));
+            let kept = words.split(';').filter(stays).filter(|word| !word.trim().is_empty());
+            *value = [pair].into_iter().chain(kept).collect::<Vec<&str>>().join(";");
+        }
+    }
 }
 
 impl Shared {

@@ -5,12 +5,10 @@
 //!
 //! Secrets stay out: `Authorization` and cookies of the recording are not written, nor are fields named like passwords.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use regex::Regex;
-
 use crate::draft::{Draft, Scenario, Step};
+use crate::masked;
 use crate::proxy::Exchange;
 
 /// What becomes of a recording.
@@ -33,6 +31,7 @@ pub fn plan(target: &str, exchanges: &[Exchange], options: Options) -> Draft {
     let mut remarks =
         vec!["Recorded; cookies and credentials of the recording are left out.".to_owned()];
     let mut left_out = 0u64;
+    let mut without_body: Vec<String> = Vec::new();
     let mut ended: Option<Duration> = None;
     for exchange in exchanges {
         if !options.with_parts && is_part(exchange) {
@@ -46,12 +45,24 @@ pub fn plan(target: &str, exchanges: &[Exchange], options: Options) -> Draft {
         {
             step.think = Some(format!("{}ms", pause.as_millis()));
         }
-        steps.push(step(exchange));
+        let step = step(exchange);
+        if body(exchange).is_none() {
+            without_body.push(format!("{} {}", step.method, step.path));
+        }
+        steps.push(step);
         ended = Some(exchange.at + exchange.elapsed);
     }
     if left_out > 0 {
         remarks.push(format!(
             "Left out: {left_out} images, styles and scripts; `parts = true` fetches those of each page."
+        ));
+    }
+    if !without_body.is_empty() {
+        remarks.push(format!(
+            "{} requests are without their bodies, which are no text or longer than {} KiB; write `body_file` or `files` by hand: {}.",
+            without_body.len(),
+            MOST_BODY / 1024,
+            without_body.join(", ")
         ));
     }
     if steps.iter().any(|step| step.body.contains("{secret}") || step.path.contains("{secret}")) {
@@ -89,45 +100,56 @@ fn step(exchange: &Exchange) -> Step {
         .cloned()
         .collect();
     headers.sort();
-    let text = std::str::from_utf8(&exchange.body).unwrap_or_default();
-    let body = if text.len() > MOST_BODY { String::new() } else { without_secrets(text) };
+    let kind = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    let kind = kind.map_or("", |(_, value)| value.as_str());
     Step {
         method: exchange.method.clone(),
-        path: without_secrets(&exchange.target),
+        path: masked::target(&exchange.target),
+        body: body(exchange).map(|text| masked::body(text, kind)).unwrap_or_default(),
         headers,
-        body,
         status: (exchange.status >= 400 && exchange.failure.is_none()).then_some(exchange.status),
         think: None,
     }
 }
 
-/// Returns a text without the values of fields that are named like secrets.
-fn without_secrets(text: &str) -> String {
-    #[expect(clippy::expect_used, reason = "the pattern is a constant")]
-    static SECRET: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(
-            r#"(?i)((?:^|[?&;{,"\s])"?[\w.:-]*(?:passw(?:or)?d|secret|token|api_?key)[\w-]*"?\s*[=:]\s*"?)[^&;"\s,}]+"#,
-        )
-        .expect("the pattern reads")
-    });
-    SECRET.replace_all(text, "${1}{secret}").into_owned()
+/// Returns the body of a request; `None` if a plan cannot hold it.
+fn body(exchange: &Exchange) -> Option<&str> {
+    std::str::from_utf8(&exchange.body).ok().filter(|text| text.len() <= MOST_BODY)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(text: &str, expected: &str) {
-        assert_eq!(without_secrets(text), expected);
-    }
-
     #[test]
-    fn secrets_do_not_enter_a_plan() {
-        check("j_username=me&j_password=s3cret&x=1", "j_username=me&j_password={secret}&x=1");
-        check("/a?token=abc&b=c", "/a?token={secret}&b=c");
-        check(r#"{"user":"me","password":"s3cret"}"#, r#"{"user":"me","password":"{secret}"}"#);
-        check(":cq_csrf_token=abc", ":cq_csrf_token={secret}");
-        check("word=password", "word=password");
+    fn bodies_that_a_plan_cannot_hold_are_told() {
+        let sent = |target: &str, body: Vec<u8>| Exchange {
+            at: Duration::ZERO,
+            elapsed: Duration::ZERO,
+            method: "POST".to_owned(),
+            url: format!("http://h{target}"),
+            target: target.to_owned(),
+            headers: Vec::new(),
+            body,
+            status: 200,
+            answer_headers: Vec::new(),
+            answer: Vec::new(),
+            failure: None,
+        };
+        let exchanges = [
+            sent("/picture", vec![0xff, 0xd8]),
+            sent("/long?token=x", vec![b'a'; MOST_BODY + 1]),
+            sent("/whole", vec![b'a'; MOST_BODY]),
+        ];
+        let draft = plan("http://h", &exchanges, Options::default());
+        let lengths: Vec<usize> =
+            draft.scenarios[0].steps.iter().map(|step| step.body.len()).collect();
+        assert_eq!(lengths, [0, 0, MOST_BODY]);
+        let told = draft.remarks.iter().find(|remark| remark.contains("without their bodies"));
+        let told = told.unwrap();
+        assert!(told.starts_with("2 requests"), "{told}");
+        assert!(told.ends_with("POST /picture, POST /long?token={secret}."), "{told}");
+        let draft = plan("http://h", &exchanges[2..], Options::default());
+        assert_eq!(draft.remarks.len(), 1, "{:?}", draft.remarks);
     }
 }

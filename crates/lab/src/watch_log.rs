@@ -45,14 +45,10 @@ impl Watch {
     /// Returns the lines that came since, were added to the file, and tell of errors.
     ///
     /// # Errors
-    /// [`Error::File`].
+    /// [`Error::File`], also for a file that is not there: what was logged is not known then.
     pub fn errors(&self) -> Result<Vec<String>> {
         let lost = |error| Error::read(&self.path, error);
-        let mut file = match File::open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(lost(error)),
-        };
+        let mut file = File::open(&self.path).map_err(lost)?;
         let data = file.metadata().map_err(lost)?;
         let is_same = data.ino() == self.inode && data.len() >= self.length;
         file.seek(SeekFrom::Start(if is_same { self.length } else { 0 })).map_err(lost)?;
@@ -113,7 +109,7 @@ mod tests {
         assert_eq!(none.errors().unwrap(), ["ERROR one"]);
         let watch = Watch::begin(&path, Some("lost \\d+")).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert!(watch.errors().unwrap().is_empty());
+        assert!(matches!(watch.errors(), Err(Error::File { .. })));
         std::fs::write(&path, "lost 7\n").unwrap();
         assert_eq!(watch.errors().unwrap(), ["lost 7"]);
         assert!(Watch::begin(&path, Some("(")).is_err());

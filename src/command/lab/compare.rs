@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tympan_lab::compare::{Better, Comparison, Verdict, compare as compare_series};
+use tympan_lab::compare::{Basis, Better, Comparison, Verdict, compare as compare_series};
 use tympan_lab::paired::{self, Turns};
 use tympan_lab::program::Program;
 
@@ -31,11 +31,11 @@ pub(super) fn compare(arguments: &Compare) -> Outcome {
         let is_colored = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         rows.iter().for_each(|row| say!("{}", line(row, is_colored)));
     }
-    let is_worse = rows.iter().any(|row| row.verdict() == Verdict::Worse);
-    Ok(if arguments.fail_if_worse && is_worse {
-        ExitCode::from(CHECK_FAILED)
-    } else {
-        ExitCode::SUCCESS
+    let is_any = |verdict: Verdict| rows.iter().any(|row| row.verdict() == verdict);
+    Ok(match arguments.fail_if_worse {
+        true if is_any(Verdict::Worse) => ExitCode::from(CHECK_FAILED),
+        true if is_any(Verdict::TooFew) => ExitCode::from(3),
+        _ => ExitCode::SUCCESS,
     })
 }
 
@@ -60,11 +60,16 @@ fn row_json(row: &Comparison) -> serde_json::Value {
         "difference": row.difference,
         "share": row.share,
         "interval": [row.interval.0, row.interval.1],
+        "interval_of": match row.basis {
+            Basis::Share => "share",
+            Basis::Difference => "difference",
+        },
         "chance": row.chance,
         "verdict": match row.verdict() {
             Verdict::Better => "better",
             Verdict::Worse => "worse",
             Verdict::Noise => "noise",
+            Verdict::TooFew => "too few runs",
         },
     })
 }
@@ -94,8 +99,7 @@ fn of_programs(arguments: &Compare, runs: usize) -> Result<Vec<Comparison>, Faul
             }
         }
     }
-    let trim = if runs > 2 * arguments.trim { arguments.trim } else { 0 };
-    Ok(paired.compare(trim, better(arguments)))
+    Ok(paired.compare(arguments.trim, better(arguments)))
 }
 
 fn of_numbers(arguments: &Compare) -> Result<Vec<Comparison>, Fault> {

@@ -12,6 +12,7 @@ use super::send::{headers, properties};
 use super::{compare, convert, duration, fault, journal, project, read_text, site, tune};
 use crate::args::lab_proof::{self as args, Proof};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
+use crate::home::chain;
 use crate::say;
 
 pub(super) fn run(command: &Proof) -> Outcome {
@@ -54,18 +55,24 @@ fn verify(arguments: &args::Verify) -> Outcome {
     }
     let verdict = compare_sites(&verify, arguments)?;
     let mut lines: Vec<(String, String)> = Vec::new();
+    // A log that is not there tells nothing: that nothing was logged is not known then.
+    let mut unread: Vec<String> = Vec::new();
     for (path, watch) in &watches {
-        let errors = watch.errors().map_err(|error| fault(&error))?;
-        lines.extend(errors.into_iter().map(|line| (path.display().to_string(), line)));
+        match watch.errors() {
+            Ok(errors) => {
+                lines.extend(errors.into_iter().map(|line| (path.display().to_string(), line)));
+            }
+            Err(error) => unread.push(chain(&error)),
+        }
     }
     if arguments.json {
-        print_json(&verdict, &lines);
+        print_json(&verdict, &lines, &unread);
     } else {
-        print(&verdict, &lines);
+        print(&verdict, &lines, &unread);
     }
     Ok(if !verdict.changes.is_empty() || !lines.is_empty() {
         ExitCode::from(CHECK_FAILED)
-    } else if verdict.is_same() {
+    } else if verdict.is_same() && unread.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(3)
@@ -94,7 +101,7 @@ fn is_plan(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "jmx" || extension == "toml")
 }
 
-fn print(verdict: &Verdict, lines: &[(String, String)]) {
+fn print(verdict: &Verdict, lines: &[(String, String)], unread: &[String]) {
     let tell = |word: &str, difference: &Difference| {
         say!("{word} {}: {}\n{}", difference.request, difference.aspect, difference.diff);
     };
@@ -108,6 +115,9 @@ fn print(verdict: &Verdict, lines: &[(String, String)]) {
     }
     for (file, line) in lines {
         say!("ERROR LOGGED {file}: {line}");
+    }
+    for reason in unread {
+        say!("LOG NOT READ {reason}");
     }
     say!(
         "{} requests compared: {} changes, {} unstable, {} without an answer, {} lines of errors logged",
@@ -124,7 +134,7 @@ fn print(verdict: &Verdict, lines: &[(String, String)]) {
     }
 }
 
-fn print_json(verdict: &Verdict, lines: &[(String, String)]) {
+fn print_json(verdict: &Verdict, lines: &[(String, String)], unread: &[String]) {
     let list = |differences: &[Difference]| -> Vec<serde_json::Value> {
         differences
             .iter()
@@ -142,6 +152,7 @@ fn print_json(verdict: &Verdict, lines: &[(String, String)]) {
             "unanswered": verdict.unanswered,
             "faults": verdict.faults,
             "errors_logged": lines,
+            "logs_not_read": unread,
         })
     );
 }

@@ -18,6 +18,8 @@ pub(crate) enum Step {
     FetchHosts { requests: Vec<Request>, parallel: usize },
     /// Waits.
     Wait(Instant),
+    /// Goes on once all others who are ready had their turns.
+    Again,
     /// Is ready for the next arrival; in the closed model, for its next turn at once.
     Rest,
     /// Leaves.

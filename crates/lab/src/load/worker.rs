@@ -299,6 +299,7 @@ impl Worker {
                 self.fetch(index, requests, all);
             }
             Step::Wait(due) => self.set_timer(index, due),
+            Step::Again => self.ready.push_back(index),
             Step::Rest => self.rest(index, now),
             Step::End => self.leave(index),
         }

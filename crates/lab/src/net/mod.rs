@@ -79,6 +79,11 @@ pub(crate) struct Response {
 /// Most redirects that are followed for one request, as JMeter follows them.
 pub(crate) const MOST_HOPS: usize = 20;
 
+/// Reports whether a header is for the server that it was given for and for no other: credentials, and the server's name.
+pub(crate) fn is_for_one_server(header: &str) -> bool {
+    header.eq_ignore_ascii_case("Host") || crate::redact::is_secret(header)
+}
+
 /// Why there is no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Failure {

@@ -22,6 +22,8 @@ pub(crate) enum Keep {
     Head,
     /// Also the body, up to this many bytes.
     Body(usize),
+    /// The head, and the body of a style sheet, up to this many bytes.
+    Style(usize),
 }
 
 /// A head as it arrived: one text, and where in it names and values stand.
@@ -99,6 +101,12 @@ impl Head {
         // Most names differ in length already.
         (mark.name_end - mark.start) as usize == name.len()
             && self.part(mark.start, mark.name_end).eq_ignore_ascii_case(name)
+    }
+
+    /// Reports whether the body is a style sheet.
+    pub(crate) fn is_style(&self) -> bool {
+        let media_type = self.header("Content-Type").unwrap_or_default();
+        media_type.trim_start().get(..8).is_some_and(|kind| kind.eq_ignore_ascii_case("text/css"))
     }
 
     /// Returns what follows the status.
@@ -353,7 +361,11 @@ impl Reader {
         let is_old = parsed.version == Some(0);
         self.closes = framing.closes || (is_old && !framing.keeps_alive);
         if self.keep != Keep::Nothing {
-            self.response.head = Some(copy_head(&parsed, status, used));
+            let head = copy_head(&parsed, status, used);
+            if let Keep::Style(max) = self.keep {
+                self.keep = if head.is_style() { Keep::Body(max) } else { Keep::Head };
+            }
+            self.response.head = Some(head);
         }
         let has_no_body = self.is_head || status == 204 || status == 304;
         self.phase = match (has_no_body, framing.is_chunked, framing.length) {

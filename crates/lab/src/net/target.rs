@@ -232,6 +232,13 @@ impl Url {
         Ok(Self { is_tls, host: host.to_owned(), port: port.unwrap_or(default), target })
     }
 
+    /// Reports whether both name the same server: by scheme, host and port.
+    pub(crate) fn is_same_server(&self, other: &Self) -> bool {
+        self.is_tls == other.is_tls
+            && self.port == other.port
+            && self.host.eq_ignore_ascii_case(&other.host)
+    }
+
     /// Returns the URL that `reference` in a document or a `Location` header at this URL means.
     ///
     /// # Errors

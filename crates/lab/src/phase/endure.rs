@@ -40,6 +40,9 @@ pub struct Slope {
 
 /// Windows that a run is cut into at most: the pairs grow with the square.
 const WINDOWS: u64 = 120;
+const P95: &str = "p95 ms";
+/// Changes per hour that are nothing.
+const P95_FLOOR: f64 = 0.5;
 /// Fewer windows show no trend.
 const FEWEST: usize = 6;
 
@@ -135,6 +138,22 @@ impl Series {
     }
 }
 
+/// Returns how the 95th percentile of a whole run went, of some labels together; `None` if it was too short for a trend.
+pub(crate) fn trend<'s>(
+    labels: impl Iterator<Item = &'s crate::record::Series>,
+    lasts: Duration,
+    allowed: f64,
+) -> Option<Trend> {
+    let (width, windows) = windows(labels, 0, lasts.as_secs());
+    let points = windows.iter().enumerate().filter(|(_, window)| window.0 > 0);
+    let points = points.map(|(place, window)| {
+        ((place as u64 * width) as f64, window.1.quantile(0.95).as_secs_f64() * 1000.0)
+    });
+    let series =
+        Series { name: P95, worse: Worse::More, points: points.collect(), floor: P95_FLOOR };
+    series.trend(allowed)
+}
+
 /// Runs the load and looks for trends.
 ///
 /// # Errors
@@ -224,15 +243,17 @@ fn tell(endurance: &Endurance, measured: &Measured) -> Sheet {
     sheet
 }
 
-/// Cuts the run into windows.
-fn series(endurance: &Endurance, measured: &Measured) -> Vec<Series> {
-    let first = endurance.warm_up.as_secs();
-    let last = endurance.offer.lasts.as_secs();
+/// Cuts a run from one second to another into windows of as many seconds; each has its samples and their times.
+fn windows<'s>(
+    labels: impl Iterator<Item = &'s crate::record::Series>,
+    first: u64,
+    last: u64,
+) -> (u64, Vec<(u64, Timing)>) {
     let width = (last.saturating_sub(first)).div_ceil(WINDOWS).max(1);
     let count = usize::try_from(last.saturating_sub(first) / width).unwrap_or(0);
     let mut windows: Vec<(u64, Timing)> = Vec::new();
     windows.resize_with(count, || (0, Timing::new()));
-    for series in measured.results.labels.values() {
+    for series in labels {
         for (&second, values) in &series.seconds {
             let Some(since) = u64::from(second).checked_sub(first) else { continue };
             let place = usize::try_from(since / width).unwrap_or(usize::MAX);
@@ -241,6 +262,14 @@ fn series(endurance: &Endurance, measured: &Measured) -> Vec<Series> {
             values.times.iter().for_each(|&(time, count)| window.1.record_us(time, count));
         }
     }
+    (width, windows)
+}
+
+/// Returns what is followed over the run.
+fn series(endurance: &Endurance, measured: &Measured) -> Vec<Series> {
+    let first = endurance.warm_up.as_secs();
+    let last = endurance.offer.lasts.as_secs();
+    let (width, windows) = windows(measured.results.labels.values(), first, last);
     let over = |value: &dyn Fn(&(u64, Timing)) -> f64| -> Vec<(f64, f64)> {
         let at = |place: usize| (first + place as u64 * width + width / 2) as f64;
         windows.iter().enumerate().map(|(place, window)| (at(place), value(window))).collect()
@@ -254,7 +283,7 @@ fn series(endurance: &Endurance, measured: &Measured) -> Vec<Series> {
     };
     let all = [
         ("p50 ms", Worse::More, quantile(0.5), 0.2),
-        ("p95 ms", Worse::More, quantile(0.95), 0.5),
+        (P95, Worse::More, quantile(0.95), P95_FLOOR),
         ("throughput 1/s", Worse::Less, over(&|window| window.0 as f64 / width as f64), 0.0),
         ("memory MB", Worse::More, watched(&|facts| facts.memory as f64 / 1e6), 1.0),
         ("open files", Worse::More, watched(&|facts| facts.files as f64), 1.0),

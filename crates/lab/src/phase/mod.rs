@@ -138,12 +138,13 @@ fn pace(measured: &Measured) -> Option<Judged> {
     })
 }
 
-/// Runs one phase.
+/// Runs one phase, which begins as the first one did: with the first row of data, the first count, the first turn.
 ///
 /// # Errors
 /// As [`Plan::run`].
 pub fn measure(subject: &Subject<'_>, phase: Phase) -> Result<Measured> {
     let run = Run { offer: Some(phase.offer.clone()), ..subject.run.clone() };
+    subject.plan.rewind();
     let watch = subject.pid.map(watch::Watch::start);
     let outcome = subject.plan.run(&run, &mut |_| {})?;
     let watched = watch.map(watch::Watch::stop).unwrap_or_default();

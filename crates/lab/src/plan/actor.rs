@@ -23,8 +23,16 @@ use crate::load::{Crowd, Step, Turn, User};
 use crate::net::{Target, Targets};
 use crate::record::summariser::{Tally, Threads};
 
+/// Iterations without any sampler, one after the other, after which a thread ends that nothing else would end.
+const EMPTY_ITERATIONS: u64 = 10_000;
+/// Steps of a thread in one turn, as many as lead to a request where one is sent, and time of a turn beyond which
+/// others come first.
+const SOME_STEPS: u32 = 8;
+const LONG_TURN: Duration = Duration::from_millis(1);
 /// How often a thread looks whether a critical section is free.
 const GATE: Duration = Duration::from_millis(1);
+/// Longest time between two samples of a constant throughput timer: longer than any run.
+const LONGEST_PACE: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// What all threads of a run share beside the plan.
 #[derive(Debug)]
@@ -94,6 +102,8 @@ pub(super) enum Phase {
         at_least: i64,
         meter: usize,
         timers: usize,
+        /// When they go on although too few have come.
+        until: Option<Instant>,
     },
     /// A pause of the flow control action is over.
     Paused,
@@ -144,6 +154,8 @@ pub(super) struct Actor {
     pub(super) finished: Vec<Finished>,
     iterations: u64,
     samples_of_iteration: u64,
+    /// Iterations without a sampler since the last one with any.
+    empty_iterations: u64,
     /// The request under way as it is sent.
     pub(super) request: Option<Arc<[u8]>>,
     /// Where the last request went.
@@ -179,6 +191,7 @@ impl Actor {
             finished: Vec::new(),
             iterations: 0,
             samples_of_iteration: 0,
+            empty_iterations: 0,
             request: None,
             target: None,
             inside: Inside::default(),
@@ -193,6 +206,7 @@ impl Actor {
     }
 
     fn end(&mut self) -> Step {
+        self.end_parents();
         self.inside.leave_all();
         if !matches!(self.phase, Phase::Begin) {
             self.squad.active.fetch_sub(1, Ordering::Relaxed);
@@ -221,12 +235,19 @@ impl Actor {
 
     /// Goes on until there is something to send or to wait for.
     fn advance(&mut self, turn: &mut Turn<'_>) -> Step {
+        let began = turn.now;
+        let mut steps = 0;
         loop {
             // A sample under way is finished, whatever the time.
             let is_under_way = matches!(self.phase, Phase::Exchange(_) | Phase::Slept { .. });
             if !is_under_way && self.is_over(turn.now, turn.is_stopping) {
                 return self.end();
             }
+            // Samples without requests, and iterations without samples, would keep all others from their turns.
+            if steps >= SOME_STEPS && !is_under_way && turn.now - began >= LONG_TURN {
+                return Step::Again;
+            }
+            steps += 1;
             match std::mem::replace(&mut self.phase, Phase::Pick) {
                 Phase::Begin => {
                     self.squad.active.fetch_add(1, Ordering::Relaxed);
@@ -260,18 +281,20 @@ impl Actor {
                         return step;
                     }
                 }
-                Phase::Gather { node, at_least, meter, timers } => {
+                Phase::Gather { node, at_least, meter, timers, until } => {
                     let model = Arc::clone(&self.model);
-                    let here = model
-                        .meters
-                        .get(meter)
-                        .map_or(i64::MAX, |meter| meter.count.load(Ordering::Relaxed));
+                    let is_late = until.is_some_and(|until| turn.now >= until);
+                    let here = model.meters.get(meter).map_or(i64::MAX, |meter| match is_late {
+                        // The first one whose time is over takes all along who wait with it.
+                        true => meter.count.fetch_max(at_least, Ordering::Relaxed).max(at_least),
+                        false => meter.count.load(Ordering::Relaxed),
+                    });
                     if here >= at_least {
                         if let Some(step) = self.wait_for_timers(node, timers, turn.now) {
                             return step;
                         }
                     } else {
-                        self.phase = Phase::Gather { node, at_least, meter, timers };
+                        self.phase = Phase::Gather { node, at_least, meter, timers, until };
                         return Step::Wait(turn.now + Duration::from_millis(2));
                     }
                 }
@@ -290,8 +313,10 @@ impl Actor {
     fn begin_iteration(&mut self, turn: &mut Turn<'_>) {
         self.iterations += 1;
         self.scope.iteration = self.iterations;
-        // Without samplers a thread would turn without end.
-        if self.iterations > 1 && self.finished_nothing() {
+        let is_empty = self.iterations > 1 && self.samples_of_iteration == 0;
+        self.empty_iterations = if is_empty { self.empty_iterations + 1 } else { 0 };
+        // Where no condition ever holds, a thread would turn without end.
+        if self.empty_iterations >= EMPTY_ITERATIONS && self.is_endless() {
             self.is_ending = true;
             return;
         }
@@ -315,8 +340,9 @@ impl Actor {
         }
     }
 
-    fn finished_nothing(&self) -> bool {
-        self.samples_of_iteration == 0
+    /// Reports whether neither a number of loops, nor a time, nor a schedule ends the thread.
+    fn is_endless(&self) -> bool {
+        self.squad.loops.is_none() && self.ends_at.is_none() && !self.squad.is_open()
     }
 
     /// Prepares a sampler and waits for its timers.
@@ -348,7 +374,12 @@ impl Actor {
         };
         let mut delay = Duration::ZERO;
         for (number, timer) in sampler.timers.iter().enumerate().skip(from) {
-            if let Timer::Synchronize { size, meter } = timer {
+            if let Timer::Synchronize { size, timeout, meter } = timer {
+                let timeout = self.number(timeout);
+                let until = (timeout > 0.0)
+                    .then(|| Duration::try_from_secs_f64(timeout / 1000.0).ok())
+                    .flatten()
+                    .map(|timeout| now + delay + timeout);
                 let size: i64 = size.draw(&mut self.scope).trim().parse().unwrap_or(0);
                 // Users gather in their own process, each with its portion of the number.
                 let size = match u64::try_from(size) {
@@ -359,7 +390,8 @@ impl Actor {
                 let Some(shared) = model.meters.get(*meter) else { continue };
                 let ticket = shared.count.fetch_add(1, Ordering::Relaxed);
                 let at_least = (ticket / size + 1) * size;
-                self.phase = Phase::Gather { node, at_least, meter: *meter, timers: number + 1 };
+                let (meter, timers) = (*meter, number + 1);
+                self.phase = Phase::Gather { node, at_least, meter, timers, until };
                 return Some(Step::Wait(now + delay));
             }
             delay += self.delay(timer, now);
@@ -377,7 +409,6 @@ impl Actor {
     }
 
     fn delay(&mut self, timer: &Timer, now: Instant) -> Duration {
-        let model = Arc::clone(&self.model);
         let millis = match timer {
             Timer::Constant(delay) => self.number(delay),
             Timer::Uniform { delay, range } => {
@@ -394,46 +425,51 @@ impl Actor {
             }
             Timer::Throughput { per_minute, mode, meter } => {
                 let per_minute = self.number(per_minute);
-                // In the open model the schedule says when.
-                if per_minute <= 0.0 || self.squad.is_open() {
-                    return Duration::ZERO;
-                }
-                let distance = Duration::try_from_secs_f64(60.0 / per_minute).unwrap_or_default();
-                // A rate of several threads is divided among the processes that run them.
-                let distance = match mode {
-                    Pace::ThisThread => distance,
-                    Pace::Shared | Pace::AllThreads => {
-                        let count = self.scope.world.portion.count;
-                        distance.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
-                    }
-                };
-                return match mode {
-                    Pace::Shared => {
-                        let Some(shared) = model.meters.get(*meter) else { return Duration::ZERO };
-                        let mut last = shared.last.lock().unwrap_or_else(PoisonError::into_inner);
-                        let due = last.map_or(now, |last| (last + distance).max(now));
-                        *last = Some(due);
-                        due - now
-                    }
-                    Pace::ThisThread | Pace::AllThreads => {
-                        let threads = self.squad.active.load(Ordering::Relaxed).max(1);
-                        let threads = u32::try_from(threads).unwrap_or(u32::MAX);
-                        let distance = if *mode == Pace::AllThreads {
-                            distance.saturating_mul(threads)
-                        } else {
-                            distance
-                        };
-                        let due = self.previous.get(meter).map_or(now, |last| *last + distance);
-                        self.previous.insert(*meter, due);
-                        due.saturating_duration_since(now)
-                    }
-                };
+                return self.throttle(per_minute, *mode, *meter, now);
             }
             Timer::Synchronize { .. } => 0.0,
             Timer::Script(script) => self.run_timer(script),
             Timer::Precise { .. } | Timer::Shaped { .. } => return self.pace(timer, now),
         };
         Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default()
+    }
+
+    /// Waits until a constant throughput timer lets the next sample begin. Who is late owes nothing, as in JMeter.
+    fn throttle(&mut self, per_minute: f64, mode: Pace, meter: usize, now: Instant) -> Duration {
+        // In the open model the schedule says when.
+        if per_minute <= 0.0 || self.squad.is_open() {
+            return Duration::ZERO;
+        }
+        let distance = Duration::try_from_secs_f64(60.0 / per_minute).unwrap_or(LONGEST_PACE);
+        let times = |count: u64| {
+            let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+            distance.saturating_mul(count).min(LONGEST_PACE)
+        };
+        // A rate of several threads is divided among the processes that run them.
+        let processes = self.scope.world.portion.count;
+        let distance = match mode {
+            Pace::ThisThread => times(1),
+            Pace::AllThreads => times(self.stage.threads().active.saturating_mul(processes)),
+            Pace::GroupThreads => {
+                times(self.squad.active.load(Ordering::Relaxed).saturating_mul(processes))
+            }
+            Pace::Shared | Pace::SharedByGroup => times(processes),
+        };
+        let due = |last: Option<Instant>| last.map_or(now, |last| (last + distance).max(now));
+        let place = match mode {
+            Pace::Shared => 0,
+            Pace::SharedByGroup => self.squad.root,
+            Pace::ThisThread | Pace::AllThreads | Pace::GroupThreads => {
+                let due = due(self.previous.get(&meter).copied());
+                self.previous.insert(meter, due);
+                return due - now;
+            }
+        };
+        let Some(shared) = self.model.meters.get(meter) else { return Duration::ZERO };
+        let mut last = shared.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = due(last.get(&place).copied());
+        last.insert(place, due);
+        due - now
     }
 
     /// Waits for the next moment of a timer that gives moments to all threads.

@@ -12,7 +12,8 @@ use super::extract::{Extractor, Field};
 use super::http::HttpSpec;
 use super::judge::{Judge, Subject, Way};
 use super::model::{
-    Action, After, Event, Flow, Group, Kind, Model, NodeId, OnError, Sampler, Shape, Stage, Timer,
+    Action, After, CookieManager, Event, Flow, Group, Kind, Model, NodeId, OnError, Sampler, Shape,
+    Stage, Timer,
 };
 use super::run::{Membership, Run, begin};
 use super::template::Template;
@@ -123,9 +124,16 @@ impl Writer<'_> {
             [] | [None] => out.push_str("cookies = \"none\"\n"),
             [Some(place)] => {
                 let manager = self.model.cookies.get(*place);
-                let clears = manager.is_some_and(|manager| manager.clears);
-                writeln!(out, "cookies = \"{}\"", if clears { "visit" } else { "user" }).ok();
-                if manager.is_some_and(|manager| !manager.cookies.is_empty() || manager.by_group) {
+                let lasts = match manager {
+                    Some(manager) if manager.ignores => "none",
+                    Some(manager) if manager.clears => "visit",
+                    _ => "user",
+                };
+                writeln!(out, "cookies = \"{lasts}\"").ok();
+                let is_more = |manager: &&CookieManager| {
+                    !manager.ignores && (!manager.cookies.is_empty() || manager.by_group)
+                };
+                if manager.filter(is_more).is_some() {
                     self.problem(
                         "",
                         "cookies that a manager brings along, or that follow the group",
@@ -427,6 +435,9 @@ impl Writer<'_> {
             .is_some_and(|place| self.model.hosts.get(place).is_some_and(|hosts| !hosts.is_empty()))
         {
             self.problem(name, "a DNS cache manager that gives names addresses of its own");
+        }
+        if spec.is_browser_form && (spec.is_multipart || !spec.files.is_empty()) {
+            self.problem(name, "a form in parts as browsers write it");
         }
         if !spec.source.is_empty() {
             self.problem(name, "an address of this machine that requests are sent from");

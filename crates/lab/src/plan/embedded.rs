@@ -55,9 +55,31 @@ pub(crate) fn references(html: &str) -> Vec<String> {
     found
 }
 
+/// Returns what a style sheet imports, in its order. JMeter fetches nothing else that one names.
+pub(crate) fn imports(css: &str) -> Vec<String> {
+    #[expect(clippy::expect_used, reason = "the pattern is a constant")]
+    static IMPORT: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r#"(?i)@import\s+(?:url\(\s*)?["']?([^"'()\s;]+)"#).expect("the pattern reads")
+    });
+    let mut found: Vec<String> = Vec::new();
+    for import in IMPORT.captures_iter(css) {
+        let reference = import.get(1).map_or("", |reference| reference.as_str());
+        if !reference.starts_with("data:") && !found.iter().any(|known| known == reference) {
+            found.push(reference.to_owned());
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_style_sheet_imports_others() {
+        let css = "@import 'a.css'; @import url(b.css) print;@import url( \"c.css?x\" );@IMPORT\n\"a.css\";b{background:url(d.png)}";
+        assert_eq!(imports(css), ["a.css", "b.css", "c.css?x"]);
+    }
 
     #[test]
     fn a_page_names_its_parts_once_each() {

@@ -13,7 +13,7 @@ use super::http::{Drawn, HttpSpec, show};
 use super::model::{Kind, NodeId};
 use super::sample::{NO_ANSWER, Sum};
 use crate::load::{Step, Turn};
-use crate::net::{Failure, Head, Keep, MOST_HOPS, Reply, Request};
+use crate::net::{Failure, Head, Keep, MOST_HOPS, Reply, Url};
 
 /// A sample under way.
 #[derive(Debug)]
@@ -24,13 +24,22 @@ pub(super) struct Exchange {
     /// The request that failed to become one, with Java's name and message.
     fault: Option<(String, String)>,
     sum: Option<Sum>,
-    /// Parts of the page are on their way.
-    fetches_parts: bool,
+    /// Parts of the page that are on their way, in the order of their requests.
+    parts: Vec<Part>,
     /// Answers that asked for credentials, which this sample has given.
     asked: Option<Asked>,
     is_traced: bool,
     /// The request under way as it was sent, if the exchange is kept whole.
     traced: Option<Arc<[u8]>>,
+}
+
+/// A part of a page: an image, a style sheet, one that it imports, or where one of them leads to.
+#[derive(Debug)]
+struct Part {
+    drawn: Drawn,
+    hops: usize,
+    /// How many style sheets stand between it and the page.
+    depth: usize,
 }
 
 /// What came before the answer that counts: the server asked for credentials.
@@ -46,6 +55,8 @@ struct Asked {
 
 /// Most answers of a server that its nonce is too old.
 const MOST_ASKED: usize = 3;
+/// Deepest nesting of style sheets, as in JMeter.
+const MOST_DEPTH: usize = 5;
 /// Bytes of a body that are kept for extractors and assertions.
 const MOST_BODY: usize = 10 << 20;
 
@@ -66,10 +77,7 @@ impl Actor {
                 return None;
             }
         };
-        if let Some(cache) = spec.cache
-            && self.model.caches.get(cache).is_some_and(|manager| manager.uses_expires)
-            && self.caches.entry(cache).or_default().is_fresh(&drawn.shown_url(), SystemTime::now())
-        {
+        if self.is_fresh(&drawn, spec) {
             return None;
         }
         let exchange = Box::new(Exchange {
@@ -78,12 +86,19 @@ impl Actor {
             hops: 0,
             fault: None,
             sum: None,
-            fetches_parts: false,
+            parts: Vec::new(),
             asked: None,
             is_traced: turn.recorder.wants_trace(&self.scope.sampler),
             traced: None,
         });
         self.send(exchange, spec, turn)
+    }
+
+    /// Reports whether a request needs not be sent, because the cache holds what it asks for.
+    fn is_fresh(&mut self, drawn: &Drawn, spec: &HttpSpec) -> bool {
+        let Some(place) = spec.cache.filter(|_| drawn.method == "GET") else { return false };
+        self.model.caches.get(place).is_some_and(|manager| manager.uses_expires)
+            && self.caches.entry(place).or_default().is_fresh(&drawn.shown_url(), SystemTime::now())
     }
 
     fn send(
@@ -136,10 +151,13 @@ impl Actor {
         };
         let super::model::Action::Http(spec) = &sampler.action else { return None };
         let replies = std::mem::take(&mut turn.replies);
-        if exchange.fetches_parts {
-            exchange.add_parts(&replies);
-            self.finish(exchange);
-            return None;
+        if !exchange.parts.is_empty() {
+            let parts = std::mem::take(&mut exchange.parts);
+            let mut more = Vec::new();
+            for (part, reply) in parts.into_iter().zip(replies) {
+                more.extend(self.take_part(&mut exchange, part, *reply, spec));
+            }
+            return self.fetch_parts(exchange, spec, more);
         }
         let reply = replies.into_iter().next()?;
         if let Some(authorization) = self.authorize(&mut exchange, &reply, spec) {
@@ -176,15 +194,14 @@ impl Actor {
                 }
             }
         }
-        if let Some(wanted) = &spec.embedded
-            && let Some(requests) = self.parts(&exchange, spec, wanted)
-        {
-            exchange.fetches_parts = true;
-            self.phase = Phase::Exchange(exchange);
-            return Some(Step::FetchAll { requests, parallel: wanted.parallel });
-        }
-        self.finish(exchange);
-        None
+        let page = exchange.sum.as_ref().filter(|sum| sum.is_ok && spec.embedded.is_some());
+        let Some(references) = page.map(|sum| embedded::references(&sum.answer.body)) else {
+            self.finish(exchange);
+            return None;
+        };
+        let page = Part { drawn: exchange.drawn.clone(), hops: 0, depth: 0 };
+        let parts = self.parts(&references, &page, spec);
+        self.fetch_parts(exchange, spec, parts)
     }
 
     /// Returns the credentials that an answer asks for, if the plan has them and they were not given in vain.
@@ -242,38 +259,92 @@ impl Actor {
         Some(answer)
     }
 
-    /// Returns the requests for the parts of a page; `None` if there are none.
-    fn parts(
-        &mut self,
-        exchange: &Exchange,
-        spec: &HttpSpec,
-        wanted: &super::http::Embedded,
-    ) -> Option<Vec<Request>> {
-        let sum = exchange.sum.as_ref().filter(|sum| sum.is_ok)?;
+    /// Returns the parts that a page, or a style sheet of it, refers to, as far as they are wanted and not in the cache.
+    fn parts(&mut self, references: &[String], of: &Part, spec: &HttpSpec) -> Vec<Part> {
+        let Some(wanted) = spec.embedded.as_ref().filter(|_| !references.is_empty()) else {
+            return Vec::new();
+        };
         let mut pattern = |template: &Option<super::template::Template>| {
             let text = template.as_ref()?.draw(&mut self.scope).into_owned();
             self.patterns.find_whole(&text)
         };
         let (only, except) = (pattern(&wanted.only), pattern(&wanted.except));
-        let mut requests = Vec::new();
-        for reference in embedded::references(&sum.answer.body) {
-            let Ok(url) = exchange.drawn.url.join(&reference) else { continue };
+        let mut parts = Vec::new();
+        for reference in references {
+            let Ok(url) = of.drawn.url.join(reference) else { continue };
             let shown = show(&url);
             let is_wanted = only.as_ref().is_none_or(|only| only.is_match(&shown))
                 && !except.as_ref().is_some_and(|except| except.is_match(&shown));
             if !is_wanted {
                 continue;
             }
-            let mut drawn = exchange.drawn.clone();
-            drawn.url = url;
-            drawn.method = "GET".into();
-            drawn.body.clear();
-            drawn.authorization = spec.credentials(&drawn.url, &mut self.scope);
-            if let Ok(request) = self.request(&drawn, spec, Keep::Nothing) {
-                requests.push(request);
+            let drawn = self.part_at(url, &of.drawn, spec);
+            if !self.is_fresh(&drawn, spec) {
+                parts.push(Part { drawn, hops: 0, depth: of.depth });
             }
         }
-        (!requests.is_empty()).then_some(requests)
+        parts
+    }
+
+    /// Returns the request for a part, with what all requests of the sample carry.
+    fn part_at(&mut self, url: Url, like: &Drawn, spec: &HttpSpec) -> Drawn {
+        let mut drawn = like.clone();
+        drawn.method = "GET".into();
+        drawn.body.clear();
+        drawn.authorization = spec.credentials(&url, &mut self.scope);
+        drawn.url = url;
+        drawn
+    }
+
+    /// Sends the requests for parts; finishes the sample if there are none.
+    fn fetch_parts(
+        &mut self,
+        mut exchange: Box<Exchange>,
+        spec: &HttpSpec,
+        parts: Vec<Part>,
+    ) -> Option<Step> {
+        let mut requests = Vec::new();
+        for part in parts {
+            if let Ok(request) = self.request(&part.drawn, spec, Keep::Style(MOST_BODY)) {
+                requests.push(request);
+                exchange.parts.push(part);
+            }
+        }
+        let Some(wanted) = spec.embedded.as_ref().filter(|_| !requests.is_empty()) else {
+            self.finish(exchange);
+            return None;
+        };
+        self.phase = Phase::Exchange(exchange);
+        Some(Step::FetchAll { requests, parallel: wanted.parallel })
+    }
+
+    /// Adds a part of the page to the sample; returns what is to be fetched for it.
+    fn take_part(
+        &mut self,
+        exchange: &mut Exchange,
+        part: Part,
+        reply: Reply,
+        spec: &HttpSpec,
+    ) -> Vec<Part> {
+        let response = reply.result.unwrap_or_default();
+        let (status, head) = (response.status, response.head.unwrap_or_default());
+        self.remember(&part.drawn, spec, status, &head);
+        let location = redirect_of(&head, status, "GET", spec);
+        let is_lost = location.is_some() && part.hops >= MOST_HOPS;
+        let is_ok = (200..400).contains(&status) && !is_lost;
+        exchange.add_part((reply.ended, reply.sent, reply.received), is_ok);
+        if let Some(location) = location.filter(|_| !is_lost) {
+            let Ok(url) = part.drawn.url.join(&location) else { return Vec::new() };
+            let drawn = self.part_at(url, &part.drawn, spec);
+            return vec![Part { drawn, hops: part.hops + 1, depth: part.depth }];
+        }
+        if !is_ok || !head.is_style() || part.depth >= MOST_DEPTH {
+            return Vec::new();
+        }
+        let body = decode(response.body, head.header("Content-Encoding"));
+        let references = embedded::imports(&to_text(body, head.header("Content-Type")));
+        let part = Part { depth: part.depth + 1, ..part };
+        self.parts(&references, &part, spec)
     }
 
     /// Adds a reply to the sample; returns where a redirect leads.
@@ -330,7 +401,7 @@ impl Actor {
 
     /// Lets the jar of cookies and the cache take what an answer's head says.
     fn remember(&mut self, drawn: &Drawn, spec: &HttpSpec, status: u16, head: &Head) {
-        if let Some(place) = spec.cookies {
+        if let Some(place) = self.cookies(spec) {
             self.open_jar(place);
             if let Some(jar) = self.jars.get_mut(&place) {
                 let take = |cookie: &str| jar.take(cookie, &drawn.url, SystemTime::now());
@@ -385,18 +456,15 @@ impl Exchange {
         (sum.answer.code, sum.answer.message) = no_answer(failure.exception(), failure.words());
     }
 
-    fn add_parts(&mut self, replies: &[Box<Reply>]) {
+    /// Adds a part: when its last byte came, and bytes that were sent and received for it.
+    fn add_part(&mut self, (ended, sent, received): (Instant, u64, u64), is_ok: bool) {
         let Some(sum) = &mut self.sum else { return };
-        for reply in replies {
-            sum.ended = sum.ended.max(reply.ended);
-            sum.received += reply.received;
-            sum.sent += reply.sent;
-            let is_ok =
-                reply.result.as_ref().is_ok_and(|response| (200..400).contains(&response.status));
-            if !is_ok && sum.is_ok {
-                sum.is_ok = false;
-                sum.answer.message = "Embedded resource download error:".to_owned();
-            }
+        sum.ended = sum.ended.max(ended);
+        sum.sent += sent;
+        sum.received += received;
+        if !is_ok && sum.is_ok {
+            sum.is_ok = false;
+            sum.answer.message = "Embedded resource download error:".to_owned();
         }
     }
 }

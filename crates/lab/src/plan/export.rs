@@ -332,7 +332,7 @@ impl Writer<'_> {
                         writer.children(&node.children);
                     })
                 }
-                Kind::Transaction { is_parent, with_timers } => {
+                Kind::Transaction { is_parent, with_timers, .. } => {
                     let inner = format!(
                         "{}{}",
                         flag("TransactionController.includeTimers", *with_timers),

@@ -387,37 +387,55 @@ fn extract_json(text: &str, lists: &[Vec<String>; 4], joins: bool, scope: &mut S
         let path = paths.get(place).map_or("", String::as_str);
         let default = defaults.get(place).map_or("", String::as_str);
         let number: i64 = numbers.get(place).and_then(|number| number.parse().ok()).unwrap_or(0);
+        let count = format!("{name}_matchNr");
+        forget_matches(scope, name, &count);
         let found: Vec<String> = document
             .as_ref()
             .and_then(|document| json_path::find(document, path).ok())
             .unwrap_or_default()
             .iter()
-            .map(|value| shown(value))
+            .map(|value| if value.is_null() { default.to_owned() } else { shown(value) })
             .collect();
         if found.is_empty() {
             scope.set(name, default);
-            scope.set(&format!("{name}_matchNr"), "0");
+            scope.set(&count, "0");
             continue;
         }
-        if number < 0 {
-            for (place, value) in found.iter().enumerate() {
-                scope.set(&format!("{name}_{}", place + 1), value);
-            }
-            if joins {
-                scope.set(&format!("{name}_ALL"), &found.join(","));
-            }
-        } else {
-            let chosen = match usize::try_from(number) {
-                Ok(0) => {
-                    let last = i64::try_from(found.len()).unwrap_or(1) - 1;
-                    usize::try_from(scope.random_between(0, last)).unwrap_or(0)
+        match usize::try_from(number) {
+            Err(_) => {
+                for (place, value) in found.iter().enumerate() {
+                    scope.set(&format!("{name}_{}", place + 1), value);
                 }
-                Ok(number) => number - 1,
-                Err(_) => 0,
-            };
-            scope.set(name, found.get(chosen).map_or(default, String::as_str));
+                if joins {
+                    scope.set(&format!("{name}_ALL"), &found.join(","));
+                }
+            }
+            Ok(0) => {
+                let last = i64::try_from(found.len()).unwrap_or(1) - 1;
+                let chosen = usize::try_from(scope.random_between(0, last)).unwrap_or(0);
+                scope.set(name, found.get(chosen).map_or(default, String::as_str));
+            }
+            Ok(number) => {
+                // The only one is taken, whichever was wanted.
+                let chosen = if found.len() == 1 { 0 } else { number - 1 };
+                scope.set(name, found.get(chosen).map_or(default, String::as_str));
+            }
         }
-        scope.set(&format!("{name}_matchNr"), &found.len().to_string());
+        if number != 0 {
+            scope.set(&count, &found.len().to_string());
+        }
+    }
+}
+
+/// Removes what an earlier answer left: how many were found, and each of them.
+fn forget_matches(scope: &mut Scope, name: &str, count: &str) {
+    scope.remove(count);
+    for place in 1.. {
+        let one = format!("{name}_{place}");
+        if scope.variable(&one).is_none() {
+            return;
+        }
+        scope.remove(&one);
     }
 }
 

@@ -56,6 +56,8 @@ pub(super) struct HttpSpec {
     /// Java's own client instead of Apache's: other headers.
     pub(super) is_java: bool,
     pub(super) is_multipart: bool,
+    /// Parts of a form say no more of themselves than browsers let them.
+    pub(super) is_browser_form: bool,
     pub(super) follows: bool,
     pub(super) follows_silently: bool,
     pub(super) keep_alive: bool,
@@ -269,9 +271,15 @@ impl HttpSpec {
                 continue;
             }
             let value = argument.value.draw(scope);
+            let more = match self.is_browser_form {
+                true => "",
+                false => {
+                    "Content-Type: text/plain; charset=UTF-8\r\nContent-Transfer-Encoding: 8bit\r\n"
+                }
+            };
             body.extend_from_slice(
                 format!(
-                    "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\nContent-Type: text/plain; charset=UTF-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n{value}\r\n"
+                    "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n{more}\r\n{value}\r\n"
                 )
                 .as_bytes(),
             );
@@ -284,9 +292,13 @@ impl HttpSpec {
             let media_type = file.media_type.draw(scope);
             let media_type =
                 if media_type.is_empty() { "application/octet-stream" } else { &media_type };
+            let more = match self.is_browser_form {
+                true => "",
+                false => "Content-Transfer-Encoding: binary\r\n",
+            };
             body.extend_from_slice(
                 format!(
-                    "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{shown}\"\r\nContent-Type: {media_type}\r\nContent-Transfer-Encoding: binary\r\n\r\n"
+                    "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{shown}\"\r\nContent-Type: {media_type}\r\n{more}\r\n"
                 )
                 .as_bytes(),
             );

@@ -75,7 +75,7 @@ impl Model {
         for meter in &self.meters {
             meter.count.store(0, Ordering::Relaxed);
             meter.executed.store(0, Ordering::Relaxed);
-            *meter.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            meter.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
             meter.pacers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
@@ -202,6 +202,8 @@ pub(super) enum Kind {
     Transaction {
         is_parent: bool,
         with_timers: bool,
+        /// What is in its scope, if it stands for its samples.
+        judges: Vec<Judge>,
     },
     Throughput {
         is_percent: bool,
@@ -329,6 +331,8 @@ pub(super) enum Timer {
     },
     Synchronize {
         size: Template,
+        /// Milliseconds after which those who wait go on without the others; none for 0.
+        timeout: Template,
         meter: usize,
     },
     /// A script says how many milliseconds.
@@ -365,7 +369,12 @@ pub(super) enum Pace {
     ThisThread,
     /// Divided by the threads that run.
     AllThreads,
+    /// Divided by those of the group.
+    GroupThreads,
+    /// All threads take turns.
     Shared,
+    /// The threads of each group take turns.
+    SharedByGroup,
 }
 
 /// What several threads share.
@@ -373,7 +382,8 @@ pub(super) enum Pace {
 pub(super) struct Meter {
     pub(super) count: AtomicI64,
     pub(super) executed: AtomicI64,
-    pub(super) last: Mutex<Option<Instant>>,
+    /// When the last sample was due, per group that has turns of its own.
+    pub(super) last: Mutex<HashMap<NodeId, Instant>>,
     /// Moments of timers, per group that has its own.
     pub(super) pacers: Mutex<HashMap<NodeId, Pacer>>,
 }
@@ -410,6 +420,8 @@ pub(super) struct Parameters {
 pub(super) struct CookieManager {
     /// Name, value, domain, path, secure.
     pub(super) cookies: Vec<([Template; 4], bool)>,
+    /// Takes no cookies and sends none.
+    pub(super) ignores: bool,
     pub(super) clears: bool,
     pub(super) by_group: bool,
 }

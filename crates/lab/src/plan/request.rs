@@ -21,7 +21,7 @@ impl Actor {
         let target = self
             .target(url, spec.hosts, source)
             .map_err(|_| ("java.net.UnknownHostException".to_owned(), url.host.clone()))?;
-        let cookies = spec.cookies.and_then(|place| {
+        let cookies = self.cookies(spec).and_then(|place| {
             self.open_jar(place);
             self.jars.get(&place).and_then(|jar| jar.header(url))
         });
@@ -52,6 +52,13 @@ impl Actor {
             connect_timeout: millis(&spec.connect_timeout),
             response_timeout: millis(&spec.response_timeout),
         })
+    }
+
+    /// Returns the cookie manager of a request, unless it is one that ignores all cookies.
+    pub(super) fn cookies(&self, spec: &HttpSpec) -> Option<usize> {
+        let manages =
+            |place: &usize| self.model.cookies.get(*place).is_some_and(|manager| !manager.ignores);
+        spec.cookies.filter(manages)
     }
 
     /// Returns the address of this machine that the plan wants to send from.

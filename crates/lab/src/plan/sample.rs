@@ -65,6 +65,17 @@ pub(super) struct Finished {
     trace: Option<Box<Trace>>,
 }
 
+/// How a transaction comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// All that is in it was sampled.
+    Whole,
+    /// The iteration, or the pass of a loop, is given up.
+    Abandoned,
+    /// The thread ends.
+    Stopped,
+}
+
 /// What a sample says, put into words where somebody reads it.
 #[derive(Debug)]
 enum Message {
@@ -123,7 +134,6 @@ impl Actor {
         sum.answer.elapsed_ms = millis(sum.ended.saturating_duration_since(sum.started));
         sum.answer.bytes = sum.received;
         let mut is_ok = sum.is_ok;
-        let mut failure = String::new();
         if sampler.judges.iter().any(Judge::assumes_success) && sum.status != 0 {
             is_ok = true;
         }
@@ -139,23 +149,8 @@ impl Actor {
                 After::OnError(action) => actions.push(*action),
             }
         }
-        for judge in sampler.judges.iter().filter(|_| !was_ignored) {
-            let verdict = match judge {
-                Judge::Script(script) => self.run_judge(script, &mut sum.answer, &mut is_ok),
-                _ => judge.judge(&sum.answer, &mut self.scope, &mut self.patterns),
-            };
-            match verdict {
-                Verdict::Right | Verdict::RightAtLast => {}
-                Verdict::Wrong(fault) => {
-                    is_ok = false;
-                    if failure.is_empty() {
-                        failure = fault;
-                    }
-                }
-            }
-        }
-        self.last_ok = is_ok;
-        self.scope.set("JMeterThread.last_sample_ok", if is_ok { "true" } else { "false" });
+        let judges = if was_ignored { &[] } else { sampler.judges.as_slice() };
+        let failure = self.judge(judges, &mut sum.answer, &mut is_ok);
         let said = sum.answer.said;
         if !said.is_ignored {
             self.note_sample(sum, is_ok, failure);
@@ -178,6 +173,29 @@ impl Actor {
                 }
             }
         }
+    }
+
+    /// Lets assertions judge an answer; returns why the first of them fails it.
+    fn judge(&mut self, judges: &[Judge], answer: &mut Answer, is_ok: &mut bool) -> String {
+        let mut failure = String::new();
+        for judge in judges {
+            let verdict = match judge {
+                Judge::Script(script) => self.run_judge(script, answer, is_ok),
+                _ => judge.judge(answer, &mut self.scope, &mut self.patterns),
+            };
+            match verdict {
+                Verdict::Right | Verdict::RightAtLast => {}
+                Verdict::Wrong(fault) => {
+                    *is_ok = false;
+                    if failure.is_empty() {
+                        failure = fault;
+                    }
+                }
+            }
+        }
+        self.last_ok = *is_ok;
+        self.scope.set("JMeterThread.last_sample_ok", if *is_ok { "true" } else { "false" });
+        failure
     }
 
     /// Adds a sample to what is to be told.
@@ -215,7 +233,7 @@ impl Actor {
         let mut is_hidden = false;
         for (node, state) in self.states.iter_mut().enumerate() {
             let Some(open) = &mut state.open else { continue };
-            let Some(Kind::Transaction { is_parent, with_timers }) =
+            let Some(Kind::Transaction { is_parent, with_timers, .. }) =
                 model.nodes.get(node).map(|node| &node.kind)
             else {
                 continue;
@@ -224,6 +242,10 @@ impl Actor {
                 open.idle += sum.started.saturating_duration_since(open.previous_end);
             }
             open.previous_end = sum.ended;
+            open.samples += 1;
+            if *is_parent && open.failed == 0 {
+                sum.answer.code.clone_into(&mut open.code);
+            }
             open.failed += u64::from(!is_ok);
             open.received += sum.received;
             open.sent += sum.sent;
@@ -236,10 +258,10 @@ impl Actor {
     }
 
     /// Ends a transaction and notes its sample.
-    pub(super) fn end_transaction(&mut self, node: NodeId) {
+    pub(super) fn end_transaction(&mut self, node: NodeId, ending: Ending) {
         let model = Arc::clone(&self.model);
         let Some(entry) = model.nodes.get(node) else { return };
-        let Kind::Transaction { is_parent, with_timers } = &entry.kind else { return };
+        let Kind::Transaction { is_parent, with_timers, judges } = &entry.kind else { return };
         let Some(open) = self.states.get_mut(node).and_then(|state| state.open.take()) else {
             return;
         };
@@ -258,7 +280,30 @@ impl Actor {
         if *is_parent && !with_timers {
             idle = now.saturating_duration_since(open.started).saturating_sub(open.children);
         }
-        let is_ok = open.failed == 0;
+        let mut is_ok = open.failed == 0;
+        // JMeter counts what is sampled where the transaction stands for it, and what is chosen elsewhere.
+        let count = if *is_parent { open.samples } else { open.calls };
+        let message = match ending {
+            Ending::Stopped => Message::Text(String::new()),
+            Ending::Whole | Ending::Abandoned => Message::Transaction(count, open.failed),
+        };
+        let code: Cow<'static, str> = match (ending, is_parent, is_ok) {
+            (Ending::Whole, _, true) | (Ending::Abandoned, true, true) => "200".into(),
+            (_, true, _) => open.code.clone().into(),
+            (_, false, _) => "".into(),
+        };
+        let mut failure = String::new();
+        if *is_parent {
+            let lasted = now.saturating_duration_since(open.started).saturating_sub(idle);
+            let mut answer = Answer {
+                code: code.clone().into_owned(),
+                message: message.text().into_owned(),
+                elapsed_ms: millis(lasted),
+                bytes: open.received,
+                ..Answer::default()
+            };
+            failure = self.judge(judges, &mut answer, &mut is_ok);
+        }
         self.finished.push(Finished {
             label: entry.name.share(&mut self.scope),
             is_transaction: true,
@@ -274,9 +319,9 @@ impl Actor {
             received: open.received,
             body: open.received,
             sent: open.sent,
-            code: if is_ok { "200" } else { "" }.into(),
-            message: Message::Transaction(open.calls, open.failed),
-            failure: String::new(),
+            code,
+            message,
+            failure,
             data_type: "",
             url: "null".into(),
             server_timing: None,

@@ -8,6 +8,7 @@ use super::choice::Choice;
 use super::data::Drawn;
 use super::expression;
 use super::model::{Action, Event, Flow, Kind, Model, NodeId};
+use super::sample::Ending;
 use crate::load::Portion;
 
 /// Where one thread stands in one controller.
@@ -52,8 +53,13 @@ pub(super) struct Open {
     /// Time that does not count.
     pub(super) idle: Duration,
     pub(super) previous_end: Instant,
+    /// Samplers that were chosen.
     pub(super) calls: u64,
+    /// Samples that ended.
+    pub(super) samples: u64,
     pub(super) failed: u64,
+    /// What the last sample was answered with, or the first one that failed.
+    pub(super) code: String,
     pub(super) received: u64,
     pub(super) sent: u64,
     pub(super) latency: Duration,
@@ -225,14 +231,29 @@ impl Actor {
         }
     }
 
+    /// Returns the transactions under way, the innermost first.
+    fn open_transactions(&self) -> Vec<NodeId> {
+        let is_open =
+            |node: &NodeId| self.states.get(*node).is_some_and(|state| state.open.is_some());
+        (0..self.states.len()).rev().filter(is_open).collect()
+    }
+
+    /// Ends the transactions that stand for their samples, because the thread ends in the middle of them. Of others nothing
+    /// is told, as in JMeter.
+    pub(super) fn end_parents(&mut self) {
+        let model = std::sync::Arc::clone(&self.model);
+        for node in self.open_transactions() {
+            let kind = model.nodes.get(node).map(|node| &node.kind);
+            if matches!(kind, Some(Kind::Transaction { is_parent: true, .. })) {
+                self.end_transaction(node, Ending::Stopped);
+            }
+        }
+    }
+
     /// Gives up the iteration of the whole tree, as an error that starts the next loop does.
     pub(super) fn abandon_iteration(&mut self, root: NodeId) {
-        let open: Vec<NodeId> = (0..self.states.len())
-            .rev()
-            .filter(|&node| self.states.get(node).is_some_and(|state| state.open.is_some()))
-            .collect();
-        for node in open {
-            self.end_transaction(node);
+        for node in self.open_transactions() {
+            self.end_transaction(node, Ending::Abandoned);
         }
         self.inside.leave_all();
         self.reset(root, Restart::Iteration);
@@ -254,7 +275,7 @@ impl Actor {
         let Some(at) = path.iter().rposition(is_loop).filter(|at| *at > 0) else { return false };
         let Some(&found) = path.get(at) else { return false };
         for &inner in path.iter().skip(at + 1).rev() {
-            self.end_transaction(inner);
+            self.end_transaction(inner, Ending::Abandoned);
             if is_section(&model, inner) {
                 self.inside.leave();
             }
@@ -448,7 +469,9 @@ impl Actor {
                 idle: Duration::ZERO,
                 previous_end: now,
                 calls: 0,
+                samples: 0,
                 failed: 0,
+                code: String::new(),
                 received: 0,
                 sent: 0,
                 latency: Duration::ZERO,
@@ -466,7 +489,7 @@ impl Actor {
                     open.calls += 1;
                 }
             }
-            None => self.end_transaction(node),
+            None => self.end_transaction(node, Ending::Whole),
         }
         found
     }

@@ -29,6 +29,8 @@ pub struct Results {
     pub members: Vec<Member>,
     /// The goal whose miss ended the run early.
     pub breach: Option<String>,
+    /// Whether `labels` holds the sums of transactions, because nothing is known of their samples.
+    pub is_of_sums: bool,
     /// How finely the seconds' times are kept.
     grain: Grain,
 }
@@ -171,6 +173,7 @@ impl Results {
             traces: BTreeMap::new(),
             members: Vec::new(),
             breach: None,
+            is_of_sums: false,
             grain: Grain { bits: FINEST, held: 0 },
         }
     }
@@ -312,6 +315,14 @@ impl Results {
             shift(&mut series.seconds, first);
         }
         shift(&mut self.generator.seconds, first);
+    }
+
+    /// Takes transactions for samples where rows hold nothing else.
+    pub(crate) fn count_sums(&mut self) {
+        if self.labels.is_empty() && !self.transactions.is_empty() {
+            std::mem::swap(&mut self.labels, &mut self.transactions);
+            self.is_of_sums = true;
+        }
     }
 
     /// Puts together what rows left apart: equal times of a second, and service times, which rows do not have.

@@ -51,7 +51,12 @@ impl Report<'_> {
         };
         let breach = self.results.breach.as_ref();
         let breach = breach.map(|goal| format!("a missed goal ended the run early: {goal}"));
-        breach.into_iter().chain((others > 0).then(note)).collect()
+        let sums = self.results.is_of_sums.then(|| {
+            "the file holds no samples but those of transactions, which are counted in their place; a \
+             transaction within another one counts twice"
+                .to_owned()
+        });
+        breach.into_iter().chain((others > 0).then(note)).chain(sums).collect()
     }
 
     /// Returns what of the load is missing.
@@ -87,6 +92,7 @@ pub fn read_rows(input: &mut dyn BufRead, name: &str) -> Result<Results> {
     results.count_seconds_from(u32::try_from(before).unwrap_or(u32::MAX));
     results.started = SystemTime::UNIX_EPOCH + Duration::from_millis(first);
     results.elapsed = Duration::from_millis(last.saturating_sub(first));
+    results.count_sums();
     results.sum_up();
     Ok(results)
 }

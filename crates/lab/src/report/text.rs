@@ -224,8 +224,8 @@ pub fn markdown(report: &Report<'_>) -> String {
                 out,
                 "| {} | {} | {} | {word} |",
                 cell(&goal.label),
-                goal.wanted,
-                goal.measured
+                cell(&goal.wanted),
+                cell(&goal.measured)
             )
             .ok();
         }

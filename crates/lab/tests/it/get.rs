@@ -128,6 +128,38 @@ fn credentials_of_an_address_are_sent_to_it_and_not_where_it_leads() {
 }
 
 #[test]
+fn a_redirect_takes_no_credentials_to_another_server() {
+    let other = Origin::always(Answer::html("elsewhere"));
+    let place = format!("http://{}/there", other.addr());
+    let origin = Origin::start(move |seen| match seen.target.as_str() {
+        "/" => Answer::status(302).header("Location", "/here"),
+        _ => Answer::status(302).header("Location", &place),
+    });
+    let headers = ["Authorization", "Cookie", "Proxy-Authorization", "X-Api-Key-Secret", "X-Own"];
+    let load = Get {
+        requests: Some(1),
+        follow: true,
+        headers: headers
+            .map(|name| (name.to_owned(), "x".to_owned()))
+            .into_iter()
+            .chain([("Host".to_owned(), "site.example".to_owned())])
+            .collect(),
+        ..get(&origin, "/")
+    };
+    assert_eq!(load.run().unwrap().total().statuses.get(&200), Some(&1));
+    // On the way within the server everything is told.
+    assert_eq!(origin.requests(), 2);
+    for seen in origin.seen() {
+        assert!(headers.iter().all(|name| seen.header(name) == Some("x")), "{seen:?}");
+        assert_eq!(seen.header("host"), Some("site.example"));
+    }
+    let seen = other.seen().remove(0);
+    let told: Vec<&str> = headers.into_iter().filter(|name| seen.header(name).is_some()).collect();
+    assert_eq!(told, ["X-Own"]);
+    assert_eq!(seen.header("host"), Some(other.addr().to_string().as_str()));
+}
+
+#[test]
 fn rows_of_a_run_read_back() {
     let origin = Origin::start(|seen| Answer::status(if seen.target == "/x" { 200 } else { 503 }));
     let folder = tempfile::tempdir().unwrap();

@@ -69,6 +69,38 @@ fn a_page_is_fetched_with_everything_it_needs() {
 }
 
 #[test]
+fn credentials_are_told_to_no_other_server() {
+    let other = Origin::start(|seen| match seen.target.as_str() {
+        "/style.css" => Answer::status(200).header("Content-Type", "text/css").body("b{}"),
+        _ => Answer::status(200).header("Content-Type", "image/png").body("p"),
+    });
+    let place = format!("http://{}", other.addr());
+    let origin = Origin::start(move |seen| match seen.target.as_str() {
+        "/" => Answer::html(format!(
+            "<link rel=stylesheet href={place}/style.css><img src=/own.png><img src=/moved.png>"
+        )),
+        "/moved.png" => Answer::status(302).header("Location", &format!("{place}/moved.png")),
+        _ => Answer::status(200).header("Content-Type", "image/png").body("p"),
+    });
+    let secrets = ["Authorization", "Cookie"];
+    let mut visits = visits(&origin, "/");
+    visits.headers.extend(secrets.map(|name| (name.to_owned(), "x".to_owned())));
+    visits.headers.push(("Host".to_owned(), "site.example".to_owned()));
+    run(&visits).unwrap();
+    let (home, away) = (origin.seen(), other.seen());
+    assert_eq!((home.len(), away.len()), (3, 2));
+    for seen in &home {
+        assert!(secrets.iter().all(|name| seen.header(name) == Some("x")), "{seen:?}");
+        assert_eq!(seen.header("host"), Some("site.example"));
+    }
+    for seen in &away {
+        assert!(secrets.iter().all(|name| seen.header(name).is_none()), "{seen:?}");
+        assert_eq!(seen.header("host"), Some(other.addr().to_string().as_str()));
+        assert_eq!(seen.header("x-own"), Some("1"));
+    }
+}
+
+#[test]
 fn a_warm_visit_asks_only_for_what_is_not_fresh() {
     let origin = site();
     let visits = Visits { count: 2, is_warm: true, ..visits(&origin, "/en/page.html") };

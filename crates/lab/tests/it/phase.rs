@@ -10,6 +10,8 @@ use tympan_lab::plan::{Amount, Offer, Plan, Run};
 use tympan_lab::report::sheet::Sheet;
 use tympan_testkit::origin::{Answer, Origin};
 
+use crate::plan::{defaults, element, sampler};
+
 fn plan(origin: &Origin, step: &str) -> Plan {
     let text = format!(
         "target = \"http://{}\"\n[load]\nusers = 1\nvisits = 1\non_error = \"go-on\"\n[[scenario]]\nname = \"visit\"\n[[scenario.step]]\n{step}",
@@ -95,6 +97,36 @@ fn going_live_judges_every_phase_by_the_same_goals() {
     assert_eq!(met(&sheet, "all under"), [true; 4]);
     assert_eq!(sheet.json["phases"].as_array().unwrap().len(), 4);
     assert!(origin.requests() > 40, "{}", origin.requests());
+}
+
+#[test]
+fn every_phase_begins_with_the_first_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: String = (0..25).map(|row| format!("r{row}\n")).collect();
+    std::fs::write(folder.path().join("rows.csv"), format!("name\n{rows}")).unwrap();
+    let origin = Origin::always(Answer::html("x"));
+    let words = [
+        ("filename", "rows.csv"),
+        ("delimiter", ","),
+        ("recycle", "false"),
+        ("stopThread", "true"),
+    ];
+    let data = element("CSVDataSet", "d", &words, "");
+    let inside = format!("{}{data}{}", defaults(&origin), sampler("/${name}", ""));
+    let text = crate::plan::plan("1", "1", &inside);
+    let healthy = Plan::parse(text.as_bytes(), "p.jmx", folder.path().to_owned()).unwrap();
+    let site = format!("http://{}", origin.addr());
+    let mistakes = errors::common_mistakes(&site, "/page.html", None).unwrap();
+    let trial = errors::Trial {
+        healthy: offer(Amount::Rate(20.0), 1000),
+        errors: offer(Amount::Rate(4.0), 1000),
+        within: Duration::from_secs(60),
+        delta: 1000.0,
+    };
+    errors::run(&subject(&healthy), &mistakes, &trial, &mut |_| {}).unwrap();
+    // Twenty visits each: more than there are rows, if the second phase went on where the first one ended.
+    let asked = ["/r0", "/r19", "/r20"].map(|target| origin.requests_for(target));
+    assert_eq!(asked, [2, 2, 0]);
 }
 
 #[test]

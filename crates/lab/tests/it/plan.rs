@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tympan_lab::plan::{Outcome, Plan, Run};
 use tympan_lab::record::MOST_LABELS;
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin::{Answer, Origin, Seen};
 
 /// Returns a plan with one thread group that holds `inside`.
 pub(crate) fn plan(loops: &str, threads: &str, inside: &str) -> String {
@@ -15,7 +15,7 @@ pub(crate) fn plan(loops: &str, threads: &str, inside: &str) -> String {
 <TestPlan guiclass="TestPlanGui" testclass="TestPlan" testname="p" enabled="true"/><hashTree>
 <ThreadGroup guiclass="ThreadGroupGui" testclass="ThreadGroup" testname="g" enabled="true">
 <stringProp name="ThreadGroup.on_sample_error">continue</stringProp>
-<elementProp name="ThreadGroup.main_controller" elementType="LoopController"><stringProp name="LoopController.loops">{loops}</stringProp></elementProp>
+<elementProp name="ThreadGroup.main_controller" elementType="LoopController"><boolProp name="LoopController.continue_forever">false</boolProp><stringProp name="LoopController.loops">{loops}</stringProp></elementProp>
 <stringProp name="ThreadGroup.num_threads">{threads}</stringProp><stringProp name="ThreadGroup.ramp_time">0</stringProp>
 </ThreadGroup><hashTree>
 {inside}
@@ -234,6 +234,81 @@ fn extractors_feed_later_requests() {
 }
 
 #[test]
+fn values_of_json_are_taken_as_in_jmeter() {
+    let server = || {
+        Origin::start(|seen| match seen.target.as_str() {
+            "/three" => Answer::status(200).body("{\"a\":[1,null,\"x\"]}"),
+            "/one" => Answer::status(200).body("{\"a\":[\"only\"]}"),
+            "/none" => Answer::status(200).body("{\"b\":1}"),
+            "/text" => Answer::status(200).body("no json"),
+            _ => Answer::html(""),
+        })
+    };
+    let extract = |number: &str| {
+        let words = [
+            ("JSONPostProcessor.referenceNames", "v"),
+            ("JSONPostProcessor.jsonPathExprs", "$.a[*]"),
+            ("JSONPostProcessor.match_numbers", number),
+            ("JSONPostProcessor.defaultValues", "d"),
+        ];
+        element("JSONPostProcessor", "j", &words, "")
+    };
+    // What the variables are after an answer: the value, the first three, and how many. A name that is not set stands
+    // as it is, which is no address.
+    let names = ["v", "v_1", "v_2", "v_3", "v_matchNr"];
+    let told = names.map(|name| format!("/${{__urlencode(${{{name}}})}}")).concat();
+    let told = sampler(&format!("/told{told}"), "").replace(&format!("GET /told{told}"), "told");
+    let text = |origin: &Origin, number: &str| {
+        let asked = |path: &str| format!("{}{told}", sampler(path, &extract(number)));
+        let all = ["/three", "/one", "/none", "/text"].map(asked).concat();
+        plan("1", "1", &format!("{}{all}", defaults(origin)))
+    };
+    let told_by = |origin: &Origin| -> Vec<String> {
+        let targets = origin.seen().into_iter().map(|seen| seen.target);
+        targets.filter_map(|target| target.strip_prefix("/told/").map(str::to_owned)).collect()
+    };
+    for (number, wanted) in [
+        (
+            "-1",
+            [
+                "%24%7Bv%7D/1/d/x/3",
+                "%24%7Bv%7D/only/%24%7Bv_2%7D/%24%7Bv_3%7D/1",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+            ],
+        ),
+        (
+            "2",
+            [
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/3",
+                "only/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/1",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+            ],
+        ),
+        (
+            "9",
+            [
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/3",
+                "only/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/1",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+                "d/%24%7Bv_1%7D/%24%7Bv_2%7D/%24%7Bv_3%7D/0",
+            ],
+        ),
+    ] {
+        let origin = server();
+        let text_here = text(&origin, number);
+        let played = play_with(origin, &text_here, &[], PathBuf::new());
+        assert_eq!(told_by(&played.origin), wanted, "{number}");
+        let Some(home) = crate::jmeter::home() else { continue };
+        let origin = server();
+        let folder = tempfile::tempdir().unwrap();
+        crate::jmeter::run_in_jmeter(&home, &text(&origin, number), folder.path());
+        assert_eq!(told_by(&origin), wanted, "JMeter, {number}");
+    }
+}
+
+#[test]
 fn data_sets_follow_their_modes() {
     let run = |properties: &[(&str, &str)], loops: &str| {
         let folder = tempfile::tempdir().unwrap();
@@ -308,6 +383,162 @@ fn cookies_are_kept_and_cleared() {
     let cookies: Vec<_> =
         played.origin.seen().iter().map(|seen| seen.header("cookie").map(str::to_owned)).collect();
     assert_eq!(cookies, [None, Some("s=1".to_owned()), None, Some("s=1".to_owned())]);
+}
+
+#[test]
+fn only_what_is_fetched_is_taken_from_the_cache() {
+    let origin = Origin::start(|_| Answer::html("x").header("Cache-Control", "max-age=600"));
+    let manager = element("CacheManager", "c", &[("useExpires", "true")], "");
+    let post = sampler("/a", "").replace(">GET<", ">POST<");
+    let inside = format!("{}{manager}{}{post}", defaults(&origin), sampler("/a", ""));
+    let played = play_with(origin, &plan("2", "1", &inside), &[], PathBuf::new());
+    let sent: Vec<String> = played.origin.seen().into_iter().map(|seen| seen.method).collect();
+    assert_eq!(sent, ["GET", "POST", "POST"]);
+}
+
+/// A page with a style sheet that can be kept, an image elsewhere, and a script that sets a cookie.
+fn site_with_parts() -> Origin {
+    Origin::start(|seen| {
+        let of = |kind: &str| Answer::status(200).header("Content-Type", kind);
+        match seen.target.as_str() {
+            "/page" => Answer::html(
+                "<html><head><link rel=\"stylesheet\" href=\"style.css\"><script src=\"a.js\"></script></head>\
+                 <body><img src=\"old.png\"></body></html>",
+            ),
+            "/style.css" => of("text/css")
+                .header("Cache-Control", "max-age=600")
+                .body("@import 'more.css'; a { background: url(bg.png) }"),
+            "/more.css" => of("text/css").body("b { background: url('deep.png') }"),
+            "/a.js" => of("text/javascript").header("Set-Cookie", "s=1; Path=/").body("1"),
+            "/old.png" => Answer::status(302).header("Location", "/new.png"),
+            _ => of("image/png").body("p"),
+        }
+    })
+}
+
+/// Returns what was sent, with the cookies.
+fn sent_with_cookies(origin: &Origin) -> Vec<String> {
+    let shown = |seen: Seen| {
+        let cookie = seen.header("cookie").unwrap_or_default();
+        format!("{} {cookie}", seen.target).trim_end().to_owned()
+    };
+    let mut all: Vec<String> = origin.seen().into_iter().map(shown).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn parts_of_pages_are_kept_and_followed_as_pages_are() {
+    let text = |origin: &Origin| {
+        let managers = format!(
+            "{}{}",
+            element("CookieManager", "k", &[("CookieManager.policy", "standard")], ""),
+            element("CacheManager", "c", &[("useExpires", "true")], "")
+        );
+        let page = sampler("/page", "").replace(
+            "</HTTPSamplerProxy>",
+            "<boolProp name=\"HTTPSampler.image_parser\">true</boolProp></HTTPSamplerProxy>",
+        );
+        let same_user = "<boolProp name=\"ThreadGroup.same_user_on_next_iteration\">true</boolProp></ThreadGroup>";
+        let inside = format!("{}{managers}{page}", defaults(origin));
+        plan("2", "1", &inside).replace("</ThreadGroup>", same_user)
+    };
+    let origin = site_with_parts();
+    let text_here = text(&origin);
+    let sent = sent_with_cookies(&play_with(origin, &text_here, &[], PathBuf::new()).origin);
+    assert_eq!(
+        sent,
+        [
+            "/a.js",
+            "/a.js s=1",
+            // What a style sheet that is kept imports was fetched with it. JMeter fetches nothing else that it names.
+            "/more.css s=1",
+            "/new.png s=1",
+            "/new.png s=1",
+            "/old.png",
+            "/old.png s=1",
+            "/page",
+            "/page s=1",
+            "/style.css",
+        ]
+    );
+    let Some(home) = crate::jmeter::home() else { return };
+    let origin = site_with_parts();
+    let folder = tempfile::tempdir().unwrap();
+    crate::jmeter::run_in_jmeter(&home, &text(&origin), folder.path());
+    let targets = |all: &[String]| -> Vec<String> {
+        all.iter().map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(targets(&sent_with_cookies(&origin)), targets(&sent));
+}
+
+#[test]
+fn a_part_that_fails_fails_its_page() {
+    let check = |part: Answer, is_ok: bool| {
+        let origin = Origin::start(move |seen| match seen.target.as_str() {
+            "/page" => Answer::html("<img src=x.png>"),
+            _ => part.clone(),
+        });
+        let page = sampler("/page", "").replace(
+            "</HTTPSamplerProxy>",
+            "<boolProp name=\"HTTPSampler.image_parser\">true</boolProp></HTTPSamplerProxy>",
+        );
+        let text = plan("1", "1", &format!("{}{page}", defaults(&origin)));
+        let total = play_with(origin, &text, &[], PathBuf::new()).outcome.results.total();
+        assert_eq!((total.count(), total.errors), (1, u64::from(!is_ok)));
+    };
+    check(Answer::status(200), true);
+    check(Answer::status(304), true);
+    check(Answer::status(404), false);
+    check(Answer::status(302).header("Location", "x.png"), false);
+}
+
+#[test]
+fn a_manager_that_ignores_cookies_neither_takes_nor_sends_any() {
+    let played = |policy: &str| {
+        let origin = Origin::start(|_| Answer::html("").header("Set-Cookie", "s=1; Path=/"));
+        let manager = element("CookieManager", "c", &[("CookieManager.policy", policy)], "");
+        let inside = format!("{}{manager}{}", defaults(&origin), sampler("/a", ""));
+        let played = play_with(origin, &plan("2", "1", &inside), &[], PathBuf::new());
+        played.origin.seen().iter().filter(|seen| seen.header("cookie").is_some()).count()
+    };
+    assert_eq!(played("ignorecookies"), 0);
+    assert_eq!([played("standard"), played("compatibility")], [1, 1]);
+}
+
+#[test]
+fn forms_in_parts_are_those_of_browsers_where_the_plan_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("f.txt"), "file").unwrap();
+    let sent = |is_browser: &str| {
+        let origin = Origin::always(Answer::html(""));
+        let post = sampler("/a", "").replace(">GET<", ">POST<").replace(
+            "</HTTPSamplerProxy>",
+            &format!(
+                "<boolProp name=\"HTTPSampler.DO_MULTIPART_POST\">true</boolProp>\
+                 <boolProp name=\"HTTPSampler.BROWSER_COMPATIBLE_MULTIPART\">{is_browser}</boolProp>\
+                 <elementProp name=\"HTTPsampler.Arguments\" elementType=\"Arguments\"><collectionProp name=\"Arguments.arguments\">\
+                 <elementProp name=\"x\" elementType=\"HTTPArgument\"><stringProp name=\"Argument.name\">x</stringProp>\
+                 <stringProp name=\"Argument.value\">1</stringProp></elementProp></collectionProp></elementProp>\
+                 <elementProp name=\"HTTPsampler.Files\" elementType=\"HTTPFileArgs\"><collectionProp name=\"HTTPFileArgs.files\">\
+                 <elementProp name=\"f.txt\" elementType=\"HTTPFileArg\"><stringProp name=\"File.path\">f.txt</stringProp>\
+                 <stringProp name=\"File.paramname\">f</stringProp><stringProp name=\"File.mimetype\">text/plain</stringProp>\
+                 </elementProp></collectionProp></elementProp></HTTPSamplerProxy>"
+            ),
+        );
+        let inside = format!("{}{post}", defaults(&origin));
+        let played = play_with(origin, &plan("1", "1", &inside), &[], folder.path().to_owned());
+        let body = String::from_utf8(played.origin.seen()[0].body.clone()).unwrap();
+        let boundary = body.lines().next().unwrap().to_owned();
+        body.replace(&boundary, "--B")
+    };
+    assert_eq!(
+        sent("true"),
+        "--B\r\nContent-Disposition: form-data; name=\"x\"\r\n\r\n1\r\n\
+         --B\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f.txt\"\r\nContent-Type: text/plain\r\n\r\nfile\r\n\
+         --B--\r\n"
+    );
+    assert_eq!(sent("false").matches("Content-Transfer-Encoding").count(), 2);
 }
 
 #[test]
@@ -452,6 +683,19 @@ fn what_is_not_supported_is_named_with_its_line_and_nothing_is_sent() {
         "<intProp name=\"HTTPSampler.ipSourceType\">1</intProp><stringProp name=\"HTTPSampler.method\">",
     );
     refuse(&source, "sending from a device is not supported, only from an address");
+    let latin = sampler("/a", "").replace(
+        "<stringProp name=\"HTTPSampler.method\">",
+        "<stringProp name=\"HTTPSampler.contentEncoding\">ISO-8859-1</stringProp><stringProp name=\"HTTPSampler.method\">",
+    );
+    refuse(&latin, "content encoding `ISO-8859-1` is not supported, only UTF-8");
+    Plan::parse(
+        plan("1", "1", &latin.replace("ISO-8859-1", "utf-8")).as_bytes(),
+        "p.jmx",
+        PathBuf::new(),
+    )
+    .unwrap();
+    let cookies = element("CookieManager", "c", &[("CookieManager.policy", "rfc2109")], "");
+    refuse(&format!("{cookies}{}", sampler("/a", "")), "cookie policy `rfc2109` is not supported");
     refuse(
         &sampler(
             "/a",

@@ -99,6 +99,27 @@ fn a_report_of_nothing_is_a_report() {
 }
 
 #[test]
+fn transactions_are_counted_where_rows_hold_nothing_else() {
+    let row = |label: &str, is_ok: bool, message: &str| {
+        format!("1700000000000,20,{label},200,{message},g 1-1,,{is_ok},,1000,100,1,1,null,5,0,0\n")
+    };
+    let sum = "\"Number of samples in transaction : 2, number of failing samples : 0\"";
+    let read = |rows: &str| {
+        let text = format!("{}\n{rows}", tympan_lab::record::jtl::HEADER);
+        read_rows(&mut text.as_bytes(), "r.jtl").unwrap()
+    };
+    let sums = format!("{}{}", row("login", true, sum), row("buy", false, sum));
+    let results = read(&sums);
+    assert_eq!((results.total().count(), results.total().errors), (2, 1));
+    let report = Report { title: "x", results: &results, goals: &[], is_own: false };
+    assert!(plain(&report).contains("NOTE: the file holds no samples"), "{}", plain(&report));
+    let results = read(&format!("{sums}{}", row("page", true, "OK")));
+    assert_eq!((results.total().count(), results.transactions.len()), (1, 2));
+    let report = Report { title: "x", results: &results, goals: &[], is_own: false };
+    assert!(report.notes().is_empty());
+}
+
+#[test]
 fn labels_that_hold_a_value_do_not_make_the_report_long_without_end() {
     let mut text = format!("{}\n", tympan_lab::record::jtl::HEADER);
     let count = MOST_LABELS as u64 * 2;

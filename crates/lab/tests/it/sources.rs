@@ -5,7 +5,7 @@ use std::time::Duration;
 use tympan_lab::calculate::{
     AtLeast, CacheRatio, Uploads, Users, lost_work, parse_duration, peak_factor,
 };
-use tympan_lab::compare::{Better, compare, trimmed_mean};
+use tympan_lab::compare::{Better, Verdict, compare, trimmed_mean};
 use tympan_lab::record::summariser::parse;
 
 /// Source 003: largest response time, requests per second, KB per second of 20 runs.
@@ -115,6 +115,28 @@ fn a_difference_inside_the_noise_is_called_noise() {
     let slower: Vec<f64> = column(&PRODUCTION, 1).iter().map(|rate| rate * 0.6).collect();
     let rate = compare("requests/s", &column(&PRODUCTION, 1), &slower, 1, Better::More);
     assert!(rate.to_string().ends_with("worse"), "{rate}");
+}
+
+#[test]
+fn errors_that_rise_from_zero_are_worse() {
+    let after = [0.5, 1.0, 1.5, 2.0, 1.0, 0.5];
+    let errors = compare("errors %", &[0.0; 6], &after, 1, Better::Less);
+    let text = errors.to_string();
+    assert!(text.starts_with("errors %: 0.00 -> 1.00, +1.00 (interval +0.50..+1."), "{text}");
+    assert!(text.ends_with("): worse"), "{text}");
+    let errors = compare("errors %", &after, &[0.0; 6], 1, Better::Less);
+    assert!(errors.to_string().ends_with("better"), "{errors}");
+    let none = compare("errors %", &[0.0; 6], &[0.0; 6], 1, Better::Less);
+    assert!(none.to_string().ends_with("(interval +0.00..+0.00): within noise"), "{none}");
+}
+
+#[test]
+fn up_to_three_runs_a_side_tell_nothing() {
+    let verdict = |runs: usize| {
+        compare("ms", &vec![1.0; runs], &vec![100.0; runs], 1, Better::Less).verdict()
+    };
+    assert_eq!([1, 3].map(verdict), [Verdict::TooFew; 2]);
+    assert_eq!([4, 5].map(verdict), [Verdict::Worse; 2]);
 }
 
 #[test]

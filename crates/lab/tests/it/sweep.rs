@@ -218,7 +218,7 @@ fn two_programs_run_in_turn() {
     let rows = paired.compare(1, Better::More);
     let names: Vec<&str> = rows.iter().map(|row| row.metric.as_str()).collect();
     assert_eq!(names, ["metric", "seconds", "processor seconds", "peak MiB"]);
-    assert_eq!((rows[0].before, rows[0].verdict()), (7.0, Verdict::Noise));
+    assert_eq!((rows[0].before, rows[0].verdict()), (7.0, Verdict::TooFew));
     assert_eq!(compare("x", &[1.0; 6], &[2.0; 6], 1, Better::Less).verdict(), Verdict::Worse);
 }
 

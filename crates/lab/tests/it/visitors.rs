@@ -54,6 +54,17 @@ fn a_log_has_a_rate_a_peak_and_a_mix() {
 }
 
 #[test]
+fn a_few_seconds_at_the_end_of_a_log_are_no_minute() {
+    let mut text: String = (0..60).map(|second| line(second, 0, "GET / HTTP/1.1", 200)).collect();
+    (0..5).for_each(|number| text.push_str(&line(60, number, "GET / HTTP/1.1", 200)));
+    let (visits, _) = read(&mut text.as_bytes(), "access.log").unwrap();
+    let profile = Profile::of(&visits, 0);
+    assert_eq!((profile.seconds, profile.peak_minute, profile.peak_second), (61, 1.0, 5));
+    let (visits, _) = read(&mut line(60, 0, "GET / HTTP/1.1", 200).as_bytes(), "one.log").unwrap();
+    assert_eq!(Profile::of(&visits, 0).peak_minute, 1.0);
+}
+
+#[test]
 fn the_plan_of_a_log_has_its_mix_and_leaves_out_what_sends() {
     let text = format!("{}{}", log(), line(299, 9, "POST /c HTTP/1.1", 200));
     let (visits, _) = read(&mut text.as_bytes(), "access.log").unwrap();
@@ -205,6 +216,43 @@ fn a_recording_becomes_a_plan_without_secrets() {
     assert_eq!(seen[before + 1].body, b"user=me&password={secret}");
     assert_eq!(seen[0].header("host"), Some(origin.addr().to_string().as_str()));
     assert_eq!(seen[0].header("cookie"), Some("sid=s3cret"));
+}
+
+#[test]
+fn a_visitor_stays_with_the_proxy_that_records_a_site() {
+    let own = std::sync::Arc::new(std::sync::OnceLock::new());
+    let seen_by = std::sync::Arc::clone(&own);
+    let origin = Origin::start(move |seen| {
+        let own: &String = seen_by.get().unwrap();
+        let place = match seen.target.as_str() {
+            "/away" => "http://elsewhere.invalid/x".to_owned(),
+            _ => format!("{own}/in?a=b#top"),
+        };
+        Answer::status(302)
+            .header("Location", &place)
+            .header("Set-Cookie", "sid=a; Path=/; Domain=127.0.0.1; HttpOnly; SameSite=Lax")
+    });
+    let target = own.get_or_init(|| format!("http://{}", origin.addr()));
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let proxy =
+        Proxy::start(listen, Some(target.as_str()), Duration::from_secs(60), |_| {}).unwrap();
+    let ask = |path: &str| {
+        browse(proxy.address(), &format!("GET {path} HTTP/1.1\nHost: x\nConnection: close\n\n"))
+    };
+    let answer = ask("/login");
+    assert!(answer.contains("Location: /in?a=b#top\r\n"), "{answer}");
+    assert!(answer.contains("Set-Cookie: sid=a; Path=/; HttpOnly; SameSite=Lax\r\n"), "{answer}");
+    assert!(ask("/away").contains("Location: http://elsewhere.invalid/x\r\n"));
+    // What is compared and recorded is what the site said.
+    let told = &proxy.exchanges()[0].answer_headers;
+    assert!(told.iter().any(|(_, value)| *value == format!("{target}/in?a=b#top")), "{told:?}");
+}
+
+#[test]
+fn a_connection_that_sends_nonsense_is_closed() {
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let proxy = Proxy::start(listen, None, Duration::from_secs(60), |_| {}).unwrap();
+    assert_eq!(browse(proxy.address(), "no request\n\n"), "");
 }
 
 #[test]

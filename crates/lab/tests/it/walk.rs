@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
-use tympan_lab::plan::{Plan, Run};
+use tympan_lab::plan::{Amount, Offer, Plan, Run};
 use tympan_testkit::origin::{Answer, Origin};
 
 use super::jmeter::{home, rows, run_in_jmeter};
@@ -60,6 +61,21 @@ fn transaction(inside: &[String]) -> String {
     wrap("TransactionController", &[("TransactionController.parent", "false")], inside)
 }
 
+/// Returns a transaction that stands for its samples.
+fn parent(inside: &[String]) -> String {
+    wrap("TransactionController", &[("TransactionController.parent", "true")], inside)
+}
+
+/// Returns a throughput controller that runs in so many of a hundred iterations.
+fn share(percent: &str, inside: &[String]) -> String {
+    let properties = [
+        ("ThroughputController.style", "1"),
+        ("ThroughputController.perThread", "true"),
+        ("ThroughputController.percentThroughput", percent),
+    ];
+    wrap("ThroughputController", &properties, inside)
+}
+
 fn flow(action: &str) -> String {
     element(
         "TestAction",
@@ -75,13 +91,16 @@ fn said(name: &str, script: &str) -> String {
     sampler(&format!("/P/{name}"), &element("JSR223PostProcessor", "s", &properties, ""))
 }
 
-fn asserted(name: &str, field: &str, text: &str) -> String {
-    let assertion = format!(
+fn assertion(field: &str, text: &str) -> String {
+    format!(
         "<ResponseAssertion guiclass=\"AssertionGui\" testclass=\"ResponseAssertion\" testname=\"r\" enabled=\"true\"><collectionProp name=\"Asserion.test_strings\">\
          <stringProp name=\"1\">{text}</stringProp></collectionProp><stringProp name=\"Assertion.test_field\">Assertion.{field}</stringProp>\
          <intProp name=\"Assertion.test_type\">16</intProp></ResponseAssertion><hashTree/>"
-    );
-    sampler(&format!("/P/{name}"), &assertion)
+    )
+}
+
+fn asserted(name: &str, field: &str, text: &str) -> String {
+    sampler(&format!("/P/{name}"), &assertion(field, text))
 }
 
 fn each(inside: &[String]) -> String {
@@ -201,6 +220,31 @@ fn cases() -> Vec<Case> {
         case("1", asserted("a", "request_data", "[no cookies]"), "a"),
         case("1", asserted("a", "request_data", "GET data:"), "a"),
         case("1", asserted("a", "request_data", "not there"), "a"),
+        // An iteration without samples is not the last one.
+        case("6", share("34", std::slice::from_ref(&a)), "a a"),
+    ]
+}
+
+/// Returns cases with transactions that stand for their samples: of these JMeter writes rows for the samples, too.
+fn transactions() -> Vec<Case> {
+    let [a, b, c] = ["a", "b", "c"].map(get);
+    vec![
+        // A thread that ends within a transaction tells it where that stands for its samples.
+        case("2", parent(&[a.clone(), said("b", "prev.setStopThread(true)"), c.clone()]), "a b"),
+        case("2", parent(&[a.clone(), flow("0"), b.clone()]), "a"),
+        case("2", transaction(&[a.clone(), flow("0"), b.clone()]), "a"),
+        case("1", parent(&[a.clone(), parent(&[b.clone(), flow("0")]), c.clone()]), "a b"),
+        Case {
+            loops: "2",
+            on_error: "stopthread",
+            inside: parent(&[get("bad"), a.clone()]),
+            expected: "bad",
+        },
+        // What is asserted of all samples is asserted of a transaction that stands for them, which holds no text.
+        case("1", parent(&[assertion("response_data", "page"), a.clone()]), "a"),
+        case("1", parent(&[assertion("response_code", "200"), a.clone()]), "a"),
+        case("1", parent(&[get("bad"), a.clone()]), "bad a"),
+        case("1", transaction(&[assertion("response_data", "page"), a.clone()]), "a"),
     ]
 }
 
@@ -279,6 +323,105 @@ fn controllers_and_scripts_do_what_they_do_in_jmeter() {
     let theirs = run_in_jmeter(&home, &plan(&cases, origin.addr().port()), folder.path());
     compare("JMeter", &cases, &sent(&origin, cases.len()));
     assert_eq!(own, theirs);
+}
+
+#[test]
+fn transactions_end_and_are_judged_as_in_jmeter() {
+    let cases = transactions();
+    let folder = tempfile::tempdir().unwrap();
+    let sums = |rows: Vec<String>| -> Vec<String> {
+        rows.into_iter().filter(|row| row.starts_with("TransactionController|")).collect()
+    };
+    let origin = server();
+    let own = sums(run_here(&plan(&cases, origin.addr().port()), folder.path()));
+    compare("lab", &cases, &sent(&origin, cases.len()));
+    let whole = |code: &str, samples: u32, failed: u32, is_ok: bool| {
+        format!(
+            "TransactionController|{code}|Number of samples in transaction : {samples}, number of failing samples : {failed}|{is_ok}|"
+        )
+    };
+    let stopped = |code: &str, is_ok: bool| format!("TransactionController|{code}||{is_ok}|");
+    assert_eq!(
+        own,
+        [
+            whole("200", 1, 0, false),
+            whole("200", 1, 0, true),
+            whole("200", 1, 0, true),
+            stopped("200", true),
+            stopped("200", true),
+            stopped("200", true),
+            whole("500", 2, 1, false),
+            stopped("500", false),
+        ]
+    );
+    let Some(home) = home() else { return };
+    let origin = server();
+    let mut theirs = sums(run_in_jmeter(&home, &plan(&cases, origin.addr().port()), folder.path()));
+    compare("JMeter", &cases, &sent(&origin, cases.len()));
+    // The transaction within another one is a sample of it.
+    let inner = theirs.iter().position(|row| *row == stopped("200", true)).unwrap();
+    theirs.remove(inner);
+    assert_eq!(own, theirs);
+}
+
+#[test]
+fn samples_without_requests_keep_nobody_from_his_turn() {
+    let origin = server();
+    let most = 1_000_000;
+    let cases = [
+        case("1000000", element("DebugSampler", "debug", &[], ""), ""),
+        case("1", said("a", "prev.setStopTest(true)"), "a"),
+    ];
+    let text = plan(&cases, origin.addr().port())
+        .replace("serialize_threadgroups\">true<", "serialize_threadgroups\">false<");
+    let plan = Plan::parse(text.as_bytes(), "p.jmx", "".into());
+    let run = Run { workers: 1, ..Run::default() };
+    let outcome = plan.unwrap_or_else(|error| panic!("{error}")).run(&run, &mut |_| {}).unwrap();
+    compare("lab", &cases, &sent(&origin, 2));
+    let count = outcome.results.labels["debug"].total.count();
+    assert!(count < most, "the test was to end before all samples: {count}");
+}
+
+#[test]
+fn a_thread_whose_condition_never_holds_ends() {
+    let origin = server();
+    let cases = [case("-1", never(&[get("a")]), ""), case("1", get("b"), "b")];
+    run_here(&plan(&cases, origin.addr().port()), tempfile::tempdir().unwrap().path());
+    compare("lab", &cases, &sent(&origin, 2));
+}
+
+#[test]
+fn an_arrival_without_a_sample_takes_no_other_with_it() {
+    let origin = server();
+    let counter = element(
+        "CounterConfig",
+        "n",
+        &[("CounterConfig.start", "1"), ("CounterConfig.incr", "1"), ("CounterConfig.name", "n")],
+        "",
+    );
+    let odd = wrap(
+        "IfController",
+        &[
+            ("IfController.condition", "${__groovy(vars.get('n').toInteger() % 2 == 1)}"),
+            ("IfController.useExpression", "true"),
+        ],
+        &[get("${n}")],
+    );
+    let cases = [case("1", format!("{counter}{odd}"), "1 3 5 7 9 11 13 15 17 19")];
+    let plan = Plan::parse(plan(&cases, origin.addr().port()).as_bytes(), "p.jmx", "".into());
+    let offer = Offer {
+        amount: Amount::Rate(20.0),
+        lasts: Duration::from_secs(1),
+        ramp: Duration::ZERO,
+        is_random: false,
+    };
+    let run = Run { workers: 1, offer: Some(offer), ..Run::default() };
+    let outcome = plan.unwrap_or_else(|error| panic!("{error}")).run(&run, &mut |_| {}).unwrap();
+    assert_eq!(outcome.visits, 20);
+    let mut all: Vec<u32> =
+        sent(&origin, 1)[0].split(' ').map(|number| number.parse().unwrap()).collect();
+    all.sort_unstable();
+    assert_eq!(all, [1, 3, 5, 7, 9, 11, 13, 15, 17, 19]);
 }
 
 #[test]
@@ -363,6 +506,93 @@ fn timers_of_scripts_and_of_throughput_hold_samples_back() {
     assert!(count(2) <= 50, "{}", count(2));
     // Eight samples wait for a script, and the last of 100 for a moment of the first second.
     assert!(begun.elapsed().as_millis() >= 8 * 25);
+}
+
+fn throughput(per_minute: &str, mode: &str) -> String {
+    let properties = [("calcMode", mode), ("throughput", per_minute)];
+    element("ConstantThroughputTimer", "t", &properties, "")
+}
+
+/// Lets the threads of a plan live for a minute at most.
+fn for_a_minute(text: &str) -> String {
+    text.replace(
+        "<stringProp name=\"ThreadGroup.num_threads\">",
+        "<boolProp name=\"ThreadGroup.scheduler\">true</boolProp><stringProp name=\"ThreadGroup.duration\">60</stringProp>\
+         <stringProp name=\"ThreadGroup.num_threads\">",
+    )
+}
+
+#[test]
+fn a_throughput_is_that_of_a_thread_a_group_or_all_threads() {
+    let play = |mode: &str| {
+        let origin = server();
+        // A sample of a minute that comes again after days: who would have to wait for it sends none.
+        let inside = |name: &str| format!("{}{}", throughput("0.0001", mode), get(name));
+        let cases = [case("2", inside("a"), ""), case("2", inside("b"), "")];
+        let text = for_a_minute(&plan(&cases, origin.addr().port()));
+        run_here(&text, tempfile::tempdir().unwrap().path());
+        sent(&origin, 2).concat()
+    };
+    assert_eq!([play("0"), play("1"), play("2"), play("4")], ["ab", "ab", "ab", "ab"]);
+    assert_eq!(play("3"), "a");
+}
+
+#[test]
+fn a_throughput_of_all_threads_is_divided_among_all_groups() {
+    let begun = std::time::Instant::now();
+    let origin = server();
+    let paced = sampler("/P/a", &throughput("1200", "1"));
+    let pause = element("ConstantTimer", "c", &[("ConstantTimer.delay", "1")], "");
+    let cases = [
+        case("-1", sampler("/P/b", &pause), ""),
+        case("1", format!("{}{}", times("7", &[paced]), said("z", "prev.setStopTest(true)")), ""),
+    ];
+    let text = plan(&cases, origin.addr().port())
+        .replace("serialize_threadgroups\">true<", "serialize_threadgroups\">false<");
+    run_here(&text, tempfile::tempdir().unwrap().path());
+    assert_eq!(sent(&origin, 2)[1], "a a a a a a a z");
+    // 50 ms for each of two threads, from the second sample on.
+    assert!(begun.elapsed().as_millis() >= 6 * 100 - 50, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn who_is_late_for_a_throughput_does_not_hurry_afterwards() {
+    let begun = std::time::Instant::now();
+    let origin = server();
+    let pause = element(
+        "TestAction",
+        "pause",
+        &[
+            ("ActionProcessor.action", "1"),
+            ("ActionProcessor.target", "0"),
+            ("ActionProcessor.duration", "300"),
+        ],
+        "",
+    );
+    let inside = format!(
+        "{}{}",
+        sampler("/P/a", &throughput("1200", "0")),
+        wrap("OnceOnlyController", &[], &[pause])
+    );
+    run_here(
+        &plan(&[case("5", inside, "")], origin.addr().port()),
+        tempfile::tempdir().unwrap().path(),
+    );
+    assert_eq!(sent(&origin, 1)[0], "a a a a a");
+    assert!(begun.elapsed().as_millis() >= 300 + 3 * 50, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn who_waits_for_others_in_vain_goes_on_after_a_time() {
+    let begun = std::time::Instant::now();
+    let origin = server();
+    let timer = element("SyncTimer", "s", &[("groupSize", "10"), ("timeoutInMs", "300")], "");
+    let cases = [case("1", format!("{timer}{}", get("a")), "")];
+    let text = for_a_minute(&plan(&cases, origin.addr().port()))
+        .replace("num_threads\">1<", "num_threads\">15<");
+    run_here(&text, tempfile::tempdir().unwrap().path());
+    assert_eq!(origin.requests(), 15);
+    assert!(begun.elapsed().as_millis() >= 300, "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -70,7 +70,10 @@ impl<'a> Compiler<'a> {
 
     /// Compiles a controller with everything below it.
     fn group_of(&mut self, element: &'a Element<'a>, levels: &Levels<'_, 'a>) -> Option<usize> {
-        let kind = self.controller(element)?;
+        let mut kind = self.controller(element)?;
+        if let Kind::Transaction { is_parent: true, judges, .. } = &mut kind {
+            *judges = self.judges(element, levels);
+        }
         let node = self.node(kind, element);
         let section = (element.class == "CriticalSectionController")
             .then(|| self.property(element, "CriticalSectionController.lockName"));
@@ -83,6 +86,21 @@ impl<'a> Compiler<'a> {
             self.gate(node, Flow::Leave);
         }
         Some(node)
+    }
+
+    /// Compiles the assertions in whose scope an element is.
+    fn judges(&mut self, element: &'a Element<'a>, levels: &Levels<'_, 'a>) -> Vec<Judge> {
+        let own =
+            Levels { own: &element.children, outer: Some(levels), controller: levels.controller };
+        let mut judges = Vec::new();
+        for part in own.outermost_first() {
+            match super::script::moment(part.class) {
+                Some(Moment::Judge) => judges.extend(self.script(part).map(Judge::Script)),
+                Some(_) => {}
+                None => judges.extend(self.judge(part)),
+            }
+        }
+        judges
     }
 
     /// Adds what enters or leaves a critical section.
@@ -175,6 +193,7 @@ impl<'a> Compiler<'a> {
             "TransactionController" => Kind::Transaction {
                 is_parent: element.flag("TransactionController.parent", false),
                 with_timers: element.flag("TransactionController.includeTimers", true),
+                judges: Vec::new(),
             },
             "ThroughputController" => {
                 let is_percent = element.text("ThroughputController.style") == "1";

@@ -20,13 +20,8 @@ pub(super) fn is_config(class: &str) -> bool {
 }
 
 /// Properties of requests that say nothing here, with the reason in the plan's own terms.
-const HARMLESS: [&str; 5] = [
-    "HTTPSampler.implementation",
-    "HTTPSampler.concurrentPool",
-    "HTTPSampler.contentEncoding",
-    "HTTPSampler.BROWSER_COMPATIBLE_MULTIPART",
-    "HTTPSampler.monitor",
-];
+const HARMLESS: [&str; 3] =
+    ["HTTPSampler.implementation", "HTTPSampler.concurrentPool", "HTTPSampler.monitor"];
 
 /// Properties that mean something and are not supported.
 const UNSUPPORTED: [(&str, &str); 3] = [
@@ -66,6 +61,7 @@ impl<'a> Compiler<'a> {
             source: self.first(&sources, "HTTPSampler.ipSource"),
             is_raw: sources.iter().any(|source| source.flag("HTTPSampler.postBodyRaw", false)),
             is_multipart: element.flag("HTTPSampler.DO_MULTIPART_POST", false),
+            is_browser_form: flag_of(&sources, "HTTPSampler.BROWSER_COMPATIBLE_MULTIPART"),
             follows: flag_of(&sources, "HTTPSampler.follow_redirects"),
             follows_silently: flag_of(&sources, "HTTPSampler.auto_redirects"),
             keep_alive: flag_of(&sources, "HTTPSampler.use_keepalive"),
@@ -94,6 +90,11 @@ impl<'a> Compiler<'a> {
                 let why = format!("property {name} is set; {why}");
                 self.refuse(element, &why);
             }
+        }
+        let encoding = element.text("HTTPSampler.contentEncoding").trim();
+        if !["", "UTF-8", "UTF8"].iter().any(|known| encoding.eq_ignore_ascii_case(known)) {
+            let why = format!("content encoding `{encoding}` is not supported, only UTF-8");
+            self.refuse(element, &why);
         }
         let kind = element.text("HTTPSampler.ipSourceType").trim();
         if !matches!(kind, "" | "0") {
@@ -245,8 +246,15 @@ impl<'a> Compiler<'a> {
                 (parts, inner(*entry, "Cookie.secure") == Some("true"))
             })
             .collect();
+        let policy = element.text("CookieManager.policy").trim();
+        // These add words of their own to what is sent.
+        if matches!(policy, "rfc2109" | "rfc2965") {
+            let why = format!("cookie policy `{policy}` is not supported");
+            self.refuse(element, &why);
+        }
         let manager = CookieManager {
             cookies,
+            ignores: policy == "ignorecookies",
             clears: element.flag("CookieManager.clearEachIteration", false),
             by_group: element.flag("CookieManager.controlledByThreadGroup", false),
         };

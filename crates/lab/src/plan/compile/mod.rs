@@ -81,6 +81,8 @@ pub(super) struct Compiler<'a> {
     files: &'a Files,
     /// Elements that are shared wherever they are in scope, with their place in the model.
     known: HashMap<ElementId, usize>,
+    /// The meter by which all threads of the test take turns, once there is one.
+    turns: Option<usize>,
     /// Scripts that are shared likewise; nothing for one that is refused.
     scripts: HashMap<ElementId, Option<Arc<Script>>>,
     templates: RefCell<Vec<Finding>>,
@@ -105,6 +107,7 @@ impl<'a> Compiler<'a> {
             inventory: Inventory::default(),
             roots,
             known: HashMap::new(),
+            turns: None,
             scripts: HashMap::new(),
             templates: RefCell::default(),
             counted: std::collections::HashSet::new(),

@@ -62,9 +62,9 @@ impl<'a> Compiler<'a> {
             }
             "ConstantThroughputTimer" => self.throughput_timer(element),
             "SyncTimer" => {
-                element.ignore(&["timeoutInMs"]);
                 let meter = self.shared_meter(element);
-                Timer::Synchronize { size: self.property(element, "groupSize"), meter }
+                let size = self.property(element, "groupSize");
+                Timer::Synchronize { size, timeout: self.property(element, "timeoutInMs"), meter }
             }
             "PreciseThroughputTimer" => self.precise_timer(element),
             "VariableThroughputTimer" => Timer::Shaped {
@@ -112,11 +112,19 @@ impl<'a> Compiler<'a> {
     }
 
     fn throughput_timer(&mut self, element: &Element<'a>) -> Timer {
-        let mode = match element.text("calcMode") {
-            "" | "0" => Pace::ThisThread,
-            "1" | "2" => Pace::AllThreads,
-            _ => Pace::Shared,
-        };
+        let text = element.text("calcMode").trim();
+        let modes = [
+            ("0", "this thread only", Pace::ThisThread),
+            ("1", "all active threads", Pace::AllThreads),
+            ("2", "all active threads in current thread group", Pace::GroupThreads),
+            ("3", "all active threads (shared)", Pace::Shared),
+            ("4", "all active threads in current thread group (shared)", Pace::SharedByGroup),
+        ];
+        let known = modes.iter().find(|(number, words, _)| text == *number || text == *words);
+        if known.is_none() && !text.is_empty() {
+            self.refuse(element, &format!("calculation by `{text}` is not supported"));
+        }
+        let mode = known.map_or(Pace::ThisThread, |(.., mode)| *mode);
         let nested = element.node.children().filter(roxmltree::Node::is_element).find(|node| {
             node.children()
                 .any(|child| child.has_tag_name("name") && child.text() == Some("throughput"))
@@ -129,7 +137,22 @@ impl<'a> Compiler<'a> {
             text => text,
         };
         let per_minute = self.template(element, text);
-        Timer::Throughput { per_minute, mode, meter: self.shared_meter(element) }
+        // All timers of this mode take turns with each other.
+        let meter = match mode {
+            Pace::Shared => self.turns(),
+            _ => self.shared_meter(element),
+        };
+        Timer::Throughput { per_minute, mode, meter }
+    }
+
+    /// Returns the meter by which all threads of the test take turns.
+    fn turns(&mut self) -> usize {
+        if let Some(meter) = self.turns {
+            return meter;
+        }
+        let meter = self.meter();
+        self.turns = Some(meter);
+        meter
     }
 
     /// Returns the meter of an element, the same for all samplers in its scope.

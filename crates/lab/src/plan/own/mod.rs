@@ -287,7 +287,12 @@ impl<'f> Compiler<'f> {
         };
         if session != Session::Nothing {
             let clears = session == Session::Visit;
-            self.model.cookies.push(CookieManager { cookies: Vec::new(), clears, by_group: false });
+            self.model.cookies.push(CookieManager {
+                cookies: Vec::new(),
+                ignores: false,
+                clears,
+                by_group: false,
+            });
             self.defaults.cookies = Some(self.model.cookies.len() - 1);
         }
         if plan.flag("cache").unwrap_or(false) {

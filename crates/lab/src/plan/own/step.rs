@@ -48,7 +48,7 @@ impl Compiler<'_> {
                 format!("the scenario `{name}` has no step; write `[[scenario.step]]`"),
             );
         }
-        let kind = Kind::Transaction { is_parent: false, with_timers: false };
+        let kind = Kind::Transaction { is_parent: false, with_timers: false, judges: Vec::new() };
         let node = self.node(kind, Template::literal(&name));
         self.labels.insert(name);
         for data in table.tables("data") {

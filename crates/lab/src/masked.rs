@@ -1,0 +1,327 @@
+//! Texts of a recording with [`SECRET`] in the place of every value that is named like a secret.
+//!
+//! In: an address, or a body and its media type. Out: the same text, still of its form.
+//!
+//! Invariant: a value whose name [`redact::is_secret`] knows does not stand in what is returned, whatever it holds.
+//!
+//! Not here: what secrets are called ([`redact`]), and secrets without a name, such as one in the path of an address.
+
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+use crate::redact;
+
+/// What stands for a secret, to be put in by hand.
+pub(crate) const SECRET: &str = "{secret}";
+
+/// Returns path and query of an address.
+pub(crate) fn target(text: &str) -> String {
+    match text.split_once('?') {
+        Some((path, query)) => format!("{}?{}", fields(path, &['/', ';']), form(query)),
+        None => fields(text, &['/', ';']),
+    }
+}
+
+/// Returns a body; its media type decides how it is read only where the body itself does not tell.
+pub(crate) fn body(text: &str, media_type: &str) -> String {
+    let media_type = media_type.to_ascii_lowercase();
+    let is = |word: &str| media_type.contains(word);
+    let first = text.trim_start().chars().next();
+    if is("multipart/") {
+        multipart(text)
+    } else if matches!(first, Some('{' | '[')) && is_json(text) {
+        json(text)
+    } else if first == Some('<') || is("xml") {
+        markup(text)
+    } else if is("x-www-form-urlencoded") || !text.trim().contains(char::is_whitespace) {
+        form(text)
+    } else {
+        pairs(text)
+    }
+}
+
+/// Masks fields of a form or a query; a field that is none may hold an address with fields of its own.
+fn form(text: &str) -> String {
+    let mask = |field: &str| match field.split_once('=') {
+        Some((name, value)) if !is_secret_field(name) => {
+            format!("{name}={}", fields(value, &['?', ';']))
+        }
+        _ => fields(field, &[]),
+    };
+    text.split('&').map(mask).collect::<Vec<String>>().join("&")
+}
+
+/// Masks `name=value` between separators.
+fn fields(text: &str, separators: &[char]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for piece in text.split_inclusive(separators) {
+        let field = piece.strip_suffix(separators).unwrap_or(piece);
+        match field.split_once('=') {
+            Some((name, value)) if !value.is_empty() && is_secret_field(name) => {
+                out.push_str(&format!("{name}={SECRET}"));
+            }
+            _ => out.push_str(field),
+        }
+        out.push_str(piece.get(field.len()..).unwrap_or_default());
+    }
+    out
+}
+
+/// Reports whether a field is one of secrets; its name may be written with `%`.
+fn is_secret_field(name: &str) -> bool {
+    redact::is_secret(&percent_encoding::percent_decode_str(name).decode_utf8_lossy())
+}
+
+fn is_json(text: &str) -> bool {
+    let mut all = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
+    all.all(|one| one.is_ok())
+}
+
+/// A list or an object of JSON that is open.
+struct Open {
+    is_object: bool,
+    /// All texts and numbers in it are secrets.
+    is_secret: bool,
+    /// The next text is the name of a field.
+    expects_name: bool,
+    /// The field whose value comes is a secret.
+    is_field_secret: bool,
+}
+
+/// Masks texts and numbers of secret fields, also in lists and objects below them.
+fn json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut open: Vec<Open> = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_secret = open.last().is_some_and(|open| open.is_secret || open.is_field_secret);
+        let token = token(rest);
+        rest = rest.get(token.len()..).unwrap_or_default();
+        match first {
+            '{' | '[' => open.push(Open {
+                is_object: first == '{',
+                is_secret,
+                expects_name: first == '{',
+                is_field_secret: false,
+            }),
+            '}' | ']' => drop(open.pop()),
+            ',' => {
+                if let Some(open) = open.last_mut() {
+                    (open.expects_name, open.is_field_secret) = (open.is_object, false);
+                }
+            }
+            '"' => {
+                if let Some(open) = open.last_mut().filter(|open| open.expects_name) {
+                    let name: String = serde_json::from_str(token).unwrap_or_default();
+                    open.expects_name = false;
+                    open.is_field_secret = redact::is_secret(&name);
+                } else if is_secret && token.len() > 2 {
+                    out.push_str(&format!("\"{SECRET}\""));
+                    continue;
+                }
+            }
+            '-' | '0'..='9' if is_secret => {
+                out.push_str(&format!("\"{SECRET}\""));
+                continue;
+            }
+            _ => {}
+        }
+        out.push_str(token);
+    }
+    out
+}
+
+/// Returns the text, the number or the letter of JSON that `rest` begins with.
+fn token(rest: &str) -> &str {
+    let mut letters = rest.char_indices();
+    let Some((_, first)) = letters.next() else { return rest };
+    let end = match first {
+        '"' => {
+            let mut is_escaped = false;
+            let end = letters.find(|(_, letter)| {
+                let is_end = *letter == '"' && !is_escaped;
+                is_escaped = *letter == '\\' && !is_escaped;
+                is_end
+            });
+            end.map(|(at, _)| at + 1)
+        }
+        '-' | '0'..='9' => rest.find(|letter: char| {
+            !letter.is_ascii_alphanumeric() && !matches!(letter, '+' | '-' | '.')
+        }),
+        _ => Some(first.len_utf8()),
+    };
+    rest.get(..end.unwrap_or(rest.len())).unwrap_or(rest)
+}
+
+/// Masks the parts of a form whose names are secret.
+fn multipart(text: &str) -> String {
+    let first = text.lines().find(|line| line.starts_with("--")).unwrap_or_default();
+    if first.len() <= 2 {
+        return pairs(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    // Each part begins with its headers; between them and what it holds stands an empty line.
+    for (number, part) in text.split(first).enumerate() {
+        if number > 0 {
+            out.push_str(first);
+        }
+        let blank = ["\r\n\r\n", "\n\n"]
+            .into_iter()
+            .filter_map(|blank| part.find(blank).map(|at| at + blank.len()))
+            .min();
+        let Some((head, held)) = blank.and_then(|at| part.split_at_checked(at)) else {
+            out.push_str(part);
+            continue;
+        };
+        out.push_str(head);
+        let end = held.trim_end_matches(['\r', '\n']);
+        let is_secret = part_name(head).is_some_and(redact::is_secret);
+        out.push_str(if is_secret && !end.is_empty() { SECRET } else { end });
+        out.push_str(held.get(end.len()..).unwrap_or_default());
+    }
+    out
+}
+
+fn part_name(head: &str) -> Option<&str> {
+    let line =
+        head.lines().find(|line| line.to_ascii_lowercase().starts_with("content-disposition:"))?;
+    let words = line.split(';').map(str::trim);
+    words.filter_map(|word| word.split_once('=')).find_map(|(key, value)| {
+        key.trim().eq_ignore_ascii_case("name").then(|| value.trim().trim_matches('"'))
+    })
+}
+
+#[expect(clippy::expect_used, reason = "the patterns are constants")]
+static ELEMENT: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(<([\w:.-]+)(?:\s[^<>]*)?>\s*)(<!\[CDATA\[(?s:.*?)\]\]>|[^<\s][^<]*)(</)")
+        .expect("the pattern reads")
+});
+#[expect(clippy::expect_used, reason = "the patterns are constants")]
+static ATTRIBUTE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(([\w:.-]+)\s*=\s*)("[^"<]+"|'[^'<]+')()"#).expect("the pattern reads")
+});
+#[expect(clippy::expect_used, reason = "the patterns are constants")]
+static PAIR: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(["']?([\w:.\[\]%-]+)["']?[ \t]*[=:][ \t]*)("(?:[^"\\]|\\.)+"|'(?:[^'\\]|\\.)+'|[^&;"'\s,{}]+)()"#)
+        .expect("the pattern reads")
+});
+
+/// Masks what elements and attributes hold.
+fn markup(text: &str) -> String {
+    let text = ELEMENT.replace_all(text, mask);
+    ATTRIBUTE.replace_all(&text, mask).into_owned()
+}
+
+/// Masks values behind `=` and `:` in a text of no known form.
+fn pairs(text: &str) -> String {
+    PAIR.replace_all(text, mask).into_owned()
+}
+
+/// Returns what stands before a value, the value or [`SECRET`], and what stands behind it.
+fn mask(found: &Captures<'_>) -> String {
+    let part = |place: usize| found.get(place).map_or("", |part| part.as_str());
+    let (before, name, value, behind) = (part(1), part(2), part(3), part(4));
+    if !is_secret_field(name) {
+        // It may hold pairs of its own, as an address does.
+        return format!("{before}{}{behind}", pairs(value));
+    }
+    let quote = value.get(..1).filter(|first| matches!(*first, "\"" | "'")).unwrap_or_default();
+    format!("{before}{quote}{SECRET}{quote}{behind}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(media_type: &str, text: &str, expected: &str) {
+        assert_eq!(body(text, media_type), expected);
+    }
+
+    #[test]
+    fn addresses_keep_no_secret() {
+        let check = |text: &str, expected: &str| assert_eq!(target(text), expected);
+        check("/a?token=abc&b=c", "/a?token={secret}&b=c");
+        check("/a;jsessionid=12?b=c", "/a;jsessionid={secret}?b=c");
+        check("/a?user%5Bpass%5D=x&b", "/a?user%5Bpass%5D={secret}&b");
+        check("/pass?b=pass&pwd=", "/pass?b=pass&pwd=");
+        check("/a?author=ann", "/a?author=ann");
+        check(
+            "/a?password=a?b;c&d=/e?token=f;sid=1&g",
+            "/a?password={secret}&d=/e?token={secret};sid=1&g",
+        );
+    }
+
+    #[test]
+    fn forms_keep_no_secret() {
+        let form = "application/x-www-form-urlencoded; charset=UTF-8";
+        check(form, "user=me&j_password=s3 cret&x=1", "user=me&j_password={secret}&x=1");
+        check(
+            form,
+            "user%5Bpassword%5D=x&user%5Bname%5D=y",
+            "user%5Bpassword%5D={secret}&user%5Bname%5D=y",
+        );
+        check("", ":cq_csrf_token=abc", ":cq_csrf_token={secret}");
+        check("", "pwd=x", "pwd={secret}");
+        check(form, "word=password", "word=password");
+    }
+
+    #[test]
+    fn json_keeps_no_secret_and_its_form() {
+        let json = "application/json";
+        check(json, r#"{"password":"a b,c", "x":1}"#, r#"{"password":"{secret}", "x":1}"#);
+        check(
+            json,
+            r#"{"pass\u0077ord":"a\"b\\","x":"\"y"}"#,
+            r#"{"pass\u0077ord":"{secret}","x":"\"y"}"#,
+        );
+        check(
+            json,
+            r#"{"tokens":["a",{"of":-1.5e3}],"b":[{"pwd":true,"secret":null}],"c":"d"}"#,
+            r#"{"tokens":["{secret}",{"of":"{secret}"}],"b":[{"pwd":true,"secret":null}],"c":"d"}"#,
+        );
+        check(
+            "text/plain",
+            "{\"pwd\":\"x\"}\n{\"pwd\":1}",
+            "{\"pwd\":\"{secret}\"}\n{\"pwd\":\"{secret}\"}",
+        );
+        check(json, r#"["password","x"]"#, r#"["password","x"]"#);
+        // What is no JSON after all is read as text.
+        check(json, r#"{password: "a b", x: 1"#, r#"{password: "{secret}", x: 1"#);
+    }
+
+    #[test]
+    fn parts_of_forms_keep_no_secret() {
+        let part = |name: &str, held: &str| {
+            format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{held}\r\n")
+        };
+        let whole = |secret: &str| {
+            format!("{}{}--b--\r\n", part("user", "password=me"), part("user[password]", secret))
+        };
+        check("multipart/form-data; boundary=b", &whole("s3\r\ncret"), &whole(SECRET));
+    }
+
+    #[test]
+    fn markup_keeps_no_secret() {
+        check(
+            "text/xml",
+            "<a><wsse:Password Type=\"x\">s3 cret</wsse:Password><user>password</user></a>",
+            "<a><wsse:Password Type=\"x\">{secret}</wsse:Password><user>password</user></a>",
+        );
+        check("", "<pwd>\n<![CDATA[a<b]]></pwd>", "<pwd>\n{secret}</pwd>");
+        check("", "<login user='me' password='a b'/>", "<login user='me' password='{secret}'/>");
+        check(
+            "",
+            "<UserToken><user>me</user></UserToken>",
+            "<UserToken><user>me</user></UserToken>",
+        );
+    }
+
+    #[test]
+    fn other_texts_keep_no_secret() {
+        check("text/plain", "user: me\npassword: s3cret\n", "user: me\npassword: {secret}\n");
+        check("", "mutation { login(pwd: \"a b\") }", "mutation { login(pwd: \"{secret}\") }");
+        check("", "the password is long", "the password is long");
+    }
+}
