@@ -33,6 +33,7 @@ use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::save::{Fault, Faults, Progress};
+use crate::source::facts::attributes_of;
 use crate::vault::Vault;
 use crate::vault::index::{BlobKind, Index};
 use crate::vault::node::{Attribute, Node, NodeKind, Tree, go_mode};
@@ -124,7 +125,9 @@ pub fn restore(
         }
         None => restorer.restore_node(folder.as_fd(), (target, 0), node),
     })?;
-    sync(&folder);
+    if let Err(error) = sync(&folder) {
+        restorer.faults.add(target, &error);
+    }
     Ok(Restored {
         items: restorer.items.into_inner(),
         bytes: restorer.bytes.into_inner(),
@@ -133,9 +136,12 @@ pub fn restore(
 }
 
 /// Makes what was restored durable, as far as the system offers it for a whole file system.
-fn sync(folder: &OwnedFd) {
-    // Without it a restore is as durable as a copy: nothing is lost but by a loss of power soon after.
-    rustix::fs::syncfs(folder).ok();
+fn sync(folder: &OwnedFd) -> io::Result<()> {
+    match rustix::fs::syncfs(folder) {
+        // Without it a restore is as durable as a copy: nothing is lost but by a loss of power soon after.
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
+        synced => Ok(synced?),
+    }
 }
 
 /// A name of a file that has several, written in this restore.
@@ -246,16 +252,25 @@ impl Restorer<'_> {
     }
 
     /// Gives what was opened all that was known about it; what is refused keeps nothing else from being tried.
+    ///
+    /// A new owner costs a file its capabilities, which are attributes; attributes may only be set by who may write; an access
+    /// control list changes the mode. So the owner comes first, then the attributes, then the mode.
     fn describe(&self, opened: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
         let owned = self.own(opened, node);
+        let mut described = set_attributes(opened, node);
+        if described.as_ref().is_err_and(is_denied) && rustix::fs::fchmod(opened, PROTECTED).is_ok()
+        {
+            // What is there had a mode by which its owner may not write.
+            described = set_attributes(opened, node);
+        }
         let mut mode = mode_of(node);
         if owned.is_err() {
             // Rights of an owner that it does not have.
             mode &= Mode::from_raw_mode(0o1777);
         }
         let tried = [
+            described,
             rustix::fs::fchmod(opened, mode).map_err(Into::into),
-            set_attributes(opened, node),
             rustix::fs::futimens(opened, &times_of(node)).map_err(Into::into),
         ];
         tried.into_iter().fold(owned, Result::and)
@@ -585,17 +600,43 @@ fn times_of(node: &Node) -> Timestamps {
     Timestamps { last_access: access, last_modification: time }
 }
 
-/// Sets all attributes that can be; the first failure is returned.
+/// Sets all attributes that can be, and removes those that the node does not have; the first failure is returned. What is
+/// as it should be is not touched.
 fn set_attributes(file: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
+    let there = attributes_of(file).unwrap_or_default();
     let set = |attribute: &Attribute| {
         let Attribute { name, value } = attribute;
+        if there.contains(attribute) {
+            return Ok(());
+        }
         match rustix::fs::fsetxattr(file, name.as_str(), value, XattrFlags::empty()) {
             // The target's file system has none, or the attribute is one that only the system sets.
             Err(Errno::OPNOTSUPP | Errno::PERM) => Ok(()),
             set => set.map_err(Into::into),
         }
     };
-    node.extended_attributes.iter().map(set).fold(Ok(()), Result::and)
+    let remove =
+        |attribute: &Attribute| match rustix::fs::fremovexattr(file, attribute.name.as_str()) {
+            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::NODATA) => Ok(()),
+            removed => removed.map_err(Into::into),
+        };
+    let wanted = &node.extended_attributes;
+    let is_extra = |attribute: &&Attribute| {
+        is_given_by_people(&attribute.name) && wanted.iter().all(|one| one.name != attribute.name)
+    };
+    let set = wanted.iter().map(set).fold(Ok(()), Result::and);
+    there.iter().filter(is_extra).map(remove).fold(set, Result::and)
+}
+
+/// Tells whether an attribute is there because somebody has set it. All others belong to the system.
+fn is_given_by_people(name: &str) -> bool {
+    ["user.", "trusted."].iter().any(|kind| name.starts_with(kind))
+        || matches!(name, "system.posix_acl_access" | "system.posix_acl_default")
+}
+
+/// Tells whether the mode of a file, or somebody else who owns it, forbids what was tried.
+fn is_denied(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::ACCESS.raw_os_error())
 }
 
 /// Writes a file of a vault to a stream.

@@ -35,6 +35,116 @@ fn a_process_that_restores() {
     restore_in_place(Path::new(&dir));
 }
 
+/// What a user who is not root runs, twice; without the variable it is no test. The second time, nothing is written anew.
+#[test]
+fn a_user_that_restores() {
+    let Some(dir) = std::env::var_os(FOLDER) else { return };
+    let out = Path::new(&dir).join("out");
+    let numbers = || ["note", "closed", "closed/note"].map(|name| number_of(&out.join(name)));
+    let is_new = !out.join("note").exists();
+    let before = (!is_new).then(numbers);
+    for turn in 0..2 {
+        let restored = restore_in_place(Path::new(&dir));
+        assert_eq!(restored.faults, []);
+        assert_eq!(restored.bytes > 0, is_new && turn == 0, "{restored:?}");
+    }
+    if let Some(before) = before {
+        assert_eq!(numbers(), before);
+    }
+}
+
+fn number_of(path: &Path) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap())
+}
+
+/// Sets an attribute; nothing, said aloud, where the file system has none.
+fn set_attribute(path: &Path, name: &str, value: &[u8]) -> Option<()> {
+    let set = rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty());
+    if set == Err(rustix::io::Errno::OPNOTSUPP) {
+        println!("skipped: the file system for temporary files has no attributes");
+        return None;
+    }
+    set.unwrap();
+    Some(())
+}
+
+fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let mut value = vec![0; 64];
+    let length = rustix::fs::lgetxattr(path, name, value.as_mut_slice()).ok()?;
+    value.truncate(length);
+    Some(value)
+}
+
+/// Files and folders that their owner may not write have attributes, too. What is there keeps none that was not saved.
+#[test]
+fn any_user_restores_attributes_of_what_is_read_only() {
+    use std::os::unix::fs::{PermissionsExt, lchown};
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65_534;
+    let is_root = rustix::process::geteuid().is_root();
+    let bench = Bench::new();
+    let all = ["closed/note", "closed", "note"];
+    fs::create_dir_all(bench.source().join("closed")).unwrap();
+    for name in ["closed/note", "note"] {
+        fs::write(bench.source().join(name), "bytes").unwrap();
+    }
+    for name in all {
+        if set_attribute(&bench.source().join(name), "user.note", name.as_bytes()).is_none() {
+            return;
+        }
+    }
+    let set_modes = |root: &Path| {
+        for (name, mode) in all.iter().zip([0o444, 0o555, 0o400]) {
+            fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    set_modes(&bench.source());
+    if is_root {
+        for name in all {
+            lchown(bench.source().join(name), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    bench.save();
+    if is_root {
+        let mut owned = Command::new("chown");
+        owned.args(["-R", "65534:65534"]).arg(bench.dir.path());
+        assert!(owned.status().unwrap().success());
+    }
+    let restore = || {
+        // Whoever may not come to this program by its path may run it all the same.
+        let mut user = Command::new("/proc/self/exe");
+        user.args(["restore::a_user_that_restores", "--exact", "--nocapture"]);
+        user.env(FOLDER, bench.dir.path());
+        if is_root {
+            user.uid(NOBODY).gid(NOBODY);
+        }
+        let output = user.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    };
+    restore();
+    let out = bench.path("out");
+    let come_back = || {
+        for (name, mode) in all.iter().zip([0o444, 0o555, 0o400]) {
+            let path = out.join(name);
+            assert_eq!(attribute(&path, "user.note").as_deref(), Some(name.as_bytes()), "{name}");
+            assert_eq!(attribute(&path, "user.other"), None, "{name}");
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode, "{name}");
+        }
+    };
+    come_back();
+
+    // Somebody changes one, and adds another.
+    for name in all {
+        let path = out.join(name);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        set_attribute(&path, "user.note", b"changed").unwrap();
+        set_attribute(&path, "user.other", b"added").unwrap();
+    }
+    set_modes(&out);
+    restore();
+    come_back();
+}
+
 fn start(bench: &Bench) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["restore::a_process_that_restores", "--exact", "--nocapture"])
