@@ -71,6 +71,11 @@ const PROTECTED: Mode = Mode::from_raw_mode(0o700);
 const UNFINISHED: &str = ".tympan-restore-";
 /// How often another name is tried where one is taken.
 const MAX_ATTEMPTS: usize = 1_000;
+/// Files up to this length are read ahead, some of a folder at a time, where each call costs a round trip.
+const SMALL: u64 = 256 << 10;
+/// So many bytes of a folder's small files are read ahead at once, and so many entries looked at.
+const AHEAD_BYTES: u64 = 2 << 20;
+const AHEAD_ENTRIES: usize = 4096;
 /// Runs of zero bytes of this length become holes.
 const HOLE: usize = 4096;
 
@@ -104,6 +109,7 @@ pub fn restore(
         top: (folder.as_fd(), target),
         is_root: rustix::process::geteuid().is_root(),
         links: Mutex::default(),
+        ahead: Mutex::default(),
         faults: Faults::default(),
         temporary: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
@@ -112,7 +118,8 @@ pub fn restore(
     if !is_empty {
         restorer.sweep(folder.as_fd(), target);
     }
-    deep::run(|| match node.subtree {
+    let threads = if vault.backend().is_remote() { vault.backend().connections() } else { 0 };
+    deep::run_by(threads, || match node.subtree {
         Some(tree) => {
             restorer.restore_entries(folder.as_fd(), (target, 0), &tree)?;
             // The name of the target is its owner's; what a snapshot's own topmost folder was is told by its node.
@@ -163,6 +170,8 @@ struct Restorer<'a> {
     is_root: bool,
     /// The first name of each file that has several, by what the snapshot calls the file.
     links: Mutex<HashMap<(u64, u64), First>>,
+    /// Pieces of small files that are about to be written.
+    ahead: Mutex<HashMap<Id, Vec<u8>>>,
     faults: Faults,
     temporary: AtomicU64,
     bytes: AtomicU64,
@@ -189,8 +198,43 @@ impl Restorer<'_> {
         let (linked, single): (Vec<&Node>, Vec<&Node>) =
             tree.nodes.iter().partition(|node| node.kind == NodeKind::File && node.links > 1);
         let above = (path, depth);
-        single.par_iter().try_for_each(|node| self.restore_node(folder, above, node))?;
+        let mut left = single.as_slice();
+        while !left.is_empty() {
+            let (some, later) = left.split_at(self.part_of(left));
+            let ahead = self.read_ahead(folder, some);
+            some.par_iter().try_for_each(|node| self.restore_node(folder, above, node))?;
+            let mut kept = self.ahead.lock();
+            ahead.iter().for_each(|id| drop(kept.remove(id)));
+            left = later;
+        }
         linked.iter().try_for_each(|node| self.restore_node(folder, above, node))
+    }
+
+    /// Returns how many entries of a folder are taken up together: all, where nothing is read ahead.
+    fn part_of(&self, nodes: &[&Node]) -> usize {
+        if !self.vault.backend().is_remote() {
+            return nodes.len();
+        }
+        let mut bytes = 0;
+        let fits = |node: &&&Node| {
+            bytes += if is_small(node) { node.size } else { 0 };
+            bytes <= AHEAD_BYTES
+        };
+        nodes.iter().take(AHEAD_ENTRIES).take_while(fits).count().max(1)
+    }
+
+    /// Reads the pieces of small files, where each call costs a round trip; returns which.
+    fn read_ahead(&self, folder: BorrowedFd<'_>, nodes: &[&Node]) -> Vec<Id> {
+        if !self.vault.backend().is_remote() {
+            return Vec::new();
+        }
+        let lacking = nodes.iter().filter(|node| is_small(node) && !looks_like_it(folder, node));
+        let ids: Vec<Id> =
+            lacking.flat_map(|node| node.content.iter().flatten().copied()).collect();
+        let read = self.vault.read_near(self.index, &ids);
+        let ids = read.keys().copied().collect();
+        self.ahead.lock().extend(read);
+        ids
     }
 
     fn restore_node(
@@ -343,16 +387,7 @@ impl Restorer<'_> {
     /// Tells whether a file has the length, the time and the bytes that it should have. Length and time alone tell too
     /// little: what a repository holds has no times, and a disk that goes bad changes neither.
     fn is_there(&self, folder: BorrowedFd<'_>, node: &Node) -> Result<bool> {
-        let looks_like_it =
-            rustix::fs::statat(folder, node.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(
-                |there| {
-                    FileType::from_raw_mode(there.st_mode) == FileType::RegularFile
-                        && u64::try_from(there.st_size) == Ok(node.size)
-                        && there.st_mtime == node.mtime.seconds
-                        && u32::try_from(there.st_mtime_nsec) == Ok(node.mtime.nanos)
-                },
-            );
-        if !looks_like_it {
+        if !looks_like_it(folder, node) {
             return Ok(false);
         }
         match self.has_bytes(folder, node) {
@@ -445,7 +480,11 @@ impl Restorer<'_> {
         let mut at = 0;
         for id in node.content.iter().flatten() {
             self.progress.go_on()?;
-            let piece = self.vault.read_blob(self.index, BlobKind::Data, id)?;
+            let ahead = self.ahead.lock().remove(id);
+            let piece = match ahead {
+                Some(piece) => piece,
+                None => self.vault.read_blob(self.index, BlobKind::Data, id)?,
+            };
             at = write_sparse(file, at, &piece)?;
             self.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
             self.progress.add(0, piece.len() as u64);
@@ -500,6 +539,21 @@ impl Restorer<'_> {
         rustix::fs::utimensat(folder, name, &times_of(node), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
     }
+}
+
+fn is_small(node: &Node) -> bool {
+    node.kind == NodeKind::File && node.size <= SMALL
+}
+
+/// Tells whether a file has the length and the time that it should have.
+fn looks_like_it(folder: BorrowedFd<'_>, node: &Node) -> bool {
+    let there = rustix::fs::statat(folder, node.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+    there.is_ok_and(|there| {
+        FileType::from_raw_mode(there.st_mode) == FileType::RegularFile
+            && u64::try_from(there.st_size) == Ok(node.size)
+            && there.st_mtime == node.mtime.seconds
+            && u32::try_from(there.st_mtime_nsec) == Ok(node.mtime.nanos)
+    })
 }
 
 /// Why one file could not be restored.
@@ -713,6 +767,7 @@ mod tests {
             top,
             is_root: false,
             links: Mutex::default(),
+            ahead: Mutex::default(),
             faults: Faults::default(),
             temporary: AtomicU64::new(0),
             bytes: AtomicU64::new(0),

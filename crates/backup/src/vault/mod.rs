@@ -12,6 +12,7 @@ pub(crate) mod index;
 mod index_table;
 pub(crate) mod key;
 pub(crate) mod lock;
+mod near;
 pub(crate) mod node;
 mod open;
 pub(crate) mod snapshot;
@@ -320,6 +321,12 @@ impl Vault {
     #[must_use]
     pub fn id(&self) -> &str {
         &self.config.id
+    }
+
+    /// Tells whether it is on another machine.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        self.backend.is_remote()
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {

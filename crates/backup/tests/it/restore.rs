@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_backup::{
@@ -11,7 +12,7 @@ use tympan_backup::{
     restore,
 };
 
-use crate::support::{Bench, PASSWORD, describe, noise, plant};
+use crate::support::{Bench, Far, PASSWORD, describe, noise, plant};
 
 /// The variable that makes a run of this test the process that is killed: the test's folder.
 const FOLDER: &str = "TYMPAN_TEST_RESTORE";
@@ -319,4 +320,70 @@ fn what_looks_the_same_and_is_not_is_replaced() {
         assert!(fs::read(bench.path("out").join(name)).unwrap() == bytes, "{name}");
     }
     assert_eq!((number("other"), number("empty")), (other, empty), "what is right is left alone");
+}
+
+fn restore_from_afar(bench: &Bench, far: &Arc<Far>, to: &str) {
+    let vault = bench.open_through(far.clone());
+    let index = Index::load(&vault).unwrap();
+    let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
+    let node = find_path(&vault, &index, &latest, &bench.source().display().to_string()).unwrap();
+    let options = RestoreOptions { existing: Existing::Replace };
+    let (to, progress) = (bench.path(to), Progress::default());
+    far.calls.store(0, Ordering::Relaxed);
+    let restored = restore((&vault, &index), &node, &to, (&options, &progress)).unwrap();
+    assert_eq!(restored.faults, []);
+    assert_eq!(describe(&to), describe(&bench.source()));
+}
+
+/// A folder of small files does not cost a round trip for each of them; one that is there already costs none for files.
+#[test]
+fn small_files_come_from_afar_together() {
+    let bench = Bench::new();
+    for (folder, seed) in [("a", 1000), ("b/c", 2000)] {
+        fs::create_dir_all(bench.source().join(folder)).unwrap();
+        for number in 0..100 {
+            let path = bench.source().join(folder).join(format!("file {number}"));
+            fs::write(path, noise(200, seed + number)).unwrap();
+        }
+    }
+    fs::write(bench.source().join("empty"), "").unwrap();
+    bench.save();
+    let far = Far::new(&bench, 0);
+    restore_from_afar(&bench, &far, "out");
+    let calls = far.calls.load(Ordering::Relaxed);
+    assert!(calls <= 12, "{calls} calls for 200 files in 3 folders");
+    restore_from_afar(&bench, &far, "out");
+    let again = far.calls.load(Ordering::Relaxed);
+    assert!(again <= 6, "{again} calls for 3 folders");
+    // What is damaged is told as ever: the first piece in the pack of pieces, which is the largest.
+    let mut find = Command::new("find");
+    let found = find.arg(bench.path("vault/data")).args(["-type", "f"]).output().unwrap();
+    let packs = String::from_utf8(found.stdout).unwrap();
+    let pack = packs.lines().max_by_key(|pack| fs::metadata(pack).unwrap().len()).unwrap();
+    let mut bytes = fs::read(pack).unwrap();
+    bytes[40] ^= 1;
+    fs::write(pack, bytes).unwrap();
+    let vault = bench.open_through(far);
+    let index = Index::load(&vault).unwrap();
+    let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
+    let node = find_path(&vault, &index, &latest, &bench.source().display().to_string()).unwrap();
+    let (options, progress) = (RestoreOptions::default(), Progress::default());
+    let to = bench.path("damaged");
+    let restored = restore((&vault, &index), &node, &to, (&options, &progress)).unwrap();
+    assert_eq!((restored.faults.len(), restored.items), (1, 203), "{:?}", restored.faults);
+}
+
+/// There are more calls on their way than the machine has processors.
+#[test]
+fn large_files_come_from_afar_at_once() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.source()).unwrap();
+    for number in 0..32 {
+        let path = bench.source().join(format!("file {number}"));
+        fs::write(path, noise(300_000, 7 + number)).unwrap();
+    }
+    bench.save();
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let far = Far::new(&bench, (processors + 1).min(16));
+    restore_from_afar(&bench, &far, "out");
 }
