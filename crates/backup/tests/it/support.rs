@@ -297,6 +297,11 @@ impl Around for Far {
     }
 }
 
+/// Returns how many random cases a test of whole saves has: `PROPTEST_CASES`, or few.
+pub(crate) fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(6)
+}
+
 /// Returns the only pack, or some pack, of a vault's folder.
 pub(crate) fn some_file(vault: &Vault, bench: &Bench, kind: FileKind) -> PathBuf {
     let _ = vault;
