@@ -15,6 +15,7 @@ mod read_only;
 mod restore;
 mod save;
 mod settings;
+mod signals;
 mod source;
 mod tune;
 mod view;
@@ -52,11 +53,13 @@ pub(crate) fn run(command: &Backup) -> Outcome {
             look::dump((vault, clients), snapshot, path)
         }
         Backup::Restore(arguments) => restore::run(arguments),
-        Backup::Verify { vault, clients, snapshot } => restore::verify((vault, clients), snapshot),
+        Backup::Verify { vault, clients, reading, instance, snapshot } => {
+            restore::verify((vault, clients, *reading), (snapshot, instance))
+        }
         Backup::Forget(arguments) => keep::forget(arguments),
         Backup::Prune { vault, grace } => keep::prune(vault, grace.grace),
-        Backup::Check { vault, read_data, read_data_subset } => {
-            keep::check(vault, *read_data, read_data_subset.as_deref())
+        Backup::Check { vault, reading, read_data, read_data_subset } => {
+            keep::check((vault, *reading), *read_data, read_data_subset.as_deref())
         }
         Backup::Repair { vault, read_data } => keep::repair(vault, *read_data),
         Backup::Key { vault, command } => key(vault, command),
@@ -64,8 +67,8 @@ pub(crate) fn run(command: &Backup) -> Outcome {
         Backup::Estimate(arguments) => estimate::run(arguments),
         Backup::Stats { vault, clients, snapshots } => look::stats((vault, clients), snapshots),
         Backup::Tune(arguments) => tune::run(arguments),
-        Backup::Mount { vault, clients, dir, allow_other } => {
-            mount::run((vault, clients), dir, *allow_other)
+        Backup::Mount { vault, clients, reading, dir, allow_other } => {
+            mount::run((vault, clients, *reading), dir, *allow_other)
         }
     }
 }
@@ -77,7 +80,7 @@ fn failed(error: Error) -> Fault {
         Error::NoVault { .. } => 10,
         Error::Locked { .. } => 11,
         Error::WrongPassword => 12,
-        Error::Interrupted => 130,
+        Error::Interrupted => signals::INTERRUPTED,
         Error::Refused(_)
         | Error::VaultExists { .. }
         | Error::SnapshotMissing { .. }
@@ -142,7 +145,7 @@ fn unlock(arguments: &VaultArguments, remove_all: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows how far a run is, on a terminal, and stops it when the person asks.
+/// Shows how far a run is, on a terminal, and stops it when a signal asks for that.
 struct Watch {
     done: std::sync::mpsc::Sender<()>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -160,14 +163,9 @@ impl Watch {
 
     /// Shows nothing.
     fn silent(progress: &Arc<Progress>) -> Self {
-        let stopping = progress.clone();
-        std::thread::spawn(move || {
-            if let Ok(runtime) = super::runtime(1)
-                && runtime.block_on(tokio::signal::ctrl_c()).is_ok()
-            {
-                stopping.stop();
-            }
-        });
+        if let Err(fault) = signals::stop_when_asked(progress) {
+            tracing::warn!(reason = fault.message(), "signals end the process where it is");
+        }
         let (done, _) = std::sync::mpsc::channel();
         Self { done, thread: None }
     }

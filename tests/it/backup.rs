@@ -2,9 +2,11 @@
 //! see of each other, and how a mount ends.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::tympan;
 
@@ -59,6 +61,12 @@ impl Bench {
     fn ok(&self, word: &str, arguments: &[&str]) {
         let output = self.command(word, arguments).output().unwrap();
         assert!(output.status.success(), "{word} {arguments:?}: {output:?}");
+    }
+
+    /// Counts the packs.
+    fn packs(&self) -> usize {
+        let folders = fs::read_dir(self.path("vault/data")).unwrap();
+        folders.map(|folder| files_in(&folder.unwrap().path())).sum()
     }
 
     fn locks(&self) -> usize {
@@ -246,3 +254,98 @@ fn a_wrong_password_ends_each_command_with_its_own_code() {
     let refused = bench.command("list", &["--password", PASSWORD]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
+
+/// Waits until something is so.
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn files_in(folder: &Path) -> usize {
+    fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+/// A service manager ends a save: it gives its lock back, and what is durable is found by the next one.
+#[test]
+fn a_save_that_is_told_to_end_leaves_no_lock_and_lists_what_it_brought() {
+    let bench = Bench::new();
+    let mut seed = 0x5eed_0516_u64;
+    for number in 0..32 {
+        let file = bench.source().join(format!("file{number}"));
+        fs::write(file, noise(1 << 20, &mut seed)).unwrap();
+    }
+    let source = bench.source().display().to_string();
+    // So slow that it is not through when it is told.
+    let slowly = ["--upload-queue", "1 MiB", "--limit-upload", "1 MiB", source.as_str()];
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let before = files_in(&bench.path("vault/index"));
+        let packs = bench.packs();
+        let mut save = bench.command("save", &slowly);
+        let mut child = save.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_for("no pack was written", || bench.packs() > packs);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal:?}");
+        assert_eq!(bench.locks(), 0, "{signal:?}");
+        assert!(files_in(&bench.path("vault/index")) > before, "{signal:?}");
+    }
+    bench.ok("check", &["--read-data"]);
+    let output = bench.command("save", &["--json", &source]).output().unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(output.lines().last().unwrap()).unwrap();
+    assert!(
+        summary["data_added"].as_u64().unwrap() < 30 << 20,
+        "what was listed is taken over: {summary}"
+    );
+}
+
+/// Whoever starts a save with `nohup` may go.
+#[test]
+fn a_hangup_that_is_ignored_ends_nothing() {
+    let bench = Bench::new();
+    let mut seed = 0x5eed_0517_u64;
+    fs::write(bench.source().join("file"), noise(3 << 20, &mut seed)).unwrap();
+    let slowly = ["--upload-queue", "1 MiB", "--limit-upload", "1 MiB"];
+    let save = bench.command("save", &slowly);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(save.get_program());
+    shell.args(save.get_args()).arg(bench.source());
+    for (name, value) in save.get_envs() {
+        if let Some(value) = value {
+            shell.env(name, value);
+        }
+    }
+    let mut child = shell.stdout(Stdio::null()).spawn().unwrap();
+    wait_for("the save did not begin", || bench.locks() > 0);
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(bench.locks(), 0);
+    assert_eq!(files_in(&bench.path("vault/snapshots")), 1);
+}
+
+/// What is on a medium that cannot be written is read without a lock.
+#[test]
+fn a_vault_that_cannot_be_written_is_read() {
+    let bench = Bench::new();
+    fs::write(bench.source().join("file"), "text").unwrap();
+    let source = bench.source().display().to_string();
+    bench.ok("save", &[&source]);
+    // No lock fits into what is no folder, whoever tries.
+    fs::remove_dir(bench.path("vault/locks")).unwrap();
+    fs::write(bench.path("vault/locks"), "").unwrap();
+    let out = bench.path("out").display().to_string();
+    let commands: [(&str, &[&str]); 3] = [
+        ("restore", &["latest", "--path", &source, "--to", &out]),
+        ("verify", &[]),
+        ("check", &["--read-data"]),
+    ];
+    for (word, arguments) in commands {
+        let refused = bench.command(word, arguments).output().unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{word}: {refused:?}");
+        bench.ok(word, &[arguments, &["--no-lock"]].concat());
+    }
+    assert_eq!(fs::read_to_string(bench.path("out/file")).unwrap(), "text");
+}
+

@@ -91,7 +91,7 @@ fn a_running_author_is_saved_and_comes_back() {
     let refused = bench.run("save", &[&url]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let key = demo.home.join("replication.key");
-    bench.save(&["--key", text(&key), &url]);
+    let by_url = bench.save(&["--key", text(&key), &url]);
     let roots = bench.roots();
     assert_eq!(roots.len(), 3);
     assert_eq!(roots[1], roots[2]);
@@ -118,6 +118,20 @@ fn a_running_author_is_saved_and_comes_back() {
     let unpacked = ["--unpacked", text(&out), "--home", text(&again)];
     assert_eq!(bench.ok("restore", &unpacked)[0]["root"], roots[2].as_str());
     assert!(bench.ok("check", &["--read-data"])[0]["faults"].as_array().unwrap().is_empty());
+
+    // Snapshots tell whether their repositories are still as they were; of an instance, nobody hears that without its key.
+    edit(10);
+    let (first, by_url) = (first["snapshot_id"].as_str(), by_url["snapshot_id"].as_str());
+    for words in [&[first.unwrap()][..], &["--key", text(&key), by_url.unwrap()]] {
+        let differs = bench.run("verify", words);
+        let told = String::from_utf8(differs.stdout).unwrap();
+        assert!(differs.status.code() == Some(1) && told.contains("the root is"), "{told}");
+    }
+    assert_eq!(bench.run("verify", &[by_url.unwrap()]).status.code(), Some(2));
+    let copied = format!("repo:{}", text(&copy));
+    let saved = bench.save(&[&copied]);
+    bench.ok("verify", &[saved["snapshot_id"].as_str().unwrap()]);
+
 }
 
 fn files_below(folder: &Path) -> Vec<PathBuf> {

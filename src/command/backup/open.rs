@@ -3,16 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use tympan_backup::{Clients, KeyCost, Lock, LockMode, Opening, Vault, Who};
+use tympan_backup::{Clients, Error, KeyCost, Lock, LockMode, Opening, Vault, Who};
 
-use super::{failed, place};
-use crate::args::backup::{ClientArguments, VaultArguments};
+use super::{failed, place, signals};
+use crate::args::backup::{ClientArguments, ReadArguments, VaultArguments};
 use crate::command::Fault;
 
 /// The variable that has the password.
 const PASSWORD: &str = "TYMPAN_VAULT_PASSWORD";
+/// How often it is tried again to lock a vault that others use.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// An opened vault.
 pub(super) struct Opened {
@@ -24,7 +26,30 @@ pub(super) struct Opened {
 impl Opened {
     /// Locks the vault.
     pub(super) fn lock(&self, mode: LockMode) -> Result<Lock, Fault> {
-        Lock::take(&self.vault, &self.who, mode, self.wait).map_err(failed)
+        lock(&self.vault, &self.who, (mode, self.wait))
+    }
+
+    /// Keeps prunes away while the vault is read, unless nothing may be written there.
+    pub(super) fn lock_to_read(&self, reading: ReadArguments) -> Result<Option<Lock>, Fault> {
+        if reading.no_lock { Ok(None) } else { self.lock(LockMode::Shared).map(Some) }
+    }
+}
+
+/// Locks a vault, waiting for others for at most `wait`. From now on a signal does not end the process by itself, so that
+/// none leaves a lock behind; who holds the lock looks whether somebody has asked.
+pub(super) fn lock(
+    vault: &Arc<Vault>,
+    who: &Who,
+    (mode, wait): (LockMode, Duration),
+) -> Result<Lock, Fault> {
+    signals::listen()?;
+    let begin = Instant::now();
+    loop {
+        match Lock::take(vault, who, mode, Duration::ZERO) {
+            Err(Error::Locked { .. }) if signals::is_asked() => return Err(signals::interrupted()),
+            Err(Error::Locked { .. }) if begin.elapsed() < wait => std::thread::sleep(LOOK),
+            taken => return taken.map_err(failed),
+        }
     }
 }
 

@@ -51,8 +51,7 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     }
     let vault = Arc::new(vault);
     let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
-    let lock = tympan_backup::Lock::take(&vault, &who, LockMode::Shared, wait);
-    let lock = lock.map_err(failed)?;
+    let lock = open::lock(&vault, &who, (LockMode::Shared, wait))?;
     let log = open::runs(vault.id()).map(RunLog::new);
     let runner = Runner { vault, lock, log, arguments };
     let mut is_whole = true;
