@@ -325,6 +325,32 @@ fn a_hangup_that_is_ignored_ends_nothing() {
     assert_eq!(files_in(&bench.path("vault/snapshots")), 1);
 }
 
+/// The trials of a search save what is to be saved: nobody else can read it, and nothing of it stays.
+#[test]
+fn a_search_for_settings_shows_nothing_and_leaves_nothing() {
+    let bench = Bench::new();
+    let mut seed = 0x5eed_0701_u64;
+    for number in 0..32 {
+        let file = bench.source().join(format!("file{number}"));
+        fs::write(file, noise(1 << 20, &mut seed)).unwrap();
+    }
+    let source = bench.source().display().to_string();
+    let mut tune = bench.command("tune", &["--dry-run", "--limit-upload", "1 MiB", &source]);
+    let child = tune.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let trials = bench.path(&format!("vault-tune-{}", child.id()));
+    wait_for("no trial began", || files_in(&trials.join("locks")) > 0);
+    for guess in ["trial", PASSWORD] {
+        let mut list = tympan();
+        list.args(["backup", "list", "-r"]).arg(&trials).env("TYMPAN_VAULT_PASSWORD", guess);
+        assert_eq!(list.output().unwrap().status.code(), Some(12), "{guess}");
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert!(!trials.exists());
+    assert_eq!(bench.locks(), 0);
+}
+
 /// What is on a medium that cannot be written is read without a lock.
 #[test]
 fn a_vault_that_cannot_be_written_is_read() {
