@@ -22,6 +22,7 @@ mod view;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tympan_backup::{Error, Progress, Unlock, Who};
 
@@ -181,25 +182,65 @@ impl Drop for Watch {
     }
 }
 
-/// A bar with rate and time left where it is known how much there is, else a count with a rate.
+/// How often a line tells how far a run is, where there is no terminal for a bar.
+const LINE: Duration = Duration::from_secs(60);
+
+/// A bar with rate and time left where it is known how much there is, else a count with a rate; plain lines without a
+/// terminal.
 fn show(progress: &Progress, ended: &std::sync::mpsc::Receiver<()>) {
-    use std::sync::atomic::Ordering::Relaxed;
     let bar = indicatif::ProgressBar::new_spinner();
-    let begin = std::time::Instant::now();
-    let pause = std::time::Duration::from_millis(250);
+    let begin = Instant::now();
+    let pause = if bar.is_hidden() { LINE } else { Duration::from_millis(250) };
     while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-        let (items, bytes) = (progress.items.load(Relaxed), progress.bytes.load(Relaxed));
-        let expected = progress.expected_items.load(Relaxed);
-        let seconds = begin.elapsed().as_secs().max(1);
-        let rate = indicatif::HumanBytes(bytes / seconds);
-        let left = match expected.saturating_sub(items) {
-            left if expected > 0 && items > 0 => {
-                format!(" of {expected}, {} s left", left * seconds / items)
-            }
-            _ => String::new(),
-        };
-        bar.set_message(format!("{items}{left}, {}, {rate}/s", indicatif::HumanBytes(bytes)));
+        let text = how_far(progress, begin.elapsed());
+        if bar.is_hidden() {
+            tell_how_far(&text);
+            continue;
+        }
+        bar.set_message(text);
         bar.tick();
     }
     bar.finish_and_clear();
+}
+
+#[expect(clippy::print_stderr, reason = "a command speaks to the person who called it")]
+fn tell_how_far(text: &str) {
+    eprintln!("tympan: {text}");
+}
+
+fn how_far(progress: &Progress, elapsed: Duration) -> String {
+    use std::sync::atomic::Ordering::Relaxed;
+    let (items, bytes) = (progress.items.load(Relaxed), progress.bytes.load(Relaxed));
+    let expected = progress.expected_items.load(Relaxed);
+    let seconds = elapsed.as_secs().max(1);
+    let rate = indicatif::HumanBytes(bytes / seconds);
+    let left = match expected.saturating_sub(items) {
+        left if left > 0 && items > 0 => {
+            format!(" of {expected}, {} s left", left.saturating_mul(seconds) / items)
+        }
+        _ => String::new(),
+    };
+    format!("{items}{left}, {}, {rate}/s", indicatif::HumanBytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    #[test]
+    fn how_far_a_run_is_and_how_long_it_takes() {
+        let progress = Progress::default();
+        let told = |seconds| how_far(&progress, Duration::from_secs(seconds));
+        assert_eq!(told(0), "0, 0 B, 0 B/s");
+        progress.items.store(50, Relaxed);
+        progress.bytes.store(20 << 10, Relaxed);
+        assert_eq!(told(10), "50, 20.00 KiB, 2.00 KiB/s");
+        progress.expected_items.store(200, Relaxed);
+        assert_eq!(told(10), "50 of 200, 30 s left, 20.00 KiB, 2.00 KiB/s");
+        // More than was expected.
+        progress.items.store(201, Relaxed);
+        assert_eq!(told(10), "201, 20.00 KiB, 2.00 KiB/s");
+    }
 }

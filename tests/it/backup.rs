@@ -375,3 +375,28 @@ fn a_vault_that_cannot_be_written_is_read() {
     assert_eq!(fs::read_to_string(bench.path("out/file")).unwrap(), "text");
 }
 
+/// A save beside a site knows from its log how long answers took before, and is through by its time.
+#[test]
+fn a_save_beside_a_site_looks_at_its_log() {
+    let bench = Bench::new();
+    fs::write(bench.source().join("file"), "text").unwrap();
+    let source = bench.source().display().to_string();
+    let logs = bench.path("home/logs");
+    fs::create_dir_all(&logs).unwrap();
+    let mut date = Command::new("date");
+    date.args(["-u", "+%d/%b/%Y:%H:%M:%S +0000"]).env("LC_ALL", "C");
+    let now = String::from_utf8(date.output().unwrap().stdout).unwrap();
+    let line = |number: u64| format!("{} [{number}] <- 200 text/html {number}ms\n", now.trim());
+    fs::write(logs.join("request.log"), (11..=30).map(line).collect::<String>()).unwrap();
+    let home = bench.path("home").display().to_string();
+    let words = ["--json", "--beside", &home, "--finish-within", "1h", &source];
+    let output = bench.command("save", &words).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let gave_way = said.lines().find(|line| line.contains("gave_way")).unwrap();
+    let gave_way: serde_json::Value = serde_json::from_str(gave_way).unwrap();
+    assert_eq!(gave_way["p95_ms_before"], 29.0, "{gave_way}");
+    let nowhere = ["--beside", &source, source.as_str()];
+    assert_eq!(bench.command("save", &nowhere).output().unwrap().status.code(), Some(2));
+}
+
