@@ -168,7 +168,8 @@ fn an_author_saves_itself_by_schedule() {
         "[backup]\nvault = {:?}\npassword_file = {:?}\nschedule = \"every 1s\"\nfolders = [{:?}]\nkeep = \"2\"\n",
         bench.path("vault"),
         bench.path("secret"),
-        bench.path("beside")
+        // With a slash at its end, as a shell completes it.
+        bench.path("beside/")
     );
     fs::write(home.join("tympan.toml"), config).unwrap();
     let address = free_address();
@@ -200,10 +201,19 @@ fn an_author_saves_itself_by_schedule() {
     let find = |name: &str| bench.run("find", &[name]).status.success();
     wait_for("the edit is not saved", &|| find("backed"));
     assert!(find("note"));
+    // Each turn saves the folder, whether it changed or not.
+    let turns = || {
+        let log = fs::read_to_string(home.join("logs/backup.jsonl")).unwrap_or_default();
+        log.lines().filter(|line| line.contains(text(&bench.path("beside")))).count()
+    };
+    wait_for("there are no turns", &|| turns() >= 6);
     drop(author);
+    let list = bench.ok("list", &[]);
     let repository =
-        |snapshot: &Value| snapshot["paths"][0].as_str().unwrap().starts_with("/tympan");
-    let kept = bench.ok("list", &[]).iter().filter(|one| repository(one)).count();
+        |snapshot: &&Value| snapshot["paths"][0].as_str().unwrap().starts_with("/tympan");
+    let kept = list.iter().filter(repository).count();
     assert!(kept <= 3, "{kept} snapshots are kept");
+    let kept = list.len() - kept;
+    assert!(kept <= 3, "{kept} snapshots of the folder are kept");
     assert!(home.join("logs/backup.jsonl").is_file());
 }

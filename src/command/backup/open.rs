@@ -148,15 +148,32 @@ fn password(arguments: &VaultArguments) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// Reads the first line of a file.
-pub(super) fn password_of_file(file: &Path) -> Result<Vec<u8>, Fault> {
+/// Reads the password in a file: its first line, without what is blank around it, as restic reads it.
+///
+/// # Errors
+/// If the file cannot be read, or has none.
+pub(crate) fn password_of_file(file: &Path) -> Result<Vec<u8>, Fault> {
     let bytes = std::fs::read(file)
         .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
     first_line(&bytes, &format!("`{}` holds no password", file.display()))
 }
 
 fn first_line(bytes: &[u8], missing: &str) -> Result<Vec<u8>, Fault> {
-    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let line = bytes.trim_ascii().split(|byte| matches!(byte, b'\n' | b'\r')).next();
+    let line = line.unwrap_or_default().trim_ascii_end();
     if line.is_empty() { Err(Fault::usage(missing)) } else { Ok(line.to_vec()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_line;
+
+    #[test]
+    fn passwords_are_without_what_is_blank_around_them() {
+        for text in ["secret word", "secret word\n", " secret word \r\nmore\n", "\n\tsecret word"] {
+            let line = first_line(text.as_bytes(), "none").ok();
+            assert_eq!(line.as_deref(), Some(b"secret word".as_slice()), "{text:?}");
+        }
+        assert!(first_line(b" \n", "none").is_err());
+    }
 }
