@@ -400,3 +400,27 @@ fn a_save_beside_a_site_looks_at_its_log() {
     assert_eq!(bench.command("save", &nowhere).output().unwrap().status.code(), Some(2));
 }
 
+/// A first save is foretold from the files, and the next one from what has changed.
+#[test]
+fn an_estimate_tells_of_a_first_save_and_of_the_next() {
+    let bench = Bench::new();
+    let mut seed = 0x5eed_0e57_u64;
+    for number in 0..4 {
+        fs::write(bench.source().join(format!("file{number}")), noise(1 << 20, &mut seed)).unwrap();
+    }
+    let source = bench.source().display().to_string();
+    bench.ok("save", &[&source]);
+    let before = bench.packs();
+    fs::write(bench.source().join("file4"), noise(1 << 20, &mut seed)).unwrap();
+    let output = bench.command("estimate", &["--json", &source]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let estimate: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let bytes = |which: &str| estimate[which]["data_added_packed"].as_u64().unwrap();
+    // Noise does not compress, and little comes to it.
+    let about = |mib: u64| (mib << 20)..((mib << 20) + (256 << 10));
+    assert!(about(5).contains(&bytes("full")), "{estimate}");
+    assert!(about(1).contains(&bytes("next")), "{estimate}");
+    assert_eq!(estimate["full"]["items"], 5);
+    assert_eq!(estimate["full"]["bytes"], 5 << 20);
+    assert_eq!(bench.packs(), before, "nothing is written");
+}

@@ -132,6 +132,14 @@ fn a_running_author_is_saved_and_comes_back() {
     let saved = bench.save(&[&copied]);
     bench.ok("verify", &[saved["snapshot_id"].as_str().unwrap()]);
 
+    // Nothing is to be saved of it, and what a first save took stands in the log of runs.
+    let estimate = bench.ok("estimate", &[&copied]).pop().unwrap();
+    assert_eq!(estimate["next"]["data_added_packed"], 0, "{estimate}");
+    let run = bench.ok("runs", &[]).pop().unwrap();
+    let [start, end] = ["start", "end"]
+        .map(|name| run[name].as_str().unwrap().parse::<jiff::Timestamp>().unwrap());
+    let took = end.duration_since(start).as_millis();
+    assert_eq!(estimate["full"]["elapsed_ms"].as_u64().map(i128::from), Some(took), "{estimate}");
 }
 
 fn files_below(folder: &Path) -> Vec<PathBuf> {

@@ -237,13 +237,14 @@ const fn compression(level: CompressionLevel) -> Compression {
     }
 }
 
-/// Saves a repository, beside the instance that may be writing it.
+/// Saves a repository, beside the instance that may be writing it; returns the path of its snapshots, too.
 pub(super) fn save_source(
     session: &Session<'_>,
     source: &str,
     (arguments, options): (&Save, &SaveOptions),
-) -> Result<Option<Saved>, Fault> {
-    Ready::open(source, arguments)?.save(session, options)
+) -> Result<(Option<Saved>, String), Fault> {
+    let ready = Ready::open(source, arguments)?;
+    Ok((ready.save(session, options)?, ready.opened.path))
 }
 
 /// A repository that can be saved.
