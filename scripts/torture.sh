@@ -6,7 +6,8 @@
 #   ENTRIES       of a folder that is saved (default 100,000)
 #   FILES         of a mount that is passed over twice (default 100,000)
 #   JOBS          in one table (default 100,000)
-#   CASES         damaged stores that are repaired, and histories of a site that both lanes answer alike (default 2,000)
+#   CASES         damaged stores that are repaired, histories of a site that both lanes answer alike, and of folders and
+#                 documents that are saved by their differences (default 2,000)
 #   SAVES         page saves of the store's soak (default 10,000)
 #   SOAK_SECONDS  of a site at work, whose memory, files and threads stay as they are (default 3,600)
 #   FUZZ_SECONDS  for each decoder of the store, of vaults and of the dispatcher (default 1,800)
@@ -62,6 +63,8 @@ backup() {
   run "kills of saves, prunes and copies" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-backup --test it -- --nocapture kill
   run "a very large folder" env TYMPAN_ENTRIES="${ENTRIES:-100000}" \
     cargo test -p tympan-backup --test it -- --nocapture large_folder
+  run "differences and whole saves" env PROPTEST_CASES="${CASES:-2000}" \
+    cargo test -p tympan-backup --test it -- --nocapture differences_give
   run "kills of the program that saves, here and over SFTP" env TYMPAN_KILLS="${KILLS:-300}" \
     cargo test --test it backup_remote -- --nocapture kill
   # The program is optimized; the lines that it saves over need not be.

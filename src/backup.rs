@@ -9,7 +9,7 @@
 //! * Retention runs after a save that went well, and never takes the snapshot that it made.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use tympan_backup::{
     Error, Index, Keep, LiveStore, Lock, LockMode, Progress, PruneOptions, RepositorySource, Run,
-    RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, Who, choose, prune, save_directories,
-    save_repository,
+    RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, Who, absolute, choose, prune,
+    save_directories, save_repository,
 };
 use tympan_blobs::ReadBlobs;
 use tympan_content::Repository;
@@ -30,7 +30,10 @@ use tympan_store::LocalStore;
 
 use crate::args::vault::PlaceArguments;
 use crate::base::MAIN;
-use crate::command::{ContentView, Fault, LeftBelow, Settings, backend_at, keep_here, new_spool};
+use crate::command::{
+    Before, ContentView, Fault, GivingWay, LeftBelow, Settings, Yielded, backend_at, keep_here,
+    new_spool, password_of_file,
+};
 use crate::config::{Span, parse_span};
 use crate::home::{Home, chain};
 use crate::places;
@@ -79,6 +82,9 @@ pub(crate) struct Backup {
     /// Whether a clone saves what it reads of its base, too; default `false`: that is left to the base's owner, and named. Set
     /// it where the base is not saved by anybody.
     pub(crate) with_base: bool,
+    /// Whether a save works less while the instance's answers take longer than in the minutes before, as by
+    /// `tympan backup save --beside`; default `true`. Set it to `false` where saves have to end soon, whatever visitors notice.
+    pub(crate) give_way: Option<bool>,
     /// The name of this client in the vault; default the host's name. Name it where instances on hosts of one name, such as
     /// containers, share a vault: each is compared with its own snapshots, and `keep` counts its own alone.
     pub(crate) client_name: Option<String>,
@@ -108,14 +114,14 @@ pub(crate) async fn register(
     let keep = section.keep.as_deref().map(Keep::parse).transpose();
     let keep = keep.map_err(|error| wrong(format!("keep: {}", chain(&error))))?;
     let log = RunLog::new(home.dir.join("logs/backup.jsonl"));
-    let last = log.read().unwrap_or_default();
-    let last = last.iter().rev().find(|run| run.kind.is_success() && run.faults == 0);
+    let runs = log.read().unwrap_or_default();
+    let dir = home.dir.canonicalize().unwrap_or_else(|_| home.dir.clone());
+    let path = format!("/tympan{}", dir.display());
     let status = Arc::new(Status {
-        success: AtomicI64::new(last.map_or(0, |run| run.end.as_second())),
+        success: AtomicI64::new(last_success(&runs, &path, !section.folders.is_empty())),
         fault: Mutex::default(),
         max_age: section.max_age.map_or(MAX_AGE, |span| span.0),
     });
-    let dir = home.dir.canonicalize().unwrap_or_else(|_| home.dir.clone());
     let own = match home.composite.as_ref().filter(|_| !section.with_base) {
         None => None,
         Some(composite) => {
@@ -139,11 +145,12 @@ pub(crate) async fn register(
         place,
         password_file,
         folders: section.folders.clone(),
+        gives_way: section.give_way.unwrap_or(true),
         keep,
         client: section.client_name.clone().filter(|name| !name.is_empty()),
         repository: home.repository.clone(),
         blobs: home.blobs.readable(&home.dir),
-        path: format!("/tympan{}", dir.display()),
+        path,
         own,
         dir,
         log,
@@ -168,6 +175,18 @@ pub(crate) async fn register(
 fn rule_of(text: &str) -> String {
     let span = text.trim().strip_prefix("every ").and_then(parse_span);
     span.map_or_else(|| text.to_owned(), |span| format!("every {}ms", span.as_millis()))
+}
+
+/// Returns when all that is saved by schedule was saved last, in seconds since 1970: the repository, and the folders beside
+/// it if there are any. 0 for never.
+fn last_success(runs: &[Run], path: &str, has_folders: bool) -> i64 {
+    let last = |is_repository: bool| {
+        let good = |run: &&Run| run.kind.is_success() && run.faults == 0;
+        let of_it = |run: &&Run| (run.paths == [path]) == is_repository;
+        let last = runs.iter().rev().filter(good).find(of_it);
+        last.map_or(0, |run| run.end.as_second())
+    };
+    if has_folders { last(true).min(last(false)) } else { last(true) }
 }
 
 /// When the last save went well, and what is wrong since.
@@ -235,6 +254,7 @@ struct Save {
     place: PlaceArguments,
     password_file: PathBuf,
     folders: Vec<PathBuf>,
+    gives_way: bool,
     keep: Option<Keep>,
     /// How snapshots name this client, if not by its host.
     client: Option<String>,
@@ -294,7 +314,8 @@ impl Save {
     ) -> Result<String, String> {
         let failed = |error: tympan_backup::Error| chain(&error);
         if opened.is_none() {
-            let password = read_password(&self.password_file)?;
+            let password = password_of_file(&self.password_file);
+            let password = password.map_err(|fault| fault.message().to_owned())?;
             let found = Settings::read(&self.vault);
             let place = PlaceArguments { connections: found.connections(), ..self.place.clone() };
             let backend = backend_at(&self.vault, &place);
@@ -329,7 +350,7 @@ impl Save {
             return Err(faults.join("; "));
         }
         if let Some(keep) = &self.keep {
-            words.extend(self.thin_out(vault, &who, (keep, since)).map_err(failed)?);
+            words.extend(thinned(self.thin_out(vault, &who, (keep, since)))?);
         }
         Ok(words.join("; "))
     }
@@ -351,6 +372,7 @@ impl Save {
         let start = now();
         let progress = Arc::new(Progress::default());
         let stopping = Stopping::begin(context, &progress);
+        let giving_way = if self.gives_way { self.give_way(&progress) } else { None };
         let done = Index::catch_up_locked(index, vault, lock).and_then(|()| {
             let session = Session::new((vault, index), lock, &progress);
             let options = SaveOptions::new(self.client(), start);
@@ -360,8 +382,12 @@ impl Save {
             }
         });
         drop(stopping);
+        let gave_way = giving_way.and_then(GivingWay::end).filter(Yielded::was_asked_for);
         let outcome = done.as_ref().map(Option::as_ref).map_err(|error| chain(error));
-        let run = Run::of((start, now()), vec![self.path.clone()], outcome, &progress);
+        let name = |folder: &PathBuf| folder.display().to_string();
+        let names =
+            folders.map_or_else(|| vec![self.path.clone()], |all| all.iter().map(name).collect());
+        let run = Run::of((start, now()), names, outcome, &progress);
         if let Err(error) = self.log.add(&run) {
             tracing::warn!(reason = %error, "a run is not in the log of runs");
         }
@@ -369,12 +395,24 @@ impl Save {
         if let Some(fault) = saved.iter().flat_map(|saved| &saved.faults).next() {
             return Err(format!("{} things are not saved, such as {fault}", run.faults));
         }
+        let gave_way = gave_way.map_or_else(String::new, |yielded| format!(", {yielded}"));
         Ok(format!(
-            "{} of {}: {} bytes stored",
+            "{} of {}: {} bytes stored{gave_way}",
             run.kind.name(),
             run.paths.join(", "),
             run.stored_bytes
         ))
+    }
+
+    /// Brakes a save while the instance's visitors wait, but so that it is through long before anybody misses it; nothing if
+    /// the instance writes no log of requests.
+    fn give_way(&self, progress: &Arc<Progress>) -> Option<GivingWay> {
+        let deadline = self.status.max_age / 4;
+        let giving_way = GivingWay::begin(&self.dir, (Before::Logged, Some(deadline)), progress);
+        let told = |fault: &Fault| {
+            tracing::debug!(reason = fault.message(), "a save by schedule gives way to nobody");
+        };
+        giving_way.inspect_err(told).ok()
     }
 
     fn save_own(
@@ -415,8 +453,9 @@ impl Save {
     ) -> tympan_backup::Result<Option<String>> {
         let mut own = vault.snapshots()?;
         let client = self.client();
-        let folders: Vec<String> =
-            self.folders.iter().map(|folder| folder.to_string_lossy().into_owned()).collect();
+        // As snapshots name them, however they are written in the configuration. One that is not there now is not known.
+        let named = |folder: &PathBuf| Some(absolute(folder).ok()?.to_string_lossy().into_owned());
+        let folders: Vec<String> = self.folders.iter().filter_map(named).collect();
         own.retain(|one| {
             let is_own = one.paths == [self.path.clone()]
                 || (!folders.is_empty() && one.paths.iter().all(|path| folders.contains(path)));
@@ -440,6 +479,18 @@ impl Save {
         let options = PruneOptions { grace: GRACE, now: now() };
         let pruned = prune(vault, &lock, &options, &Progress::default())?;
         Ok(Some(format!("{} forgotten, {} bytes freed", gone.len(), pruned.freed_bytes)))
+    }
+}
+
+/// Says what came of the retention. A vault that others use all the time is thinned out by a later turn: what was saved is
+/// saved.
+fn thinned(done: tympan_backup::Result<Option<String>>) -> Result<Option<String>, String> {
+    match done {
+        Err(error @ Error::Locked { .. }) => {
+            tracing::warn!(reason = chain(&error), "no snapshots are forgotten in this turn");
+            Ok(Some(format!("none forgotten yet: {}", chain(&error))))
+        }
+        done => done.map_err(|error| chain(&error)),
     }
 }
 
@@ -475,16 +526,6 @@ impl Drop for Stopping {
     }
 }
 
-fn read_password(file: &Path) -> Result<Vec<u8>, String> {
-    let text = std::fs::read(file)
-        .map_err(|error| format!("cannot read `{}`: {error}", file.display()))?;
-    let line = text.split(|byte| matches!(byte, b'\n' | b'\r')).next().unwrap_or_default();
-    if line.is_empty() {
-        return Err(format!("`{}` holds no password", file.display()));
-    }
-    Ok(line.to_vec())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -495,6 +536,35 @@ mod tests {
         assert_eq!(rule_of("every 90s"), "every 90000ms");
         assert_eq!(rule_of(DAILY), DAILY);
         assert_eq!(rule_of("every so often"), "every so often");
+    }
+
+    /// After a restart, folders that were saved do not stand for a repository that was not.
+    #[test]
+    fn a_success_is_one_of_all_that_is_saved() {
+        let run = |path: &str, end: i64, outcome: Result<Option<&Saved>, String>| {
+            let end = Timestamp::from_second(end).unwrap();
+            Run::of((end, end), vec![path.to_owned()], outcome, &Progress::default())
+        };
+        let failed = || Err("full".to_owned());
+        let home = "/tympan/srv/author";
+        let mut runs = vec![run(home, 10, Ok(None)), run("/etc/tympan", 11, Ok(None))];
+        assert_eq!([true, false].map(|folders| last_success(&runs, home, folders)), [10, 10]);
+        runs.extend([run(home, 20, failed()), run("/etc/tympan", 21, Ok(None))]);
+        assert_eq!(last_success(&runs, home, true), 10);
+        runs.extend([run(home, 30, Ok(None)), run("/etc/tympan", 31, failed())]);
+        assert_eq!(last_success(&runs, home, true), 21);
+        assert_eq!(last_success(&runs, home, false), 30);
+        assert_eq!(last_success(&[], home, true), 0);
+    }
+
+    #[test]
+    fn a_vault_in_use_is_no_failed_save() {
+        let since = "2026-11-21T00:00:00Z".to_owned();
+        let (host, user) = ("other".to_owned(), "ann".to_owned());
+        let locked = Error::Locked { host, user, pid: 7, since, exclusive: false };
+        assert!(thinned(Err(locked)).unwrap().unwrap().contains("other"));
+        assert!(thinned(Err(Error::LockLost)).is_err());
+        assert_eq!(thinned(Ok(None)), Ok(None));
     }
 
     #[test]

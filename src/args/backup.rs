@@ -56,6 +56,15 @@ pub(crate) struct ClientArguments {
     pub(crate) all_clients: bool,
 }
 
+/// How somebody looks who writes nothing.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct ReadArguments {
+    /// Takes no lock: for a vault that cannot be written, such as one on a medium that is mounted read-only. A prune meanwhile
+    /// may take away what is being read.
+    #[arg(long)]
+    pub(crate) no_lock: bool,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum CompressionLevel {
     #[value(alias = "deflate")]
@@ -150,6 +159,10 @@ pub(crate) enum Backup {
         vault: VaultArguments,
         #[command(flatten)]
         clients: ClientArguments,
+        #[command(flatten)]
+        reading: ReadArguments,
+        #[command(flatten)]
+        instance: InstanceArguments,
         /// The snapshot.
         #[arg(default_value = "latest")]
         snapshot: String,
@@ -172,6 +185,8 @@ pub(crate) enum Backup {
     Check {
         #[command(flatten)]
         vault: VaultArguments,
+        #[command(flatten)]
+        reading: ReadArguments,
         /// Reads all packs, to the last byte.
         #[arg(long)]
         read_data: bool,
@@ -231,6 +246,8 @@ pub(crate) enum Backup {
         vault: VaultArguments,
         #[command(flatten)]
         clients: ClientArguments,
+        #[command(flatten)]
+        reading: ReadArguments,
         /// An empty folder.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
@@ -307,6 +324,15 @@ pub(crate) struct Save {
     /// Saves what a clone reads of its base with it. Without it, that is left to the base's owner, and named.
     #[arg(long)]
     pub(crate) with_base: bool,
+    #[command(flatten)]
+    pub(crate) instance: InstanceArguments,
+    #[command(flatten)]
+    pub(crate) tuning: Tuning,
+}
+
+/// What a running instance is asked with for its repository.
+#[derive(Debug, Args)]
+pub(crate) struct InstanceArguments {
     /// For a URL: a file with its replication key.
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
@@ -316,8 +342,6 @@ pub(crate) struct Save {
     /// For an `https` URL: a PEM file with the certificate that must have signed that of the instance.
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) tuning: Tuning,
 }
 
 /// How much of the machine, and of the way to the vault, a save takes.
@@ -353,6 +377,8 @@ pub(crate) struct Tuning {
 pub(crate) struct Restore {
     #[command(flatten)]
     pub(crate) vault: OptionalVault,
+    #[command(flatten)]
+    pub(crate) reading: ReadArguments,
     #[command(flatten)]
     pub(crate) clients: ClientArguments,
     /// The snapshot: `latest`, the newest one of this client, or the first digits of its id.

@@ -15,16 +15,20 @@ mod read_only;
 mod restore;
 mod save;
 mod settings;
+mod signals;
 mod source;
 mod tune;
 mod view;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tympan_backup::{Error, Progress, Unlock, Who};
 
+pub(crate) use self::give_way::{Before, GivingWay, Yielded};
 use self::open::Opened;
+pub(crate) use self::open::password_of_file;
 pub(crate) use self::place::{backend_at, keep_here};
 pub(crate) use self::settings::Settings;
 pub(crate) use self::source::{LeftBelow, new_spool};
@@ -52,11 +56,13 @@ pub(crate) fn run(command: &Backup) -> Outcome {
             look::dump((vault, clients), snapshot, path)
         }
         Backup::Restore(arguments) => restore::run(arguments),
-        Backup::Verify { vault, clients, snapshot } => restore::verify((vault, clients), snapshot),
+        Backup::Verify { vault, clients, reading, instance, snapshot } => {
+            restore::verify((vault, clients, *reading), (snapshot, instance))
+        }
         Backup::Forget(arguments) => keep::forget(arguments),
         Backup::Prune { vault, grace } => keep::prune(vault, grace.grace),
-        Backup::Check { vault, read_data, read_data_subset } => {
-            keep::check(vault, *read_data, read_data_subset.as_deref())
+        Backup::Check { vault, reading, read_data, read_data_subset } => {
+            keep::check((vault, *reading), *read_data, read_data_subset.as_deref())
         }
         Backup::Repair { vault, read_data } => keep::repair(vault, *read_data),
         Backup::Key { vault, command } => key(vault, command),
@@ -64,8 +70,8 @@ pub(crate) fn run(command: &Backup) -> Outcome {
         Backup::Estimate(arguments) => estimate::run(arguments),
         Backup::Stats { vault, clients, snapshots } => look::stats((vault, clients), snapshots),
         Backup::Tune(arguments) => tune::run(arguments),
-        Backup::Mount { vault, clients, dir, allow_other } => {
-            mount::run((vault, clients), dir, *allow_other)
+        Backup::Mount { vault, clients, reading, dir, allow_other } => {
+            mount::run((vault, clients, *reading), dir, *allow_other)
         }
     }
 }
@@ -77,7 +83,7 @@ fn failed(error: Error) -> Fault {
         Error::NoVault { .. } => 10,
         Error::Locked { .. } => 11,
         Error::WrongPassword => 12,
-        Error::Interrupted => 130,
+        Error::Interrupted => signals::INTERRUPTED,
         Error::Refused(_)
         | Error::VaultExists { .. }
         | Error::SnapshotMissing { .. }
@@ -142,7 +148,7 @@ fn unlock(arguments: &VaultArguments, remove_all: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows how far a run is, on a terminal, and stops it when the person asks.
+/// Shows how far a run is, on a terminal, and stops it when a signal asks for that.
 struct Watch {
     done: std::sync::mpsc::Sender<()>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -160,14 +166,9 @@ impl Watch {
 
     /// Shows nothing.
     fn silent(progress: &Arc<Progress>) -> Self {
-        let stopping = progress.clone();
-        std::thread::spawn(move || {
-            if let Ok(runtime) = super::runtime(1)
-                && runtime.block_on(tokio::signal::ctrl_c()).is_ok()
-            {
-                stopping.stop();
-            }
-        });
+        if let Err(fault) = signals::stop_when_asked(progress) {
+            tracing::warn!(reason = fault.message(), "signals end the process where it is");
+        }
         let (done, _) = std::sync::mpsc::channel();
         Self { done, thread: None }
     }
@@ -183,25 +184,65 @@ impl Drop for Watch {
     }
 }
 
-/// A bar with rate and time left where it is known how much there is, else a count with a rate.
+/// How often a line tells how far a run is, where there is no terminal for a bar.
+const LINE: Duration = Duration::from_secs(60);
+
+/// A bar with rate and time left where it is known how much there is, else a count with a rate; plain lines without a
+/// terminal.
 fn show(progress: &Progress, ended: &std::sync::mpsc::Receiver<()>) {
-    use std::sync::atomic::Ordering::Relaxed;
     let bar = indicatif::ProgressBar::new_spinner();
-    let begin = std::time::Instant::now();
-    let pause = std::time::Duration::from_millis(250);
+    let begin = Instant::now();
+    let pause = if bar.is_hidden() { LINE } else { Duration::from_millis(250) };
     while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-        let (items, bytes) = (progress.items.load(Relaxed), progress.bytes.load(Relaxed));
-        let expected = progress.expected_items.load(Relaxed);
-        let seconds = begin.elapsed().as_secs().max(1);
-        let rate = indicatif::HumanBytes(bytes / seconds);
-        let left = match expected.saturating_sub(items) {
-            left if expected > 0 && items > 0 => {
-                format!(" of {expected}, {} s left", left * seconds / items)
-            }
-            _ => String::new(),
-        };
-        bar.set_message(format!("{items}{left}, {}, {rate}/s", indicatif::HumanBytes(bytes)));
+        let text = how_far(progress, begin.elapsed());
+        if bar.is_hidden() {
+            tell_how_far(&text);
+            continue;
+        }
+        bar.set_message(text);
         bar.tick();
     }
     bar.finish_and_clear();
+}
+
+#[expect(clippy::print_stderr, reason = "a command speaks to the person who called it")]
+fn tell_how_far(text: &str) {
+    eprintln!("tympan: {text}");
+}
+
+fn how_far(progress: &Progress, elapsed: Duration) -> String {
+    use std::sync::atomic::Ordering::Relaxed;
+    let (items, bytes) = (progress.items.load(Relaxed), progress.bytes.load(Relaxed));
+    let expected = progress.expected_items.load(Relaxed);
+    let seconds = elapsed.as_secs().max(1);
+    let rate = indicatif::HumanBytes(bytes / seconds);
+    let left = match expected.saturating_sub(items) {
+        left if left > 0 && items > 0 => {
+            format!(" of {expected}, {} s left", left.saturating_mul(seconds) / items)
+        }
+        _ => String::new(),
+    };
+    format!("{items}{left}, {}, {rate}/s", indicatif::HumanBytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    #[test]
+    fn how_far_a_run_is_and_how_long_it_takes() {
+        let progress = Progress::default();
+        let told = |seconds| how_far(&progress, Duration::from_secs(seconds));
+        assert_eq!(told(0), "0, 0 B, 0 B/s");
+        progress.items.store(50, Relaxed);
+        progress.bytes.store(20 << 10, Relaxed);
+        assert_eq!(told(10), "50, 20.00 KiB, 2.00 KiB/s");
+        progress.expected_items.store(200, Relaxed);
+        assert_eq!(told(10), "50 of 200, 30 s left, 20.00 KiB, 2.00 KiB/s");
+        // More than was expected.
+        progress.items.store(201, Relaxed);
+        assert_eq!(told(10), "201, 20.00 KiB, 2.00 KiB/s");
+    }
 }

@@ -20,7 +20,10 @@ mod repo;
 mod site;
 mod user;
 
-pub(crate) use backup::{ContentView, LeftBelow, Settings, backend_at, keep_here, new_spool};
+pub(crate) use backup::{
+    Before, ContentView, GivingWay, LeftBelow, Settings, Yielded, backend_at, keep_here, new_spool,
+    password_of_file,
+};
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -2,9 +2,11 @@
 //! see of each other, and how a mount ends.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::tympan;
 
@@ -59,6 +61,12 @@ impl Bench {
     fn ok(&self, word: &str, arguments: &[&str]) {
         let output = self.command(word, arguments).output().unwrap();
         assert!(output.status.success(), "{word} {arguments:?}: {output:?}");
+    }
+
+    /// Counts the packs.
+    fn packs(&self) -> usize {
+        let folders = fs::read_dir(self.path("vault/data")).unwrap();
+        folders.map(|folder| files_in(&folder.unwrap().path())).sum()
     }
 
     fn locks(&self) -> usize {
@@ -245,4 +253,174 @@ fn a_wrong_password_ends_each_command_with_its_own_code() {
     assert_eq!(all(), before, "something was written");
     let refused = bench.command("list", &["--password", PASSWORD]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+/// Waits until something is so.
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn files_in(folder: &Path) -> usize {
+    fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+/// A service manager ends a save: it gives its lock back, and what is durable is found by the next one.
+#[test]
+fn a_save_that_is_told_to_end_leaves_no_lock_and_lists_what_it_brought() {
+    let bench = Bench::new();
+    let mut seed = 0x5eed_0516_u64;
+    for number in 0..32 {
+        let file = bench.source().join(format!("file{number}"));
+        fs::write(file, noise(1 << 20, &mut seed)).unwrap();
+    }
+    let source = bench.source().display().to_string();
+    // So slow that it is not through when it is told.
+    let slowly = ["--upload-queue", "1 MiB", "--limit-upload", "1 MiB", source.as_str()];
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let before = files_in(&bench.path("vault/index"));
+        let packs = bench.packs();
+        let mut save = bench.command("save", &slowly);
+        let mut child = save.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_for("no pack was written", || bench.packs() > packs);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal:?}");
+        assert_eq!(bench.locks(), 0, "{signal:?}");
+        assert!(files_in(&bench.path("vault/index")) > before, "{signal:?}");
+    }
+    bench.ok("check", &["--read-data"]);
+    let output = bench.command("save", &["--json", &source]).output().unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(output.lines().last().unwrap()).unwrap();
+    assert!(
+        summary["data_added"].as_u64().unwrap() < 30 << 20,
+        "what was listed is taken over: {summary}"
+    );
+}
+
+/// Whoever starts a save with `nohup` may go.
+#[test]
+fn a_hangup_that_is_ignored_ends_nothing() {
+    let bench = Bench::new();
+    let mut seed = 0x5eed_0517_u64;
+    fs::write(bench.source().join("file"), noise(3 << 20, &mut seed)).unwrap();
+    let slowly = ["--upload-queue", "1 MiB", "--limit-upload", "1 MiB"];
+    let save = bench.command("save", &slowly);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(save.get_program());
+    shell.args(save.get_args()).arg(bench.source());
+    for (name, value) in save.get_envs() {
+        if let Some(value) = value {
+            shell.env(name, value);
+        }
+    }
+    let mut child = shell.stdout(Stdio::null()).spawn().unwrap();
+    wait_for("the save did not begin", || bench.locks() > 0);
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(bench.locks(), 0);
+    assert_eq!(files_in(&bench.path("vault/snapshots")), 1);
+}
+
+/// The trials of a search save what is to be saved: nobody else can read it, and nothing of it stays.
+#[test]
+fn a_search_for_settings_shows_nothing_and_leaves_nothing() {
+    let bench = Bench::new();
+    let mut seed = 0x5eed_0701_u64;
+    for number in 0..32 {
+        let file = bench.source().join(format!("file{number}"));
+        fs::write(file, noise(1 << 20, &mut seed)).unwrap();
+    }
+    let source = bench.source().display().to_string();
+    let mut tune = bench.command("tune", &["--dry-run", "--limit-upload", "1 MiB", &source]);
+    let child = tune.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let trials = bench.path(&format!("vault-tune-{}", child.id()));
+    wait_for("no trial began", || files_in(&trials.join("locks")) > 0);
+    for guess in ["trial", PASSWORD] {
+        let mut list = tympan();
+        list.args(["backup", "list", "-r"]).arg(&trials).env("TYMPAN_VAULT_PASSWORD", guess);
+        assert_eq!(list.output().unwrap().status.code(), Some(12), "{guess}");
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert!(!trials.exists());
+    assert_eq!(bench.locks(), 0);
+}
+
+/// What is on a medium that cannot be written is read without a lock.
+#[test]
+fn a_vault_that_cannot_be_written_is_read() {
+    let bench = Bench::new();
+    fs::write(bench.source().join("file"), "text").unwrap();
+    let source = bench.source().display().to_string();
+    bench.ok("save", &[&source]);
+    // No lock fits into what is no folder, whoever tries.
+    fs::remove_dir(bench.path("vault/locks")).unwrap();
+    fs::write(bench.path("vault/locks"), "").unwrap();
+    let out = bench.path("out").display().to_string();
+    let commands: [(&str, &[&str]); 3] = [
+        ("restore", &["latest", "--path", &source, "--to", &out]),
+        ("verify", &[]),
+        ("check", &["--read-data"]),
+    ];
+    for (word, arguments) in commands {
+        let refused = bench.command(word, arguments).output().unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{word}: {refused:?}");
+        bench.ok(word, &[arguments, &["--no-lock"]].concat());
+    }
+    assert_eq!(fs::read_to_string(bench.path("out/file")).unwrap(), "text");
+}
+
+/// A save beside a site knows from its log how long answers took before, and is through by its time.
+#[test]
+fn a_save_beside_a_site_looks_at_its_log() {
+    let bench = Bench::new();
+    fs::write(bench.source().join("file"), "text").unwrap();
+    let source = bench.source().display().to_string();
+    let logs = bench.path("home/logs");
+    fs::create_dir_all(&logs).unwrap();
+    let mut date = Command::new("date");
+    date.args(["-u", "+%d/%b/%Y:%H:%M:%S +0000"]).env("LC_ALL", "C");
+    let now = String::from_utf8(date.output().unwrap().stdout).unwrap();
+    let line = |number: u64| format!("{} [{number}] <- 200 text/html {number}ms\n", now.trim());
+    fs::write(logs.join("request.log"), (11..=30).map(line).collect::<String>()).unwrap();
+    let home = bench.path("home").display().to_string();
+    let words = ["--json", "--beside", &home, "--finish-within", "1h", &source];
+    let output = bench.command("save", &words).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let gave_way = said.lines().find(|line| line.contains("gave_way")).unwrap();
+    let gave_way: serde_json::Value = serde_json::from_str(gave_way).unwrap();
+    assert_eq!(gave_way["p95_ms_before"], 29.0, "{gave_way}");
+    let nowhere = ["--beside", &source, source.as_str()];
+    assert_eq!(bench.command("save", &nowhere).output().unwrap().status.code(), Some(2));
+}
+
+/// A first save is foretold from the files, and the next one from what has changed.
+#[test]
+fn an_estimate_tells_of_a_first_save_and_of_the_next() {
+    let bench = Bench::new();
+    let mut seed = 0x5eed_0e57_u64;
+    for number in 0..4 {
+        fs::write(bench.source().join(format!("file{number}")), noise(1 << 20, &mut seed)).unwrap();
+    }
+    let source = bench.source().display().to_string();
+    bench.ok("save", &[&source]);
+    let before = bench.packs();
+    fs::write(bench.source().join("file4"), noise(1 << 20, &mut seed)).unwrap();
+    let output = bench.command("estimate", &["--json", &source]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let estimate: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let bytes = |which: &str| estimate[which]["data_added_packed"].as_u64().unwrap();
+    // Noise does not compress, and little comes to it.
+    let about = |mib: u64| (mib << 20)..((mib << 20) + (256 << 10));
+    assert!(about(5).contains(&bytes("full")), "{estimate}");
+    assert!(about(1).contains(&bytes("next")), "{estimate}");
+    assert_eq!(estimate["full"]["items"], 5);
+    assert_eq!(estimate["full"]["bytes"], 5 << 20);
+    assert_eq!(bench.packs(), before, "nothing is written");
 }

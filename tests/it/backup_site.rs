@@ -91,7 +91,7 @@ fn a_running_author_is_saved_and_comes_back() {
     let refused = bench.run("save", &[&url]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let key = demo.home.join("replication.key");
-    bench.save(&["--key", text(&key), &url]);
+    let by_url = bench.save(&["--key", text(&key), &url]);
     let roots = bench.roots();
     assert_eq!(roots.len(), 3);
     assert_eq!(roots[1], roots[2]);
@@ -118,6 +118,28 @@ fn a_running_author_is_saved_and_comes_back() {
     let unpacked = ["--unpacked", text(&out), "--home", text(&again)];
     assert_eq!(bench.ok("restore", &unpacked)[0]["root"], roots[2].as_str());
     assert!(bench.ok("check", &["--read-data"])[0]["faults"].as_array().unwrap().is_empty());
+
+    // Snapshots tell whether their repositories are still as they were; of an instance, nobody hears that without its key.
+    edit(10);
+    let (first, by_url) = (first["snapshot_id"].as_str(), by_url["snapshot_id"].as_str());
+    for words in [&[first.unwrap()][..], &["--key", text(&key), by_url.unwrap()]] {
+        let differs = bench.run("verify", words);
+        let told = String::from_utf8(differs.stdout).unwrap();
+        assert!(differs.status.code() == Some(1) && told.contains("the root is"), "{told}");
+    }
+    assert_eq!(bench.run("verify", &[by_url.unwrap()]).status.code(), Some(2));
+    let copied = format!("repo:{}", text(&copy));
+    let saved = bench.save(&[&copied]);
+    bench.ok("verify", &[saved["snapshot_id"].as_str().unwrap()]);
+
+    // Nothing is to be saved of it, and what a first save took stands in the log of runs.
+    let estimate = bench.ok("estimate", &[&copied]).pop().unwrap();
+    assert_eq!(estimate["next"]["data_added_packed"], 0, "{estimate}");
+    let run = bench.ok("runs", &[]).pop().unwrap();
+    let [start, end] = ["start", "end"]
+        .map(|name| run[name].as_str().unwrap().parse::<jiff::Timestamp>().unwrap());
+    let took = end.duration_since(start).as_millis();
+    assert_eq!(estimate["full"]["elapsed_ms"].as_u64().map(i128::from), Some(took), "{estimate}");
 }
 
 fn files_below(folder: &Path) -> Vec<PathBuf> {
@@ -154,7 +176,8 @@ fn an_author_saves_itself_by_schedule() {
         "[backup]\nvault = {:?}\npassword_file = {:?}\nschedule = \"every 1s\"\nfolders = [{:?}]\nkeep = \"2\"\n",
         bench.path("vault"),
         bench.path("secret"),
-        bench.path("beside")
+        // With a slash at its end, as a shell completes it.
+        bench.path("beside/")
     );
     fs::write(home.join("tympan.toml"), config).unwrap();
     let address = free_address();
@@ -186,10 +209,19 @@ fn an_author_saves_itself_by_schedule() {
     let find = |name: &str| bench.run("find", &[name]).status.success();
     wait_for("the edit is not saved", &|| find("backed"));
     assert!(find("note"));
+    // Each turn saves the folder, whether it changed or not.
+    let turns = || {
+        let log = fs::read_to_string(home.join("logs/backup.jsonl")).unwrap_or_default();
+        log.lines().filter(|line| line.contains(text(&bench.path("beside")))).count()
+    };
+    wait_for("there are no turns", &|| turns() >= 6);
     drop(author);
+    let list = bench.ok("list", &[]);
     let repository =
-        |snapshot: &Value| snapshot["paths"][0].as_str().unwrap().starts_with("/tympan");
-    let kept = bench.ok("list", &[]).iter().filter(|one| repository(one)).count();
+        |snapshot: &&Value| snapshot["paths"][0].as_str().unwrap().starts_with("/tympan");
+    let kept = list.iter().filter(repository).count();
     assert!(kept <= 3, "{kept} snapshots are kept");
+    let kept = list.len() - kept;
+    assert!(kept <= 3, "{kept} snapshots of the folder are kept");
     assert!(home.join("logs/backup.jsonl").is_file());
 }

@@ -31,6 +31,18 @@ pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     }
 }
 
+/// As [`run`], on at least so many threads: who waits for another machine needs no processor.
+pub(crate) fn run_by<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    if threads <= rayon::current_num_threads() {
+        return run(work);
+    }
+    let many = ThreadPoolBuilder::new().stack_size(STACK_BYTES).num_threads(threads);
+    match many.thread_name(|number| format!("backup-far-{number}")).build() {
+        Ok(pool) => pool.install(work),
+        Err(_) => run(work),
+    }
+}
+
 /// Fails if a folder lies deeper than any path leads.
 pub(crate) fn bound(depth: usize, id: &Id) -> Result<()> {
     if depth <= MAX_DEPTH {

@@ -59,7 +59,7 @@ pub use restore::{Existing, RestoreOptions, Restored, restore};
 pub use runs::{Run, RunKind, RunLog};
 pub use save::{Fault, Parent, Progress, SaveOptions, Saved, Session};
 pub use source::below::{Below, LeftOut, StoreReference, folder_stands_on, stands_on};
-pub use source::directory::save_directories;
+pub use source::directory::{absolute, save_directories};
 pub use source::estimate::{Estimate, estimate_full};
 pub use source::exclude::Excludes;
 pub use source::import::{ImportOptions, Imported, Missing, import_folder, import_snapshot};

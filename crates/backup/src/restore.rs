@@ -33,6 +33,7 @@ use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::save::{Fault, Faults, Progress};
+use crate::source::facts::attributes_of;
 use crate::vault::Vault;
 use crate::vault::index::{BlobKind, Index};
 use crate::vault::node::{Attribute, Node, NodeKind, Tree, go_mode};
@@ -70,6 +71,11 @@ const PROTECTED: Mode = Mode::from_raw_mode(0o700);
 const UNFINISHED: &str = ".tympan-restore-";
 /// How often another name is tried where one is taken.
 const MAX_ATTEMPTS: usize = 1_000;
+/// Files up to this length are read ahead, some of a folder at a time, where each call costs a round trip.
+const SMALL: u64 = 256 << 10;
+/// So many bytes of a folder's small files are read ahead at once, and so many entries looked at.
+const AHEAD_BYTES: u64 = 2 << 20;
+const AHEAD_ENTRIES: usize = 4096;
 /// Runs of zero bytes of this length become holes.
 const HOLE: usize = 4096;
 
@@ -103,6 +109,7 @@ pub fn restore(
         top: (folder.as_fd(), target),
         is_root: rustix::process::geteuid().is_root(),
         links: Mutex::default(),
+        ahead: Mutex::default(),
         faults: Faults::default(),
         temporary: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
@@ -111,7 +118,8 @@ pub fn restore(
     if !is_empty {
         restorer.sweep(folder.as_fd(), target);
     }
-    deep::run(|| match node.subtree {
+    let threads = if vault.backend().is_remote() { vault.backend().connections() } else { 0 };
+    deep::run_by(threads, || match node.subtree {
         Some(tree) => {
             restorer.restore_entries(folder.as_fd(), (target, 0), &tree)?;
             // The name of the target is its owner's; what a snapshot's own topmost folder was is told by its node.
@@ -124,7 +132,9 @@ pub fn restore(
         }
         None => restorer.restore_node(folder.as_fd(), (target, 0), node),
     })?;
-    sync(&folder);
+    if let Err(error) = sync(&folder) {
+        restorer.faults.add(target, &error);
+    }
     Ok(Restored {
         items: restorer.items.into_inner(),
         bytes: restorer.bytes.into_inner(),
@@ -133,9 +143,12 @@ pub fn restore(
 }
 
 /// Makes what was restored durable, as far as the system offers it for a whole file system.
-fn sync(folder: &OwnedFd) {
-    // Without it a restore is as durable as a copy: nothing is lost but by a loss of power soon after.
-    rustix::fs::syncfs(folder).ok();
+fn sync(folder: &OwnedFd) -> io::Result<()> {
+    match rustix::fs::syncfs(folder) {
+        // Without it a restore is as durable as a copy: nothing is lost but by a loss of power soon after.
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
+        synced => Ok(synced?),
+    }
 }
 
 /// A name of a file that has several, written in this restore.
@@ -157,6 +170,8 @@ struct Restorer<'a> {
     is_root: bool,
     /// The first name of each file that has several, by what the snapshot calls the file.
     links: Mutex<HashMap<(u64, u64), First>>,
+    /// Pieces of small files that are about to be written.
+    ahead: Mutex<HashMap<Id, Vec<u8>>>,
     faults: Faults,
     temporary: AtomicU64,
     bytes: AtomicU64,
@@ -183,8 +198,43 @@ impl Restorer<'_> {
         let (linked, single): (Vec<&Node>, Vec<&Node>) =
             tree.nodes.iter().partition(|node| node.kind == NodeKind::File && node.links > 1);
         let above = (path, depth);
-        single.par_iter().try_for_each(|node| self.restore_node(folder, above, node))?;
+        let mut left = single.as_slice();
+        while !left.is_empty() {
+            let (some, later) = left.split_at(self.part_of(left));
+            let ahead = self.read_ahead(folder, some);
+            some.par_iter().try_for_each(|node| self.restore_node(folder, above, node))?;
+            let mut kept = self.ahead.lock();
+            ahead.iter().for_each(|id| drop(kept.remove(id)));
+            left = later;
+        }
         linked.iter().try_for_each(|node| self.restore_node(folder, above, node))
+    }
+
+    /// Returns how many entries of a folder are taken up together: all, where nothing is read ahead.
+    fn part_of(&self, nodes: &[&Node]) -> usize {
+        if !self.vault.backend().is_remote() {
+            return nodes.len();
+        }
+        let mut bytes = 0;
+        let fits = |node: &&&Node| {
+            bytes += if is_small(node) { node.size } else { 0 };
+            bytes <= AHEAD_BYTES
+        };
+        nodes.iter().take(AHEAD_ENTRIES).take_while(fits).count().max(1)
+    }
+
+    /// Reads the pieces of small files, where each call costs a round trip; returns which.
+    fn read_ahead(&self, folder: BorrowedFd<'_>, nodes: &[&Node]) -> Vec<Id> {
+        if !self.vault.backend().is_remote() {
+            return Vec::new();
+        }
+        let lacking = nodes.iter().filter(|node| is_small(node) && !looks_like_it(folder, node));
+        let ids: Vec<Id> =
+            lacking.flat_map(|node| node.content.iter().flatten().copied()).collect();
+        let read = self.vault.read_near(self.index, &ids);
+        let ids = read.keys().copied().collect();
+        self.ahead.lock().extend(read);
+        ids
     }
 
     fn restore_node(
@@ -246,16 +296,25 @@ impl Restorer<'_> {
     }
 
     /// Gives what was opened all that was known about it; what is refused keeps nothing else from being tried.
+    ///
+    /// A new owner costs a file its capabilities, which are attributes; attributes may only be set by who may write; an access
+    /// control list changes the mode. So the owner comes first, then the attributes, then the mode.
     fn describe(&self, opened: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
         let owned = self.own(opened, node);
+        let mut described = set_attributes(opened, node);
+        if described.as_ref().is_err_and(is_denied) && rustix::fs::fchmod(opened, PROTECTED).is_ok()
+        {
+            // What is there had a mode by which its owner may not write.
+            described = set_attributes(opened, node);
+        }
         let mut mode = mode_of(node);
         if owned.is_err() {
             // Rights of an owner that it does not have.
             mode &= Mode::from_raw_mode(0o1777);
         }
         let tried = [
+            described,
             rustix::fs::fchmod(opened, mode).map_err(Into::into),
-            set_attributes(opened, node),
             rustix::fs::futimens(opened, &times_of(node)).map_err(Into::into),
         ];
         tried.into_iter().fold(owned, Result::and)
@@ -328,16 +387,7 @@ impl Restorer<'_> {
     /// Tells whether a file has the length, the time and the bytes that it should have. Length and time alone tell too
     /// little: what a repository holds has no times, and a disk that goes bad changes neither.
     fn is_there(&self, folder: BorrowedFd<'_>, node: &Node) -> Result<bool> {
-        let looks_like_it =
-            rustix::fs::statat(folder, node.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(
-                |there| {
-                    FileType::from_raw_mode(there.st_mode) == FileType::RegularFile
-                        && u64::try_from(there.st_size) == Ok(node.size)
-                        && there.st_mtime == node.mtime.seconds
-                        && u32::try_from(there.st_mtime_nsec) == Ok(node.mtime.nanos)
-                },
-            );
-        if !looks_like_it {
+        if !looks_like_it(folder, node) {
             return Ok(false);
         }
         match self.has_bytes(folder, node) {
@@ -430,7 +480,11 @@ impl Restorer<'_> {
         let mut at = 0;
         for id in node.content.iter().flatten() {
             self.progress.go_on()?;
-            let piece = self.vault.read_blob(self.index, BlobKind::Data, id)?;
+            let ahead = self.ahead.lock().remove(id);
+            let piece = match ahead {
+                Some(piece) => piece,
+                None => self.vault.read_blob(self.index, BlobKind::Data, id)?,
+            };
             at = write_sparse(file, at, &piece)?;
             self.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
             self.progress.add(0, piece.len() as u64);
@@ -485,6 +539,21 @@ impl Restorer<'_> {
         rustix::fs::utimensat(folder, name, &times_of(node), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
     }
+}
+
+fn is_small(node: &Node) -> bool {
+    node.kind == NodeKind::File && node.size <= SMALL
+}
+
+/// Tells whether a file has the length and the time that it should have.
+fn looks_like_it(folder: BorrowedFd<'_>, node: &Node) -> bool {
+    let there = rustix::fs::statat(folder, node.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+    there.is_ok_and(|there| {
+        FileType::from_raw_mode(there.st_mode) == FileType::RegularFile
+            && u64::try_from(there.st_size) == Ok(node.size)
+            && there.st_mtime == node.mtime.seconds
+            && u32::try_from(there.st_mtime_nsec) == Ok(node.mtime.nanos)
+    })
 }
 
 /// Why one file could not be restored.
@@ -585,17 +654,43 @@ fn times_of(node: &Node) -> Timestamps {
     Timestamps { last_access: access, last_modification: time }
 }
 
-/// Sets all attributes that can be; the first failure is returned.
+/// Sets all attributes that can be, and removes those that the node does not have; the first failure is returned. What is
+/// as it should be is not touched.
 fn set_attributes(file: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
+    let there = attributes_of(file).unwrap_or_default();
     let set = |attribute: &Attribute| {
         let Attribute { name, value } = attribute;
+        if there.contains(attribute) {
+            return Ok(());
+        }
         match rustix::fs::fsetxattr(file, name.as_str(), value, XattrFlags::empty()) {
             // The target's file system has none, or the attribute is one that only the system sets.
             Err(Errno::OPNOTSUPP | Errno::PERM) => Ok(()),
             set => set.map_err(Into::into),
         }
     };
-    node.extended_attributes.iter().map(set).fold(Ok(()), Result::and)
+    let remove =
+        |attribute: &Attribute| match rustix::fs::fremovexattr(file, attribute.name.as_str()) {
+            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::NODATA) => Ok(()),
+            removed => removed.map_err(Into::into),
+        };
+    let wanted = &node.extended_attributes;
+    let is_extra = |attribute: &&Attribute| {
+        is_given_by_people(&attribute.name) && wanted.iter().all(|one| one.name != attribute.name)
+    };
+    let set = wanted.iter().map(set).fold(Ok(()), Result::and);
+    there.iter().filter(is_extra).map(remove).fold(set, Result::and)
+}
+
+/// Tells whether an attribute is there because somebody has set it. All others belong to the system.
+fn is_given_by_people(name: &str) -> bool {
+    ["user.", "trusted."].iter().any(|kind| name.starts_with(kind))
+        || matches!(name, "system.posix_acl_access" | "system.posix_acl_default")
+}
+
+/// Tells whether the mode of a file, or somebody else who owns it, forbids what was tried.
+fn is_denied(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::ACCESS.raw_os_error())
 }
 
 /// Writes a file of a vault to a stream.
@@ -672,6 +767,7 @@ mod tests {
             top,
             is_root: false,
             links: Mutex::default(),
+            ahead: Mutex::default(),
             faults: Faults::default(),
             temporary: AtomicU64::new(0),
             bytes: AtomicU64::new(0),

@@ -5,8 +5,9 @@
 //! keeps to by pausing; and how many answers fewer than usual the site gave in total.
 //!
 //! The share is halved when the 95th percentile of the response times is well above that of the time before the run, and
-//! grows by a step in each span in which it is not. With a deadline, it does not fall below what the rest of the run
-//! needs: a long mild run may cost a site more answers in total than a short hard one.
+//! grows by a step in each span in which it is not. Where too few visitors came before the run, the run holds still when
+//! they come, until it is known how long their answers take without it. With a deadline, the share does not fall below what
+//! the rest of the run needs: a long mild run may cost a site more answers in total than a short hard one.
 //!
 //! Not here: where response times are read, and when (the binary).
 
@@ -24,6 +25,10 @@ const TOLERANCE: f64 = 1.2;
 const SLACK: Duration = Duration::from_millis(2);
 /// Fewer answers say nothing about a percentile.
 const FEW: usize = 5;
+/// So many answers beside a run that holds still tell how long they take without it.
+const ENOUGH: usize = 20;
+/// Answers that are older than this are not judged together with later ones.
+const LONGEST_WINDOW: Duration = Duration::from_secs(10);
 /// A thread that was away for longer was not working for the run.
 const LONGEST_WORK: Duration = Duration::from_secs(1);
 const WHOLE: f64 = 1_000_000.0;
@@ -47,6 +52,11 @@ impl Served {
         (times.len() >= FEW).then(|| times.get(at).copied()).flatten()
     }
 
+    fn add(&mut self, other: &Self) {
+        self.span += other.span;
+        self.times.extend(&other.times);
+    }
+
     /// Returns the answers in a second.
     fn rate(&self) -> f64 {
         self.times.len() as f64 / self.span.as_secs_f64().max(1e-9)
@@ -57,6 +67,10 @@ impl Served {
 #[derive(Debug)]
 pub struct Controller {
     baseline: Served,
+    /// What was served while the run held still.
+    quiet: Served,
+    /// What was served since it was judged last.
+    window: Served,
     deadline: Option<Duration>,
     share: f64,
     lost: f64,
@@ -67,8 +81,9 @@ pub struct Controller {
 impl Controller {
     /// Begins with what the site served before the run. `deadline` is how long the run may take.
     #[must_use]
-    pub const fn new(baseline: Served, deadline: Option<Duration>) -> Self {
-        Self { baseline, deadline, share: 1.0, lost: 0.0, worked: 0.0 }
+    pub fn new(baseline: Served, deadline: Option<Duration>) -> Self {
+        let (quiet, window) = (Served::default(), Served::default());
+        Self { baseline, quiet, window, deadline, share: 1.0, lost: 0.0, worked: 0.0 }
     }
 
     /// Takes what was served in the span that has passed, since the run has been going for `elapsed` and has done `part`
@@ -78,22 +93,53 @@ impl Controller {
         // What came later than usual makes up for what was missing before.
         self.lost = (self.lost + missing).max(0.0);
         self.worked += self.share * served.span.as_secs_f64();
-        let bound =
-            self.baseline.p95().map(|p95| p95.mul_f64(TOLERANCE).max(p95.saturating_add(SLACK)));
-        let is_slow = served.p95().zip(bound).is_some_and(|(p95, bound)| p95 > bound);
-        self.share = if is_slow { self.share / 2.0 } else { self.share + STEP };
-        self.share = self.share.clamp(self.floor(elapsed, part), 1.0);
+        let floor = self.floor(elapsed, part);
+        let share = match self.baseline.p95() {
+            Some(p95) => self.judge(served, p95),
+            None => self.learn(served, floor),
+        };
+        self.share = share.clamp(floor, 1.0);
         self.share
+    }
+
+    /// Compares answers with what was usual, as soon as there are enough of them.
+    fn judge(&mut self, served: &Served, usual: Duration) -> f64 {
+        if self.window.span >= LONGEST_WINDOW {
+            self.window = Served::default();
+        }
+        self.window.add(served);
+        let bound = usual.mul_f64(TOLERANCE).max(usual.saturating_add(SLACK));
+        match self.window.p95() {
+            None if self.window.times.is_empty() => self.share + STEP,
+            None => self.share,
+            Some(p95) => {
+                self.window = Served::default();
+                if p95 > bound { self.share / 2.0 } else { self.share + STEP }
+            }
+        }
+    }
+
+    /// Finds out how long answers take beside a run that holds as still as it may.
+    fn learn(&mut self, served: &Served, floor: f64) -> f64 {
+        if self.share <= floor {
+            self.quiet.add(served);
+        }
+        if self.quiet.times.len() >= ENOUGH {
+            self.baseline = std::mem::take(&mut self.quiet);
+        }
+        if served.times.is_empty() { self.share + STEP } else { LEAST }
     }
 
     /// Returns the share below which the run would miss its deadline.
     fn floor(&self, elapsed: Duration, part: Option<f64>) -> f64 {
         let Some(deadline) = self.deadline else { return LEAST };
         let left = deadline.saturating_sub(elapsed).as_secs_f64();
-        let floor = match part.filter(|part| *part > 0.0) {
+        let by_time = elapsed.as_secs_f64() / deadline.as_secs_f64().max(1e-9);
+        let floor = match part.filter(|part| *part > 0.0 && *part < 1.0) {
             // As much work as was done for each part so far is to be done for what is left.
-            Some(part) => self.worked / part * (1.0 - part.min(1.0)) / left.max(1e-9),
-            None => elapsed.as_secs_f64() / deadline.as_secs_f64().max(1e-9),
+            Some(part) => self.worked / part * (1.0 - part) / left.max(1e-9),
+            // Nobody knows how much is left.
+            None => by_time,
         };
         floor.clamp(LEAST, 1.0)
     }
@@ -231,8 +277,42 @@ mod tests {
         // Few answers say nothing, however slow.
         assert_eq!(run.observe(&served(FEW - 1, 900), Duration::ZERO, None), 1.0);
         let mut idle = Controller::new(Served::default(), None);
-        assert_eq!(idle.observe(&served(100, 900), Duration::ZERO, None), 1.0);
+        assert_eq!(idle.observe(&served(0, 0), Duration::ZERO, None), 1.0);
         assert_eq!(idle.transactions_lost(), 0.0);
+    }
+
+    /// A site where a visitor or two come in a second is watched for longer, and not overlooked.
+    #[test]
+    fn few_visitors_are_judged_together() {
+        let mut run = controller(None);
+        let mut observe = |count, ms| run.observe(&served(count, ms), Duration::ZERO, None);
+        assert_eq!([observe(2, 90), observe(2, 90), observe(2, 90)], [1.0, 1.0, 0.5]);
+        assert_eq!([observe(3, 90), observe(0, 0), observe(3, 90)], [0.5, 0.5, 0.25]);
+        // What came long ago does not count together with what comes now.
+        observe(2, 90);
+        for _ in 0..9 {
+            assert_eq!(observe(0, 0), 0.25);
+        }
+        assert_eq!(observe(0, 0), 0.35);
+    }
+
+    /// Nobody came before the run: it holds still when they come, learns what is usual, and then gives way to them.
+    #[test]
+    fn what_is_usual_is_learned_from_pauses() {
+        let mut run = Controller::new(Served::default(), None);
+        let mut observe = |count, ms| run.observe(&served(count, ms), Duration::ZERO, None);
+        assert_eq!(observe(0, 0), 1.0);
+        // Answers beside a run at full share tell nothing about those without one.
+        assert_eq!(observe(100, 90), LEAST);
+        assert_eq!(observe(15, 20), LEAST);
+        assert_eq!(observe(0, 0), LEAST + STEP);
+        assert_eq!(observe(100, 60), LEAST);
+        assert_eq!(observe(15, 20), LEAST);
+        // Known by now: 20 ms are fine, and 30 are not.
+        let quiet = observe(100, 20);
+        assert!(quiet > LEAST, "{quiet}");
+        assert!(observe(100, 30) < quiet);
+        assert_eq!(run.baseline().p95(), Some(Duration::from_millis(20)));
     }
 
     #[test]
@@ -249,6 +329,9 @@ mod tests {
         assert!(share <= 0.5, "{share}");
         let late = run.observe(&served(100, 90), Duration::from_secs(11), None);
         assert_eq!(late, 1.0);
+        // More than was expected: nobody knows how much is left, and time runs.
+        let more = run.observe(&served(100, 90), Duration::from_secs(9), Some(1.2));
+        assert!(more >= 0.9, "{more}");
     }
 
     #[test]

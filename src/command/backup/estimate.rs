@@ -30,6 +30,8 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     let opening = begin.elapsed();
     let log = open::runs(vault.id()).map(RunLog::new);
     let runs = log.and_then(|log| log.read().ok()).unwrap_or_default();
+    // A carried out save sends nothing; to a disk of this machine, packs are written beside the work.
+    let rate = if vault.is_remote() { rate(&runs) } else { None };
     let options = save::options(arguments)?;
     let (repositories, folders): (Vec<&String>, Vec<&String>) =
         arguments.sources.iter().partition(|source| save::is_repository(source));
@@ -40,10 +42,11 @@ pub(super) fn run(arguments: &Save) -> Outcome {
         let session = Session::new((&vault, &index), &lock, &progress);
         let begin = Instant::now();
         let saved = save_directories(&session, &paths, &options).map_err(failed)?;
-        let next = Predicted::of(Some(&saved), opening + begin.elapsed(), &progress);
+        let next = Predicted::of(Some(&saved), opening + begin.elapsed(), &progress).sent_at(rate);
         let Estimate { files, bytes, time, stored_bytes, .. } =
             estimate_full(&session, &paths, &options).map_err(failed)?;
         let full = Predicted { items: files, bytes, time: opening + time, stored_bytes };
+        let full = full.sent_at(rate);
         let names: Vec<String> = folders.iter().map(ToString::to_string).collect();
         tell(
             &names.join(", "),
@@ -58,12 +61,13 @@ pub(super) fn run(arguments: &Save) -> Outcome {
             let _watch = Watch::begin(&progress);
             let session = Session::new((&vault, &index), &lock, &progress);
             let begin = Instant::now();
-            let saved = save::save_source(&session, source, (arguments, options))?;
+            let (saved, path) = save::save_source(&session, source, (arguments, options))?;
             let took = opening + begin.elapsed();
-            Ok::<_, Fault>((Predicted::of(saved.as_ref(), took, &progress), saved))
+            let predicted = Predicted::of(saved.as_ref(), took, &progress);
+            Ok::<_, Fault>((predicted.sent_at(rate), path))
         };
-        let (next, saved) = dry(&options)?;
-        let paths = saved.map(|saved| saved.snapshot.paths).unwrap_or_default();
+        let (next, path) = dry(&options)?;
+        let paths = [path];
         let is_full = |run: &&Run| run.kind == RunKind::Full && run.paths == paths;
         let full = match runs.iter().rev().find(is_full) {
             Some(run) => Predicted::of_run(run),
@@ -93,10 +97,29 @@ impl Predicted {
         }
     }
 
+    /// Takes no less time than the bytes need on their way to the vault, at so many a second.
+    fn sent_at(self, rate: Option<f64>) -> Self {
+        let sent = rate.map(|rate| Duration::from_secs_f64(self.stored_bytes as f64 / rate));
+        Self { time: self.time.max(sent.unwrap_or_default()), ..self }
+    }
+
     fn of_run(run: &Run) -> Self {
         let time = run.end.duration_since(run.start).unsigned_abs();
         Self { items: run.items, bytes: run.bytes, time, stored_bytes: run.stored_bytes }
     }
+}
+
+/// Less says nothing about how fast a line is.
+const TELLING_BYTES: u64 = 4 << 20;
+
+/// Returns how many bytes a second the last saves brought to the vault; nothing if none brought many.
+fn rate(runs: &[Run]) -> Option<f64> {
+    let telling = runs.iter().rev().filter(|run| run.stored_bytes >= TELLING_BYTES).take(5);
+    let (bytes, seconds) = telling.fold((0, 0.0), |(bytes, seconds), run| {
+        let took = run.end.duration_since(run.start).as_secs_f64();
+        (bytes + run.stored_bytes, seconds + took.max(0.001))
+    });
+    (bytes > 0).then(|| bytes as f64 / seconds)
 }
 
 /// Returns how many bytes a day the vault has grown by for these paths; nothing before the second save.
@@ -142,5 +165,38 @@ fn tell(
     }
     if let Some(bytes) = growth {
         say!("  so far {} a day", indicatif::HumanBytes(bytes as u64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn what_is_sent_takes_as_long_as_the_last_saves_say() {
+        let run = |stored_bytes: u64, seconds: i64| {
+            let end = Timestamp::from_second(seconds).unwrap();
+            let outcome = Err("cut off".to_owned());
+            let span = (Timestamp::UNIX_EPOCH, end);
+            Run { stored_bytes, ..Run::of(span, Vec::new(), outcome, &Progress::default()) }
+        };
+        assert_eq!(
+            rate(&[run(1000, 900)]),
+            None,
+            "a few bytes tell of the processor, not of the line"
+        );
+        let rate = rate(&[run(10 << 20, 10), run(1000, 900), run(30 << 20, 10)]);
+        assert_eq!(rate, Some(f64::from(2 << 20)));
+        let one = |seconds| Predicted {
+            items: 1,
+            bytes: 1,
+            time: Duration::from_secs(seconds),
+            stored_bytes: 20 << 20,
+        };
+        assert_eq!(one(3).sent_at(rate).time, Duration::from_secs(10));
+        assert_eq!(one(30).sent_at(rate).time, Duration::from_secs(30));
+        assert_eq!(one(3).sent_at(None).time, Duration::from_secs(3));
     }
 }

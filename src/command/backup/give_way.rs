@@ -12,16 +12,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tympan_backup::{Controller, Progress, Served, Throttle};
+use tympan_web::log_time::LogTime;
 use tympan_web::request_log::{Event, parse_line};
 
 use crate::command::Fault;
 
 /// For how long the instance is watched before the save begins.
 const BEFORE: Duration = Duration::from_secs(5);
+/// So many answers in that time tell what is usual; otherwise the last minutes are looked at.
+const ENOUGH: usize = 100;
+/// Fewer in the last minutes tell nothing.
+const SOME: usize = 20;
+/// How long ago is too long.
+const MINUTES: Duration = Duration::from_mins(5);
+/// The end of the log that is looked at for them, at most.
+const MAX_TAIL: u64 = 8 << 20;
 /// How often the share is decided about.
 const SPAN: Duration = Duration::from_millis(500);
 
@@ -68,6 +77,29 @@ impl Tail {
     }
 }
 
+/// Returns what was served in the last minutes, as far back as the log goes.
+fn last_minutes(log: &Path, now: SystemTime) -> std::io::Result<Served> {
+    let mut file = File::open(log)?;
+    let length = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_TAIL)))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_TAIL).read_to_end(&mut bytes)?;
+    let now = LogTime::from_system(now).unix_seconds();
+    let (mut times, mut first) = (Vec::new(), now);
+    for line in String::from_utf8_lossy(&bytes).lines().filter_map(|line| parse_line(line).ok()) {
+        let at = line.at.unix_seconds();
+        let age = u64::try_from(now - at).unwrap_or(0);
+        if age <= MINUTES.as_secs()
+            && let Event::Exit { elapsed, .. } = line.event
+        {
+            first = first.min(at);
+            times.push(elapsed);
+        }
+    }
+    let span = u64::try_from(now - first).unwrap_or(0).max(1);
+    Ok(Served { span: Duration::from_secs(span), times })
+}
+
 /// How many answers took how long, to three digits: its size does not grow with their number.
 #[derive(Debug, Default)]
 struct Spread(BTreeMap<u64, u64>);
@@ -94,15 +126,24 @@ impl Spread {
     }
 }
 
+/// From what it is known what is usual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// The instance is watched for a moment before the save.
+    Watched,
+    /// Its log of the last minutes.
+    Logged,
+}
+
 /// A save that gives way.
-pub(super) struct GivingWay {
+pub(crate) struct GivingWay {
     stop: Sender<()>,
     thread: JoinHandle<(Controller, Spread)>,
     throttle: Arc<Throttle>,
 }
 
 /// What came of it.
-pub(super) struct Yielded {
+pub(crate) struct Yielded {
     before: Option<Duration>,
     meanwhile: Option<Duration>,
     lost: f64,
@@ -110,10 +151,13 @@ pub(super) struct Yielded {
 }
 
 impl GivingWay {
-    /// Watches an instance for a moment, and then begins to brake the run.
-    pub(super) fn begin(
+    /// Finds out how an instance serves, and then begins to brake the run.
+    ///
+    /// # Errors
+    /// If the home has no log of requests.
+    pub(crate) fn begin(
         home: &Path,
-        deadline: Option<Duration>,
+        (before, deadline): (Before, Option<Duration>),
         progress: &Arc<Progress>,
     ) -> Result<Self, Fault> {
         let log = home.join("logs").join("request.log");
@@ -126,9 +170,18 @@ impl GivingWay {
         let throttle = Arc::new(Throttle::default());
         progress.brake_with(throttle.clone());
         let (stop, stopped) = channel::<()>();
-        stopped.recv_timeout(BEFORE).ok();
-        let mut controller =
-            Controller::new(Served { span: BEFORE, times: tail.times() }, deadline);
+        if before == Before::Watched {
+            stopped.recv_timeout(BEFORE).ok();
+        }
+        let watched = Served { span: BEFORE, times: tail.times() };
+        let before = if watched.times.len() >= ENOUGH {
+            watched
+        } else {
+            // What few visitors saw, and what cannot be read, is learned from pauses.
+            let minutes = last_minutes(&log, SystemTime::now()).unwrap_or_default();
+            if minutes.times.len() >= SOME { minutes } else { Served::default() }
+        };
+        let mut controller = Controller::new(before, deadline);
         let (progress, braked) = (progress.clone(), throttle.clone());
         let thread = std::thread::spawn(move || {
             let begin = Instant::now();
@@ -151,7 +204,7 @@ impl GivingWay {
     }
 
     /// Ends with the run.
-    pub(super) fn end(self) -> Option<Yielded> {
+    pub(crate) fn end(self) -> Option<Yielded> {
         drop(self.stop);
         let (controller, all) = self.thread.join().ok()?;
         Some(Yielded {
@@ -171,6 +224,11 @@ fn part_of(progress: &Progress) -> Option<f64> {
 }
 
 impl Yielded {
+    /// Tells whether the save had to wait for anybody.
+    pub(crate) fn was_asked_for(&self) -> bool {
+        !self.paused.is_zero()
+    }
+
     pub(super) fn to_json(&self) -> Value {
         let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
         json!({
@@ -210,6 +268,25 @@ mod tests {
         assert_eq!(spread.p95(), Some(Duration::from_micros(949_000)));
         spread.add(Duration::MAX);
         assert_eq!(spread.p95(), Some(Duration::from_micros(950_000)));
+    }
+
+    #[test]
+    fn the_last_minutes_of_a_log_tell_what_is_usual() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("request.log");
+        let line =
+            |at: &str, ms: u64| format!("21/Nov/2026:{at} +0000 [2] <- 200 text/html {ms}ms\n");
+        let entry = "21/Nov/2026:00:50:16 +0000 [2] -> GET /content/en.html HTTP/1.1\n";
+        let lines =
+            [line("00:44:00", 900), line("00:46:20", 20), entry.into(), line("00:50:16", 30)];
+        std::fs::write(&path, lines.concat()).unwrap();
+        let at = parse_line(line("00:51:00", 1).trim_end()).unwrap().at.unix_seconds();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(at.try_into().unwrap());
+        let served = last_minutes(&path, now).unwrap();
+        assert_eq!(served.times, [20, 30].map(Duration::from_millis));
+        assert_eq!(served.span, Duration::from_secs(280));
+        let later = last_minutes(&path, now + MINUTES).unwrap();
+        assert!(later.times.is_empty() && later.p95().is_none());
     }
 
     #[test]

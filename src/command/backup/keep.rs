@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 use tympan_backup::{Depth, Id, Keep, LockMode, Progress, PruneOptions, Snapshot, choose};
 
-use super::{INCOMPLETE, Watch, failed, open};
-use crate::args::backup::{Forget, VaultArguments};
+use super::{INCOMPLETE, Watch, failed, open, signals};
+use crate::args::backup::{Forget, ReadArguments, VaultArguments};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::say;
 
@@ -51,6 +51,9 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
         gone.push(known.map_or_else(|| (id, format!("{}, which is damaged", id.short())), named));
     }
     for (id, words) in &gone {
+        if signals::is_asked() {
+            return Err(signals::interrupted());
+        }
         if !arguments.dry_run {
             lock.confirm().map_err(failed)?;
             opened.vault.forget(id).map_err(failed)?;
@@ -142,7 +145,11 @@ fn prune_under(
 }
 
 /// Checks the vault.
-pub(super) fn check(arguments: &VaultArguments, read_data: bool, subset: Option<&str>) -> Outcome {
+pub(super) fn check(
+    (arguments, reading): (&VaultArguments, ReadArguments),
+    read_data: bool,
+    subset: Option<&str>,
+) -> Outcome {
     let depth = match subset {
         _ if read_data => Depth::Data,
         None => Depth::Structure,
@@ -159,7 +166,7 @@ pub(super) fn check(arguments: &VaultArguments, read_data: bool, subset: Option<
     let mut there = arguments.clone();
     there.place.tree_cache = 0;
     let opened = open::open(&there)?;
-    let _lock = opened.lock(LockMode::Shared)?;
+    let _lock = opened.lock_to_read(reading)?;
     let progress = Arc::new(Progress::default());
     let watch = Watch::begin(&progress);
     let report = tympan_backup::check(&opened.vault, depth, &progress).map_err(failed)?;

@@ -3,16 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use tympan_backup::{Clients, KeyCost, Lock, LockMode, Opening, Vault, Who};
+use tympan_backup::{Clients, Error, KeyCost, Lock, LockMode, Opening, Vault, Who};
 
-use super::{failed, place};
-use crate::args::backup::{ClientArguments, VaultArguments};
+use super::{failed, place, signals};
+use crate::args::backup::{ClientArguments, ReadArguments, VaultArguments};
 use crate::command::Fault;
 
 /// The variable that has the password.
 const PASSWORD: &str = "TYMPAN_VAULT_PASSWORD";
+/// How often it is tried again to lock a vault that others use.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// An opened vault.
 pub(super) struct Opened {
@@ -24,7 +26,30 @@ pub(super) struct Opened {
 impl Opened {
     /// Locks the vault.
     pub(super) fn lock(&self, mode: LockMode) -> Result<Lock, Fault> {
-        Lock::take(&self.vault, &self.who, mode, self.wait).map_err(failed)
+        lock(&self.vault, &self.who, (mode, self.wait))
+    }
+
+    /// Keeps prunes away while the vault is read, unless nothing may be written there.
+    pub(super) fn lock_to_read(&self, reading: ReadArguments) -> Result<Option<Lock>, Fault> {
+        if reading.no_lock { Ok(None) } else { self.lock(LockMode::Shared).map(Some) }
+    }
+}
+
+/// Locks a vault, waiting for others for at most `wait`. From now on a signal does not end the process by itself, so that
+/// none leaves a lock behind; who holds the lock looks whether somebody has asked.
+pub(super) fn lock(
+    vault: &Arc<Vault>,
+    who: &Who,
+    (mode, wait): (LockMode, Duration),
+) -> Result<Lock, Fault> {
+    signals::listen()?;
+    let begin = Instant::now();
+    loop {
+        match Lock::take(vault, who, mode, Duration::ZERO) {
+            Err(Error::Locked { .. }) if signals::is_asked() => return Err(signals::interrupted()),
+            Err(Error::Locked { .. }) if begin.elapsed() < wait => std::thread::sleep(LOOK),
+            taken => return taken.map_err(failed),
+        }
     }
 }
 
@@ -123,15 +148,32 @@ fn password(arguments: &VaultArguments) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// Reads the first line of a file.
-pub(super) fn password_of_file(file: &Path) -> Result<Vec<u8>, Fault> {
+/// Reads the password in a file: its first line, without what is blank around it, as restic reads it.
+///
+/// # Errors
+/// If the file cannot be read, or has none.
+pub(crate) fn password_of_file(file: &Path) -> Result<Vec<u8>, Fault> {
     let bytes = std::fs::read(file)
         .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
     first_line(&bytes, &format!("`{}` holds no password", file.display()))
 }
 
 fn first_line(bytes: &[u8], missing: &str) -> Result<Vec<u8>, Fault> {
-    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let line = bytes.trim_ascii().split(|byte| matches!(byte, b'\n' | b'\r')).next();
+    let line = line.unwrap_or_default().trim_ascii_end();
     if line.is_empty() { Err(Fault::usage(missing)) } else { Ok(line.to_vec()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_line;
+
+    #[test]
+    fn passwords_are_without_what_is_blank_around_them() {
+        for text in ["secret word", "secret word\n", " secret word \r\nmore\n", "\n\tsecret word"] {
+            let line = first_line(text.as_bytes(), "none").ok();
+            assert_eq!(line.as_deref(), Some(b"secret word".as_slice()), "{text:?}");
+        }
+        assert!(first_line(b" \n", "none").is_err());
+    }
 }

@@ -7,15 +7,17 @@ use std::time::SystemTime;
 
 use serde_json::json;
 use tympan_backup::{
-    Existing, ImportOptions, Imported, Index, LeftOut, LockMode, Missing, Progress, RestoreOptions,
+    Existing, ImportOptions, Imported, Index, LeftOut, Missing, Progress, RestoreOptions,
     StoreReference, find_path, folder_stands_on, import_folder, import_snapshot, stands_on,
 };
 use tympan_blobs::BlobStore;
-use tympan_store::{Base, ChunkId, ChunkStore, CompositeStore, FollowedStore, Lease, LocalOptions};
+use tympan_store::{ChunkId, ChunkStore, CompositeStore, Lease};
 
 use super::source::credentials;
-use super::{INCOMPLETE, Watch, failed, open};
-use crate::args::backup::{ClientArguments, Restore, VaultArguments};
+use super::{INCOMPLETE, Watch, failed, open, source};
+use crate::args::backup::{
+    ClientArguments, InstanceArguments, ReadArguments, Restore, VaultArguments,
+};
 use crate::backend::Backend;
 use crate::base::{self, Access, Origin};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
@@ -42,7 +44,7 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
         place: from.place.clone(),
     };
     let opened = open::open(&vault)?;
-    let _lock = opened.lock(LockMode::Shared)?;
+    let _lock = opened.lock_to_read(arguments.reading)?;
     let index = Index::load(&opened.vault).map_err(failed)?;
     let clients = open::clients(&arguments.clients);
     let snapshot = opened.vault.find_snapshot(&arguments.snapshot, &clients).map_err(failed)?;
@@ -265,11 +267,11 @@ fn tell_home(
 
 /// Compares a snapshot with what is there now.
 pub(super) fn verify(
-    (arguments, clients): (&VaultArguments, &ClientArguments),
-    snapshot: &str,
+    (arguments, clients, reading): (&VaultArguments, &ClientArguments, ReadArguments),
+    (snapshot, instance): (&str, &InstanceArguments),
 ) -> Outcome {
     let opened = open::open(arguments)?;
-    let _lock = opened.lock(LockMode::Shared)?;
+    let _lock = opened.lock_to_read(reading)?;
     let clients = open::clients(clients);
     let snapshot = opened.vault.find_snapshot(snapshot, &clients).map_err(failed)?;
     let mut findings = Vec::new();
@@ -278,10 +280,9 @@ pub(super) fn verify(
             .push("the snapshot lacks parts that could not be read when it was made".to_owned());
     }
     if let Some(saved) = snapshot.repository_root() {
-        let path = snapshot.paths.first().and_then(|path| path.strip_prefix("/tympan"));
-        let home = Path::new(path.unwrap_or_default());
-        let store = FollowedStore::open_dir(&home.join("store"), LocalOptions::default());
-        let refs = store.and_then(|store| store.refs());
+        let path = snapshot.paths.first().map_or("", String::as_str);
+        let repository = source::open_saved(path, instance)?;
+        let refs = repository.base.refs();
         let refs = refs.map_err(|error| Fault::with_code(chain(&error), 1))?;
         let live = refs
             .iter()
@@ -289,7 +290,7 @@ pub(super) fn verify(
             .map(|(_, root)| root.to_string());
         if live.as_deref() != Some(saved) {
             let live = live.unwrap_or_else(|| "none".to_owned());
-            findings.push(format!("{}: the root is {live}, and {saved} was saved", home.display()));
+            findings.push(format!("{path}: the root is {live}, and {saved} was saved"));
         }
     } else {
         let index = Index::load(&opened.vault).map_err(failed)?;

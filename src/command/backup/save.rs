@@ -9,11 +9,11 @@ use std::time::Instant;
 use serde_json::json;
 use tympan_backup::{
     Compression, Excludes, Index, LeftOut, Lock, LockMode, Parent, Progress, RepositorySource, Run,
-    RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, save_directories, save_repository,
-    without_secrets,
+    RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, absolute, save_directories,
+    save_repository, without_secrets,
 };
 
-use super::give_way::GivingWay;
+use super::give_way::{Before, GivingWay};
 use super::settings::Settings;
 use super::source::{LeftBelow, OfBase};
 use super::view::ContentView;
@@ -51,21 +51,22 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     }
     let vault = Arc::new(vault);
     let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
-    let lock = tympan_backup::Lock::take(&vault, &who, LockMode::Shared, wait);
-    let lock = lock.map_err(failed)?;
+    let lock = open::lock(&vault, &who, (LockMode::Shared, wait))?;
     let log = open::runs(vault.id()).map(RunLog::new);
     let runner = Runner { vault, lock, log, arguments };
     let mut is_whole = true;
     if !folders.is_empty() {
         let paths: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
         let names = folders.iter().map(ToString::to_string).collect();
-        let done = runner.run(names, &mut |session| {
+        let last = runner.log.as_ref().and_then(|log| last_of(&log.read().ok()?, &paths));
+        let done = runner.run((names, last.as_ref()), &mut |session| {
             save_directories(session, &paths, &options).map(Some).map_err(failed)
         })?;
         is_whole &= tell(&done, arguments);
     }
     for source in repositories {
-        let done = runner.run(vec![without_secrets(source)], &mut |session| {
+        // How much has changed in it is known when it is saved.
+        let done = runner.run((vec![without_secrets(source)], None), &mut |session| {
             let ready = ahead.take().unwrap_or_else(|| Ready::open(source, arguments))?;
             ready.save(session, &options)
         })?;
@@ -87,6 +88,15 @@ struct Runner<'a> {
     arguments: &'a Save,
 }
 
+/// Returns the last save of the same folders that went well.
+fn last_of(runs: &[Run], folders: &[PathBuf]) -> Option<Run> {
+    let named = |folder: &PathBuf| absolute(folder).map(|path| path.to_string_lossy().into_owned());
+    let mut paths = folders.iter().map(named).collect::<tympan_backup::Result<Vec<_>>>().ok()?;
+    paths.sort();
+    paths.dedup();
+    runs.iter().rfind(|run| run.kind.is_success() && run.paths == paths).cloned()
+}
+
 /// What came of one source.
 struct Done {
     saved: Option<Saved>,
@@ -94,19 +104,23 @@ struct Done {
 }
 
 impl Runner<'_> {
-    /// Saves one source, and notes the run.
+    /// Saves one source, and notes the run. It will look at about as much as one that is `like` it.
     fn run(
         &self,
-        names: Vec<String>,
+        (names, like): (Vec<String>, Option<&Run>),
         save: &mut dyn FnMut(&Session<'_>) -> Result<Option<Saved>, Fault>,
     ) -> Result<Done, Fault> {
         let (start, begin) = (open::now(), Instant::now());
         let progress = Arc::new(Progress::default());
+        if let Some(like) = like {
+            progress.expected_items.store(like.items, Ordering::Relaxed);
+            progress.expected_bytes.store(like.bytes, Ordering::Relaxed);
+        }
         let tuning = &self.arguments.tuning;
         let watch = if tuning.quiet { Watch::silent(&progress) } else { Watch::begin(&progress) };
         let beside = tuning.beside.as_ref();
         let giving_way = beside
-            .map(|home| GivingWay::begin(home, tuning.finish_within, &progress))
+            .map(|home| GivingWay::begin(home, (Before::Watched, tuning.finish_within), &progress))
             .transpose()?;
         let index = Index::load_locked(&self.vault, &self.lock).map_err(failed);
         let saved = index.and_then(|index| {
@@ -223,13 +237,14 @@ const fn compression(level: CompressionLevel) -> Compression {
     }
 }
 
-/// Saves a repository, beside the instance that may be writing it.
+/// Saves a repository, beside the instance that may be writing it; returns the path of its snapshots, too.
 pub(super) fn save_source(
     session: &Session<'_>,
     source: &str,
     (arguments, options): (&Save, &SaveOptions),
-) -> Result<Option<Saved>, Fault> {
-    Ready::open(source, arguments)?.save(session, options)
+) -> Result<(Option<Saved>, String), Fault> {
+    let ready = Ready::open(source, arguments)?;
+    Ok((ready.save(session, options)?, ready.opened.path))
 }
 
 /// A repository that can be saved.
@@ -336,4 +351,33 @@ fn tell(Done { saved, elapsed_ms }: &Done, arguments: &Save) -> bool {
         }
     }
     is_whole
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_save_looks_at_as_much_as_the_last_of_the_same_folders() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().display().to_string();
+        let at = Timestamp::UNIX_EPOCH;
+        let run = |paths: &[&str], items: u64, outcome: Result<Option<&Saved>, String>| {
+            let paths = paths.iter().map(ToString::to_string).collect();
+            Run { items, ..Run::of((at, at), paths, outcome, &Progress::default()) }
+        };
+        let runs = [
+            run(&[&path], 7, Ok(None)),
+            run(&[&path], 8, Ok(None)),
+            run(&[&path], 1, Err("cut off".to_owned())),
+            run(&[&path, "/other"], 9, Ok(None)),
+        ];
+        // However it is written.
+        let written = [PathBuf::from(format!("{path}/")), PathBuf::from(format!("{path}/."))];
+        assert_eq!(last_of(&runs, &written).map(|run| run.items), Some(8));
+        assert_eq!(last_of(&runs, &[dir.path().join("lost")]), None);
+        assert_eq!(last_of(&runs, &[PathBuf::from("/")]), None);
+    }
 }

@@ -16,7 +16,7 @@ use tympan_web::tls::Trust;
 
 use super::read_only::ReadOnly;
 use super::view::ContentView;
-use crate::args::backup::Save;
+use crate::args::backup::{InstanceArguments, Save};
 use crate::backend::{self, Backend};
 use crate::base::{self, Origin, is_url};
 use crate::command::Fault;
@@ -108,9 +108,25 @@ pub(super) enum OfBase {
 /// If it is no repository, or cannot be reached.
 pub(super) fn open(source: &str, arguments: &Save, of_base: OfBase) -> Result<Opened, Fault> {
     if is_url(source) {
-        return open_url(source, arguments);
+        return open_url(source, &arguments.instance);
     }
     open_home(Path::new(source.strip_prefix("repo:").unwrap_or(source)), of_base)
+}
+
+/// Opens the repository whose snapshots have a path: that of a home here, or of the instance at a URL.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn open_saved(path: &str, instance: &InstanceArguments) -> Result<Opened, Fault> {
+    let place = path.strip_prefix("/tympan").unwrap_or(path);
+    let url = ["http", "https"].iter().find_map(|scheme| {
+        let rest = place.strip_prefix(&format!("/{scheme}/"))?;
+        Some(format!("{scheme}://{rest}"))
+    });
+    match url.filter(|_| !Path::new(place).exists()) {
+        Some(url) => open_url(&url, instance),
+        None => open_home(Path::new(place), OfBase::Left),
+    }
 }
 
 fn open_home(home: &Path, of_base: OfBase) -> Result<Opened, Fault> {
@@ -173,8 +189,9 @@ pub(super) fn credentials(
     }
 }
 
-fn open_url(url: &str, arguments: &Save) -> Result<Opened, Fault> {
-    let secret = credentials(arguments.key.as_deref(), arguments.token_file.as_deref())?;
+fn open_url(url: &str, instance: &InstanceArguments) -> Result<Opened, Fault> {
+    let InstanceArguments { key, token_file, ca } = instance;
+    let secret = credentials(key.as_deref(), token_file.as_deref())?;
     let secret = secret.ok_or_else(|| {
         Fault::usage(format!(
             "`{}` lets nobody read its store without credentials: give `--key FILE` with its replication key, or \
@@ -182,7 +199,7 @@ fn open_url(url: &str, arguments: &Save) -> Result<Opened, Fault> {
             without_secrets(url)
         ))
     })?;
-    let trust = arguments.ca.as_deref().map(|file| {
+    let trust = ca.as_deref().map(|file| {
         let pem = fs::read(file)
             .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
         Trust::from_pem(&pem).map_err(|error| Fault::usage(chain(&error)))

@@ -14,6 +14,11 @@ pub trait Around: Send + Sync + fmt::Debug {
     /// Returns the backend inside.
     fn inner(&self) -> &dyn Backend;
 
+    /// As [`Backend::connections`].
+    fn connections(&self) -> usize {
+        self.inner().connections()
+    }
+
     /// As [`Backend::is_remote`].
     fn is_remote(&self) -> bool {
         self.inner().is_remote()
@@ -117,7 +122,7 @@ impl<T: Around> Backend for T {
     }
 
     fn connections(&self) -> usize {
-        self.inner().connections()
+        Around::connections(self)
     }
 
     fn is_remote(&self) -> bool {

@@ -12,6 +12,10 @@ use super::{Place, cannot_write};
 use crate::error::{Error, Result};
 use crate::source::repository::{FACTS, Facts, README, STATE};
 
+/// Files that are longer, before or after compression, have their lengths in ZIP64's form. What does not compress grows by
+/// less than the difference to what the old form can tell.
+const LONG: u64 = (4 << 30) - (64 << 20);
+
 /// A ZIP file in the making, under another name beside its own.
 pub(super) struct Archive {
     path: PathBuf,
@@ -30,11 +34,12 @@ impl Archive {
         let folder = folder_of(path);
         std::fs::create_dir_all(folder).map_err(cannot_write(folder))?;
         let file = NamedTempFile::new_in(folder).map_err(cannot_write(path))?;
-        Ok(Self { path: path.to_owned(), zip: ZipWriter::new(file).set_auto_large_file() })
+        Ok(Self { path: path.to_owned(), zip: ZipWriter::new(file) })
     }
 
-    fn add(&mut self, name: &str, content: &mut dyn Read) -> io::Result<()> {
+    fn add(&mut self, name: &str, (length, content): (u64, &mut dyn Read)) -> io::Result<()> {
         let options = SimpleFileOptions::default()
+            .large_file(length >= LONG)
             .compression_method(CompressionMethod::Deflated)
             .compression_level(Some(1))
             .last_modified_time(zip::DateTime::default());
@@ -48,8 +53,8 @@ impl Archive {
         let path = self.path.clone();
         let failed = || cannot_write(&path);
         let json = serde_json::to_vec_pretty(facts).unwrap_or_default();
-        self.add(README, &mut readme.as_bytes()).map_err(failed())?;
-        self.add(FACTS, &mut json.as_slice()).map_err(failed())?;
+        self.add(README, (readme.len() as u64, &mut readme.as_bytes())).map_err(failed())?;
+        self.add(FACTS, (json.len() as u64, &mut json.as_slice())).map_err(failed())?;
         let file = self.zip.finish().map_err(|error| failed()(error.into()))?;
         file.as_file().sync_all().map_err(failed())?;
         file.persist_noclobber(&path).map_err(|error| failed()(error.error))?;
@@ -67,7 +72,7 @@ impl Place for Archive {
         false
     }
 
-    fn take(&mut self, name: &str, content: &mut dyn Read) -> Result<bool> {
+    fn take(&mut self, name: &str, content: (u64, &mut dyn Read)) -> Result<bool> {
         let path = format!("{STATE}/{name}");
         self.add(&path, content).map_err(cannot_write(&self.path))?;
         Ok(true)
@@ -112,5 +117,37 @@ impl Opened {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::copy::facts_of;
+
+    /// A stream that begins and ends with something, and has nothing but zeros in between.
+    fn long(length: u64) -> impl Read {
+        b"begin".chain(io::repeat(0).take(length - 8)).chain(b"end".as_slice())
+    }
+
+    #[test]
+    fn a_blob_of_more_than_4_gib_is_in_the_file_and_comes_out_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("copy.zip");
+        let mut archive = Archive::create(&path).unwrap();
+        let length = (4 << 30) + 4096;
+        assert!(archive.take("blob", (length, &mut long(length))).unwrap());
+        assert!(archive.take("after", (5, &mut b"after".as_slice())).unwrap());
+        let root = tympan_store::ChunkId::of(b"root");
+        archive.finish(&facts_of("main", &root, None), "read me").unwrap();
+        let mut found = Vec::new();
+        let mut opened = Opened::open(&path).unwrap();
+        let mut take = |name: &str, told: u64, content: &mut dyn Read| {
+            // Whoever reads it to its end compares its checksum.
+            found.push((name.to_owned(), told, io::copy(content, &mut io::sink()).unwrap()));
+            Ok(())
+        };
+        opened.each(&mut take).unwrap();
+        assert_eq!(found, [("blob".to_owned(), length, length), ("after".to_owned(), 5, 5)]);
     }
 }

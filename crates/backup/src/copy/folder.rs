@@ -154,7 +154,7 @@ impl Place for Folder {
         self.trusts && self.path(name).exists()
     }
 
-    fn take(&mut self, name: &str, content: &mut dyn Read) -> Result<bool> {
+    fn take(&mut self, name: &str, (_, content): (u64, &mut dyn Read)) -> Result<bool> {
         let path = self.path(name);
         self.count += 1;
         let new = self.dir.join(NEW).join(self.count.to_string());

@@ -84,8 +84,8 @@ pub(crate) struct CopyFacts {
 trait Place {
     /// Tells whether a part or blob is there, with all below it.
     fn holds(&self, name: &str) -> bool;
-    /// Takes a file; returns whether it had to be written. Where the stream fails, what was there stays.
-    fn take(&mut self, name: &str, content: &mut dyn Read) -> Result<bool>;
+    /// Takes a file of a length; returns whether it had to be written. Where the stream fails, what was there stays.
+    fn take(&mut self, name: &str, content: (u64, &mut dyn Read)) -> Result<bool>;
 }
 
 /// Copies the state that a ref points to.
@@ -255,7 +255,7 @@ impl<'a, P: Place> Copier<'a, P> {
     }
 
     fn take(&mut self, name: &str, length: u64, content: &mut dyn Read) -> Result<()> {
-        if self.place.take(name, content)? {
+        if self.place.take(name, (length, content))? {
             self.files += 1;
             self.bytes += length;
             self.progress.read_items.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

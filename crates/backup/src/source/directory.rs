@@ -99,8 +99,11 @@ fn save_below(session: &Session<'_>, paths: &[PathBuf], options: &SaveOptions) -
     Ok(Saved { snapshot, written, faults, left_out: LeftOut::default() })
 }
 
-/// Makes a path absolute, without resolving links in it.
-fn absolute(path: &Path) -> Result<PathBuf> {
+/// Makes the path of something that is there absolute, as snapshots name it: without resolving links in it.
+///
+/// # Errors
+/// If it is not there.
+pub fn absolute(path: &Path) -> Result<PathBuf> {
     let failed = |source| Error::Source { path: path.to_owned(), source };
     fs::symlink_metadata(path).map_err(failed)?;
     let full = std::path::absolute(path).map_err(failed)?;

@@ -1,6 +1,7 @@
 //! What the system knows about a file, in the words of a vault.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use crate::vault::node::{Attribute, NodeKind, Time, go_mode};
@@ -28,22 +29,50 @@ pub(super) fn mode_of(mode: u32, kind: NodeKind) -> u32 {
 /// Reads all extended attributes; none where the file system has none.
 pub(super) fn attributes(path: &Path) -> io::Result<Vec<Attribute>> {
     let mut names = Vec::new();
-    match read_growing(
+    let listed = read_growing(
         &mut names,
         || rustix::fs::llistxattr_query(path),
         |buffer| rustix::fs::llistxattr(path, buffer),
-    ) {
+    );
+    collect((listed, &names), |name, value| {
+        read_growing(
+            value,
+            || rustix::fs::lgetxattr_query(path, name),
+            |buffer| rustix::fs::lgetxattr(path, name, buffer),
+        )
+    })
+}
+
+/// As [`attributes`], of what is open.
+pub(crate) fn attributes_of(file: BorrowedFd<'_>) -> io::Result<Vec<Attribute>> {
+    let mut names = Vec::new();
+    let listed = read_growing(
+        &mut names,
+        || rustix::fs::flistxattr_query(file),
+        |buffer| rustix::fs::flistxattr(file, buffer),
+    );
+    collect((listed, &names), |name, value| {
+        read_growing(
+            value,
+            || rustix::fs::fgetxattr_query(file, name),
+            |buffer| rustix::fs::fgetxattr(file, name, buffer),
+        )
+    })
+}
+
+/// Reads the attributes whose names were listed.
+fn collect(
+    (listed, names): (io::Result<()>, &[u8]),
+    read: impl Fn(&[u8], &mut Vec<u8>) -> io::Result<()>,
+) -> io::Result<Vec<Attribute>> {
+    match listed {
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(Vec::new()),
-        read => read?,
+        listed => listed?,
     }
     let mut found = Vec::new();
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let mut value = Vec::new();
-        match read_growing(
-            &mut value,
-            || rustix::fs::lgetxattr_query(path, name),
-            |buffer| rustix::fs::lgetxattr(path, name, buffer),
-        ) {
+        match read(name, &mut value) {
             // It was removed since they were listed, or may not be read by this user.
             Err(error) if matches!(error.raw_os_error(), Some(61 | 1 | 13)) => continue,
             read => read?,

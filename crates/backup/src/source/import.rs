@@ -8,7 +8,7 @@
 //!   the repository stands on. What may be missing is counted.
 //! * No file needs the name or place that it has, but for `tympan.json` and the folder `state`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read};
 use std::path::Path;
@@ -24,6 +24,7 @@ use super::below::{LeftOut, StoreReference, folder_stands_on, stands_on};
 use super::frames::{CHUNKS, IS_BLOB, IS_CHUNK};
 use super::repository::{FACTS, FORMAT, Facts, STATE, TOGETHER};
 use crate::copy::{UNFINISHED, ZipCopy};
+use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::look::find_path;
@@ -99,10 +100,11 @@ pub fn import_snapshot(
     let mut import = Import::new((target, blobs), progress, &json, (options, reference))?;
     let state = find_path(vault, index, snapshot, STATE)?;
     let mut seen = HashSet::new();
-    let mut left = vec![state];
+    let (mut left, mut files) = (vec![state], Vec::new());
     while let Some(node) = left.pop() {
+        progress.go_on()?;
         let Some(tree) = &node.subtree else {
-            import_file((vault, index), &node, &mut import)?;
+            files.push(node);
             continue;
         };
         for node in vault.read_tree(index, tree)?.nodes {
@@ -112,16 +114,46 @@ pub fn import_snapshot(
             }
         }
     }
+    // In the order of the packs, so that what is read ahead lies together.
+    files.sort_by_cached_key(|node| {
+        let first = node.content.iter().flatten().next();
+        let place = first.and_then(|id| index.find(BlobKind::Data, id));
+        place.map(|place| (index.pack(place), place.offset))
+    });
+    let mut left = files.as_slice();
+    while !left.is_empty() {
+        let mut bytes = 0;
+        let fits = |node: &&Node| {
+            bytes += node.size;
+            bytes <= IMPORT_BYTES as u64
+        };
+        let (some, later) = left.split_at(left.iter().take_while(fits).count().max(1));
+        let mut ahead = read_ahead((vault, index), some);
+        for node in some {
+            import_file((vault, index), (node, &mut ahead), &mut import)?;
+        }
+        left = later;
+    }
     import.finish()
+}
+
+/// Reads files, together, where each call costs a round trip. A file that is larger than all that may wait is left out.
+fn read_ahead((vault, index): (&Vault, &Index), files: &[Node]) -> HashMap<Id, Vec<u8>> {
+    if !vault.is_remote() {
+        return HashMap::new();
+    }
+    let small = files.iter().filter(|node| node.size <= IMPORT_BYTES as u64);
+    let ids: Vec<Id> = small.flat_map(|node| node.content.iter().flatten().copied()).collect();
+    deep::run_by(vault.backend().connections(), || vault.read_near(index, &ids))
 }
 
 fn import_file(
     (vault, index): (&Vault, &Index),
-    node: &Node,
+    (node, ahead): (&Node, &mut HashMap<Id, Vec<u8>>),
     import: &mut Import<'_>,
 ) -> Result<()> {
-    let pieces = node.content.clone().unwrap_or_default();
-    let mut reader = Pieces { vault, index, pieces: pieces.into_iter(), open: Cursor::default() };
+    let pieces = node.content.clone().unwrap_or_default().into_iter();
+    let mut reader = Pieces { vault, index, pieces, ahead, open: Cursor::default() };
     import.file(&node.text_name(), node.size, &mut reader)
 }
 
@@ -130,6 +162,8 @@ struct Pieces<'a> {
     vault: &'a Vault,
     index: &'a Index,
     pieces: std::vec::IntoIter<Id>,
+    /// What has been read already.
+    ahead: &'a mut HashMap<Id, Vec<u8>>,
     open: Cursor<Vec<u8>>,
 }
 
@@ -141,8 +175,14 @@ impl Read for Pieces<'_> {
                 return Ok(read);
             }
             let Some(id) = self.pieces.next() else { return Ok(0) };
-            let piece = self.vault.read_blob(self.index, BlobKind::Data, &id);
-            self.open = Cursor::new(piece.map_err(io::Error::other)?);
+            let piece = match self.ahead.remove(&id) {
+                Some(piece) => piece,
+                None => {
+                    let piece = self.vault.read_blob(self.index, BlobKind::Data, &id);
+                    piece.map_err(io::Error::other)?
+                }
+            };
+            self.open = Cursor::new(piece);
         }
     }
 }

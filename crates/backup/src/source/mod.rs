@@ -4,7 +4,7 @@ pub(crate) mod below;
 pub(crate) mod directory;
 pub(crate) mod estimate;
 pub(crate) mod exclude;
-mod facts;
+pub(crate) mod facts;
 pub(crate) mod frames;
 pub(crate) mod import;
 pub(crate) mod lease;

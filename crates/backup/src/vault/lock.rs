@@ -4,7 +4,8 @@
 //! least one gives way. It says that its process lives by being written anew every few minutes.
 //!
 //! Invariants
-//! * What another process holds is never removed, unless it is gone: dead on this host, or silent for too long.
+//! * What another process holds is never removed, unless it is gone: dead among the processes that this one sees, or silent
+//!   for too long.
 //! * A process that could not renew its lock in time, or whose lock was removed, writes no index and no snapshot, and
 //!   removes nothing.
 
@@ -56,14 +57,17 @@ pub(crate) struct StoredLock {
     uid: u32,
     #[serde(default)]
     gid: u32,
+    /// Unknown to restic, which passes it over.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pid_scope: String,
 }
 
 impl StoredLock {
     fn new(who: &Who, mode: LockMode) -> Self {
-        let Who { host, user, uid, gid, pid } = who.clone();
+        let Who { host, user, uid, gid, pid, pid_scope } = who.clone();
         let exclusive = mode == LockMode::Exclusive;
         let time = Timestamp::now().to_string();
-        Self { time, exclusive, hostname: host, username: user, pid, uid, gid }
+        Self { time, exclusive, hostname: host, username: user, pid, uid, gid, pid_scope }
     }
 
     pub(crate) fn is_stale(&self, who: &Who, now: Timestamp) -> bool {
@@ -77,7 +81,10 @@ impl StoredLock {
         if age > jiff::SignedDuration::try_from(silence).unwrap_or(jiff::SignedDuration::MAX) {
             return true;
         }
-        self.hostname == who.host && self.pid != who.pid && is_dead(self.pid)
+        // What restic left says nothing about its scope, and restic itself goes by the host's name. Elsewhere the number says
+        // nothing: it may be that of nobody here, and of somebody who lives there.
+        let is_of_ours = self.pid_scope.is_empty() || self.pid_scope == who.pid_scope;
+        self.hostname == who.host && is_of_ours && self.pid != who.pid && is_dead(self.pid)
     }
 }
 
@@ -112,7 +119,24 @@ struct State {
     steady: Instant,
 }
 
+/// When a lock is about to be written: its age counts from here, however long the writing takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    wall: Timestamp,
+    steady: Instant,
+}
+
+impl Moment {
+    pub(super) fn now() -> Self {
+        Self { wall: Timestamp::now(), steady: Instant::now() }
+    }
+}
+
 impl State {
+    const fn new(id: Id, begin: Moment) -> Self {
+        Self { id, written: begin.wall, steady: begin.steady }
+    }
+
     /// Returns the lock's id, unless it was silent for so long that others may take it for dead.
     fn recent(&self) -> Result<Id> {
         let silence = Timestamp::now().duration_since(self.written).unsigned_abs();
@@ -133,7 +157,7 @@ impl Lock {
                 Err(Error::Locked { .. }) if begin.elapsed() < wait => {
                     std::thread::sleep(SETTLE.min(wait));
                 }
-                taken => return Ok(Self::hold(vault, who, mode, taken?)),
+                taken => return Ok(Self::hold(vault, (who, mode), taken?)),
             }
         }
     }
@@ -155,8 +179,11 @@ impl Lock {
         self.listed.lock().snapshots.clone().unwrap_or_default()
     }
 
-    fn hold(vault: &Arc<Vault>, who: &Who, mode: LockMode, (id, listed): (Id, Listed)) -> Self {
-        let state = State { id, written: Timestamp::now(), steady: Instant::now() };
+    fn hold(
+        vault: &Arc<Vault>,
+        (who, mode): (&Who, LockMode),
+        (state, listed): (State, Listed),
+    ) -> Self {
         let state = Arc::new(Mutex::new(state));
         let (stop, stopped) = channel();
         let (vault, who) = (vault.clone(), who.clone());
@@ -215,7 +242,7 @@ impl Drop for Lock {
     }
 }
 
-fn try_take(vault: &Vault, who: &Who, mode: LockMode) -> Result<(Id, Listed)> {
+fn try_take(vault: &Vault, who: &Who, mode: LockMode) -> Result<(State, Listed)> {
     let early = vault.early.lock().take();
     let (locks, early) = early.map_or((None, None), |early| (early.locks, early.staged));
     // This look spares the others a lock that has to give way; the one after the lock has appeared decides.
@@ -224,16 +251,20 @@ fn try_take(vault: &Vault, who: &Who, mode: LockMode) -> Result<(Id, Listed)> {
     let early = match (early, mode, free) {
         (Some(staged), LockMode::Shared, Ok(())) => Some(staged),
         (early, _, free) => {
-            early.iter().for_each(|staged| vault.discard(staged));
+            early.iter().for_each(|(staged, _)| vault.discard(staged));
             free?;
             None
         }
     };
-    let lock = || vault.stage_json(FileKind::Lock, &StoredLock::new(who, mode));
-    let staged = early.map_or_else(lock, Ok)?;
+    let lock = || {
+        let begin = Moment::now();
+        let staged = vault.stage_json(FileKind::Lock, &StoredLock::new(who, mode));
+        staged.map(|staged| (staged, begin))
+    };
+    let (staged, begin) = early.map_or_else(lock, Ok)?;
     let id = staged.id();
     match settle(vault, who, mode, &staged) {
-        Ok(listed) => Ok((id, listed)),
+        Ok(listed) => Ok((State::new(id, begin), listed)),
         Err(error) => {
             vault.remove(FileKind::Lock, &id)?;
             Err(error)
@@ -327,8 +358,9 @@ fn renew(vault: &Vault, state: &Mutex<State>, who: &Who, mode: LockMode) -> Resu
     if !vault.contains(FileKind::Lock, &old)? {
         return Err(Error::LockLost);
     }
+    let begin = Moment::now();
     let id = vault.write_json(FileKind::Lock, &StoredLock::new(who, mode))?;
-    *state.lock() = State { id, written: Timestamp::now(), steady: Instant::now() };
+    *state.lock() = State::new(id, begin);
     vault.remove(FileKind::Lock, &old)
 }
 
@@ -342,16 +374,22 @@ pub enum Unlock {
 }
 
 impl Vault {
-    /// Removes locks; returns how many.
+    /// Removes locks; returns how many. What is damaged says nothing about its process, and goes with all only.
     ///
     /// # Errors
     /// A failed read or removal.
     pub fn unlock(&self, who: &Who, which: Unlock) -> Result<usize> {
         let mut removed = 0;
         for (id, _) in self.list(FileKind::Lock)? {
-            let goes = which == Unlock::All
-                || read(self, &id)?.is_some_and(|lock| lock.is_stale(who, Timestamp::now()));
-            if goes {
+            let is_stale = || match read(self, &id) {
+                Ok(lock) => Ok(lock.is_some_and(|lock| lock.is_stale(who, Timestamp::now()))),
+                Err(error @ Error::Damaged { .. }) => {
+                    warn!(%error, "a lock is passed over");
+                    Ok(false)
+                }
+                Err(error) => Err(error),
+            };
+            if which == Unlock::All || is_stale()? {
                 self.remove(FileKind::Lock, &id)?;
                 removed += 1;
             }
@@ -395,6 +433,21 @@ mod tests {
         assert!(matches!(refused, Err(Error::LockLost)), "{refused:?}");
         assert_eq!(names(&vault), renewed, "nothing was written");
         assert!(matches!(lock.confirm(), Err(Error::LockLost)));
+    }
+
+    /// A slow line makes a lock older for those who read it, and so it is for the one who holds it.
+    #[test]
+    fn a_lock_is_as_old_for_its_holder_as_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (vault, who) = (vault(&dir), Who::this_process());
+        let lock = Lock::take(&vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+        for turn in 0..2 {
+            let state = lock.state.lock();
+            let told = read(&vault, &state.id).unwrap().unwrap().time.parse::<Timestamp>().unwrap();
+            assert!(state.written <= told, "turn {turn}");
+            drop(state);
+            renew(&vault, &lock.state, &who, LockMode::Shared).unwrap();
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub(crate) mod index;
 mod index_table;
 pub(crate) mod key;
 pub(crate) mod lock;
+mod near;
 pub(crate) mod node;
 mod open;
 pub(crate) mod snapshot;
@@ -110,6 +111,9 @@ pub struct Who {
     pub gid: u32,
     /// The process.
     pub pid: u32,
+    /// Among which processes its number is one: those of a PID namespace, since a machine was started. Containers of one host
+    /// name differ in it. Empty where the system does not tell.
+    pub pid_scope: String,
 }
 
 impl Who {
@@ -122,7 +126,17 @@ impl Who {
         let user =
             crate::source::names::Names::of_system().user(uid).unwrap_or_default().to_owned();
         let gid = rustix::process::getgid().as_raw();
-        Self { host, user, uid, gid, pid: std::process::id() }
+        Self { host, user, uid, gid, pid: std::process::id(), pid_scope: pid_scope() }
+    }
+}
+
+/// Names the boot of this machine and the PID namespace in it; the system gives the latter's number again after a boot.
+fn pid_scope() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    let namespace = std::fs::read_link("/proc/self/ns/pid");
+    match (boot, namespace) {
+        (Ok(boot), Ok(namespace)) => format!("{} {}", boot.trim(), namespace.display()),
+        _ => String::new(),
     }
 }
 
@@ -307,6 +321,12 @@ impl Vault {
     #[must_use]
     pub fn id(&self) -> &str {
         &self.config.id
+    }
+
+    /// Tells whether it is on another machine.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        self.backend.is_remote()
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {

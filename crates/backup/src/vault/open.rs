@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use tracing::debug;
 
-use super::lock;
+use super::lock::{self, Moment};
 use super::write::LAST_FILES;
 use super::{Config, Who, key};
 use crate::backend::{Backend, FileKind, Listing, Staged};
@@ -31,13 +31,13 @@ pub struct Opening<'a> {
 pub(super) struct Early {
     /// The locks that were there.
     pub(super) locks: Option<Listing>,
-    /// The lock itself, which has no name yet.
-    pub(super) staged: Option<Staged>,
+    /// The lock itself, which has no name yet, and when it was made.
+    pub(super) staged: Option<(Staged, Moment)>,
 }
 
 impl Early {
     fn give_up(self, backend: &dyn Backend) {
-        self.staged.iter().for_each(|staged| backend.discard(staged));
+        self.staged.iter().for_each(|(staged, _)| backend.discard(staged));
     }
 }
 
@@ -131,10 +131,11 @@ fn open_far(
 }
 
 /// Brings a lock to the vault without its name; nothing if that cannot be, which whoever takes the lock is told.
-fn stage_lock(backend: &dyn Backend, key: &Key, who: &Who) -> Option<Staged> {
+fn stage_lock(backend: &dyn Backend, key: &Key, who: &Who) -> Option<(Staged, Moment)> {
+    let begin = Moment::now();
     let sealed = lock::seal_shared(key, who).ok()?;
     let id = Id::of(&sealed);
-    backend.stage(FileKind::Lock, &id, sealed).ok()
+    Some((backend.stage(FileKind::Lock, &id, sealed).ok()?, begin))
 }
 
 /// Where the file of the key is kept that opened the vault in a place.

@@ -5,6 +5,7 @@
 //! Invariants
 //! * A blob that is listed, or was brought before, is not written again.
 //! * An index file appears only after all its packs are durable, and [`Writer::finish`] returns after all indexes.
+//! * A durable pack is listed a few minutes later at the latest.
 //! * Memory is bounded: some packs wait to be written, then whoever brings more waits.
 //!
 //! On failure: the first failure is kept, all later calls return it or stop. A writer that is dropped before its end, as by
@@ -13,8 +14,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tracing::debug;
@@ -35,8 +37,12 @@ const MAX_QUEUE: usize = 4096;
 const PACK_BLOBS: usize = 10_000;
 /// The files with which a short run ends: a pack of pieces and one of folders, the index, and what needs it.
 pub(super) const LAST_FILES: usize = 4;
-/// An index file is written when so many blobs wait for one.
+/// An index file is written when so many blobs wait for one,
 const INDEX_BLOBS: usize = 50_000;
+/// or the first of them has waited for so long: a run that is killed loses no more.
+const INDEX_WAIT: Duration = Duration::from_mins(5);
+/// How often it is looked whether that is so while no packs come.
+const LOOK: Duration = Duration::from_secs(15);
 
 /// Packs that were written and listed, and the index files that list them.
 #[derive(Debug, Default)]
@@ -64,10 +70,31 @@ struct Pack {
     blobs: Vec<StoredBlob>,
 }
 
+/// Packs that are durable and in no index file yet.
+#[derive(Debug, Default)]
+struct Unlisted {
+    index: StoredIndex,
+    /// When the first of them had been written.
+    since: Option<Instant>,
+}
+
+impl Unlisted {
+    fn add(&mut self, pack: StoredPack, now: Instant) {
+        self.index.packs.push(pack);
+        self.since.get_or_insert(now);
+    }
+
+    /// Tells whether they are to be listed.
+    fn is_due(&self, now: Instant) -> bool {
+        let blobs: usize = self.index.packs.iter().map(|pack| pack.blobs.len()).sum();
+        let waited = self.since.map_or(Duration::ZERO, |since| now.duration_since(since));
+        blobs >= INDEX_BLOBS || waited >= INDEX_WAIT
+    }
+}
+
 #[derive(Debug, Default)]
 struct Shared {
-    /// Packs that are durable and in no index file yet.
-    unlisted: Mutex<StoredIndex>,
+    unlisted: Mutex<Unlisted>,
     /// Packs that are listed.
     listed: Mutex<Listed>,
     failure: Mutex<Option<Error>>,
@@ -271,14 +298,14 @@ impl Writer {
     fn stage_index(&mut self, last: Vec<StoredPack>) -> Result<(StoredIndex, Option<Staged>)> {
         self.join();
         self.fail_if_failed()?;
-        let mut all = self.shared.unlisted.lock().clone();
+        let mut all = self.shared.unlisted.lock().index.clone();
         all.packs.extend(last);
         if all.packs.is_empty() {
             return Ok((all, None));
         }
         let staged = self.vault.stage_json(FileKind::Index, &all)?;
         let durable = std::mem::take(&mut *self.shared.unlisted.lock());
-        Ok((durable, Some(staged)))
+        Ok((durable.index, Some(staged)))
     }
 
     /// Lets the last packs appear, and then the index.
@@ -323,7 +350,7 @@ impl Drop for Writer {
         // Whoever has asked for an end does not wait for what is queued.
         self.shared.has_failed.store(true, Ordering::Release);
         self.join();
-        let unlisted = std::mem::take(&mut *self.shared.unlisted.lock());
+        let unlisted = std::mem::take(&mut *self.shared.unlisted.lock()).index;
         if unlisted.packs.is_empty() {
             return;
         }
@@ -356,13 +383,16 @@ fn list(vault: &Vault, index: StoredIndex, listed: &Mutex<Listed>) -> Result<()>
 /// Writes packs until there are no more, or one fails.
 fn write_packs(vault: (&Vault, &Witness), packs: &Mutex<Receiver<Pack>>, shared: &Shared) {
     loop {
-        let received = packs.lock().recv();
-        let Ok(pack) = received else { return };
+        let received = packs.lock().recv_timeout(LOOK);
+        if matches!(received, Err(RecvTimeoutError::Disconnected)) {
+            return;
+        }
         // After a failure, the rest is taken and dropped, so that nobody waits for room.
         if shared.has_failed.load(Ordering::Acquire) {
             continue;
         }
-        if let Err(error) = write_pack(vault, pack, shared) {
+        let written = received.map_or(Ok(()), |pack| write_pack(vault.0, pack, shared));
+        if let Err(error) = written.and_then(|()| list_if_due(vault, shared, Instant::now())) {
             shared.fail(error);
         }
     }
@@ -407,7 +437,7 @@ impl Last {
     /// Removes what has no name. What is durable is left for the writer's end to list.
     fn give_up(self, vault: &Vault, shared: &Shared) {
         self.staged.iter().chain(&self.index).for_each(|staged| vault.discard(staged));
-        shared.unlisted.lock().packs.extend(self.durable.packs);
+        shared.unlisted.lock().index.packs.extend(self.durable.packs);
     }
 }
 
@@ -445,20 +475,24 @@ fn at_once<A: Send, T: Send>(
     })
 }
 
-fn write_pack((vault, witness): (&Vault, &Witness), pack: Pack, shared: &Shared) -> Result<()> {
+fn write_pack(vault: &Vault, pack: Pack, shared: &Shared) -> Result<()> {
     let SealedPack { listed: pack, bytes } = seal_pack(vault, pack)?;
     vault.write(FileKind::Pack, &pack.id, &bytes)?;
     note_pack(vault, &pack, &bytes, shared);
-    let full = {
+    shared.unlisted.lock().add(pack, Instant::now());
+    Ok(())
+}
+
+/// Lists what has waited for it.
+fn list_if_due((vault, witness): (&Vault, &Witness), shared: &Shared, now: Instant) -> Result<()> {
+    let due = {
         let mut unlisted = shared.unlisted.lock();
-        unlisted.packs.push(pack);
-        let waiting: usize = unlisted.packs.iter().map(|pack| pack.blobs.len()).sum();
-        (waiting >= INDEX_BLOBS).then(|| std::mem::take(&mut *unlisted))
+        unlisted.is_due(now).then(|| std::mem::take(&mut *unlisted))
     };
-    let Some(full) = full else { return Ok(()) };
+    let Some(due) = due else { return Ok(()) };
     // Without the lock, a prune may have removed the packs that are to be listed.
     witness.confirm()?;
-    list(vault, full, &shared.listed)
+    list(vault, due.index, &shared.listed)
 }
 
 /// Encodes what a pack holds: kind, lengths and id of each blob.
@@ -548,6 +582,40 @@ mod tests {
                 assert_eq!(listed, 0);
             }
         }
+    }
+
+    /// Over a slow line a first save takes days: what it has brought is found again after a kill.
+    #[test]
+    fn what_is_durable_is_listed_after_a_while() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
+        let who = Who::this_process();
+        let by = (&who, Timestamp::UNIX_EPOCH);
+        let vault = Arc::new(Vault::init(backend, b"x", KeyCost { log_rounds: 4 }, by).unwrap());
+        let lock = Lock::take(&vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+        let (shared, witness) = (Shared::default(), lock.witness());
+        let listed = |now: Instant| {
+            list_if_due((&vault, &witness), &shared, now).unwrap();
+            let index = Index::load(&vault).unwrap();
+            (0..3).map(|one| index.contains(BlobKind::Data, &Id::of(&[one]))).collect::<Vec<_>>()
+        };
+        let bring = |one: u8| {
+            let id = Id::of(&[one]);
+            let (kind, offset, length) = (BlobKind::Data, 0, 6);
+            let blobs = vec![StoredBlob { id, kind, offset, length, uncompressed_length: None }];
+            write_pack(&vault, Pack { bytes: b"sealed".to_vec(), blobs }, &shared).unwrap();
+        };
+        bring(0);
+        let first = shared.unlisted.lock().since.unwrap();
+        bring(1);
+        assert_eq!(listed(first), [false, false, false]);
+        assert_eq!(listed(first + INDEX_WAIT), [true, true, false]);
+        bring(2);
+        let next = shared.unlisted.lock().since.unwrap();
+        assert_eq!(listed(next), [true, true, false], "the time begins anew");
+        assert_eq!(listed(next + INDEX_WAIT), [true, true, true]);
+        assert_eq!(listed(next + INDEX_WAIT * 2), [true, true, true]);
+        assert_eq!(vault.list(FileKind::Index).unwrap().len(), 2);
     }
 
     #[test]

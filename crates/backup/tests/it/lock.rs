@@ -38,12 +38,45 @@ fn the_lock_of_a_dead_process_counts_no_more() {
     std::mem::forget(left);
     assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::Stale).unwrap(), 1);
 
-    // One of another host counts for as long as it is fresh.
-    let elsewhere = Who { host: "elsewhere".into(), ..dead };
-    std::mem::forget(take(&bench, &elsewhere, LockMode::Exclusive).unwrap());
-    assert!(take(&bench, &Who::this_process(), LockMode::Shared).is_err());
-    assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::Stale).unwrap(), 0);
-    assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::All).unwrap(), 1);
+    // restic does not tell the scope of the process's number, and goes by the host's name.
+    let of_restic = Who { pid_scope: String::new(), ..dead.clone() };
+    std::mem::forget(take(&bench, &of_restic, LockMode::Exclusive).unwrap());
+    assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::Stale).unwrap(), 1);
+
+    // One of another host counts for as long as it is fresh; and one of another container with the name of this host, where
+    // the number may be that of a process that lives.
+    let elsewhere = Who { host: "elsewhere".into(), ..dead.clone() };
+    let contained = Who { pid_scope: "another boot pid:[1]".into(), ..dead };
+    for other in [elsewhere, contained] {
+        std::mem::forget(take(&bench, &other, LockMode::Exclusive).unwrap());
+        assert!(take(&bench, &Who::this_process(), LockMode::Shared).is_err());
+        assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::Stale).unwrap(), 0);
+        assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::All).unwrap(), 1);
+    }
+}
+
+/// A lock that a full disk cut off tells nothing, and keeps nobody from removing those of processes that are gone.
+#[test]
+fn a_damaged_lock_does_not_stop_an_unlock() {
+    let bench = Bench::new();
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let dead = Who { pid: child.id(), ..Who::this_process() };
+    let locks = bench.path("vault/locks");
+    for digit in ['0', 'f'] {
+        fs::write(locks.join(String::from(digit).repeat(64)), "").unwrap();
+    }
+    // Whoever takes a lock must know what the others are.
+    assert!(take(&bench, &dead, LockMode::Shared).is_err());
+    fs::rename(&locks, bench.path("aside")).unwrap();
+    fs::create_dir(&locks).unwrap();
+    std::mem::forget(take(&bench, &dead, LockMode::Shared).unwrap());
+    child.wait().unwrap();
+    for damaged in fs::read_dir(bench.path("aside")).unwrap() {
+        let damaged = damaged.unwrap();
+        fs::rename(damaged.path(), locks.join(damaged.file_name())).unwrap();
+    }
+    assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::Stale).unwrap(), 1);
+    assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::All).unwrap(), 2);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use tympan_store::{
     Retention, Revision, Root, Value, body,
 };
 
-use crate::support::{Bench, noise, now};
+use crate::support::{Bench, Far, noise, now};
 
 /// A home, with what a test puts into it.
 pub(crate) struct Home {
@@ -193,6 +193,32 @@ fn a_repository_comes_back_with_the_same_root() {
         import_folder(&out, (&*third.store, &third.blobs), (ImportOptions::default(), &progress))
             .unwrap();
     assert_eq!((imported.root, third.root()), (root, Some(root)));
+}
+
+/// A repository does not cost a round trip for each of its parts.
+#[test]
+fn a_repository_comes_from_afar_in_few_calls() {
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    home.write(0..3_000, 1);
+    let saved = save(&bench, &home).0.unwrap();
+    let calls = |together: bool| {
+        let far = Far::new(&bench, 0);
+        let vault = if together { bench.open_through(far.clone()) } else { bench.vault.clone() };
+        let copy = Home::open(bench.path(if together { "far" } else { "near" }));
+        let (index, progress) = (Index::load(&vault).unwrap(), Progress::default());
+        far.calls.store(0, Ordering::Relaxed);
+        let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
+        let options = (ImportOptions::default(), &progress);
+        import_snapshot((&vault, &index), &saved.snapshot, target, options).unwrap();
+        assert_eq!(copy.root(), home.root());
+        (far.calls.load(Ordering::Relaxed) as u64, progress.items.into_inner())
+    };
+    let (_, files) = calls(false);
+    let (calls, same) = calls(true);
+    assert_eq!(files, same);
+    let folders = saved.written.folders;
+    assert!(calls <= folders + 20 && files > 60, "{calls} calls, {files} files, {folders} folders");
 }
 
 #[test]

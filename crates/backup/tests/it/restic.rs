@@ -197,3 +197,29 @@ fn locks_are_honored_on_both_sides() {
     let latest = bench.vault.find_snapshot("latest", &Clients::All).unwrap();
     assert!(find_path(&bench.vault, &bench.index(), &latest, "/").is_ok());
 }
+
+/// restic honors a lock that tells more than it knows of, and removes it when its process is gone.
+#[test]
+fn restic_understands_locks_of_this_program() {
+    let bench = Bench::new();
+    let who = Who::this_process();
+    assert!(!who.pid_scope.is_empty());
+    let lock = Lock::take(&bench.vault, &who, LockMode::Exclusive, Duration::ZERO).unwrap();
+    let id = fs::read_dir(bench.path("vault/locks")).unwrap().next().unwrap().unwrap().file_name();
+    let Some(shown) = bench.restic(&["--no-lock", "cat", "lock", id.to_str().unwrap()]) else {
+        return;
+    };
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["pid"], who.pid);
+    let refused = bench.restic(&["check"]).unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && told.contains("already locked"), "{told}");
+    drop(lock);
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let dead = Who { pid: child.id(), ..who };
+    std::mem::forget(Lock::take(&bench.vault, &dead, LockMode::Exclusive, Duration::ZERO).unwrap());
+    child.wait().unwrap();
+    bench.restic_ok(&["unlock"]);
+    assert_eq!(fs::read_dir(bench.path("vault/locks")).unwrap().count(), 0);
+    bench.restic_ok(&["check"]);
+}

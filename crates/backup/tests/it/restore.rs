@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_backup::{
@@ -11,7 +12,7 @@ use tympan_backup::{
     restore,
 };
 
-use crate::support::{Bench, PASSWORD, describe, noise, plant};
+use crate::support::{Bench, Far, PASSWORD, describe, noise, plant};
 
 /// The variable that makes a run of this test the process that is killed: the test's folder.
 const FOLDER: &str = "TYMPAN_TEST_RESTORE";
@@ -33,6 +34,116 @@ fn restore_in_place(dir: &Path) -> Restored {
 fn a_process_that_restores() {
     let Some(dir) = std::env::var_os(FOLDER) else { return };
     restore_in_place(Path::new(&dir));
+}
+
+/// What a user who is not root runs, twice; without the variable it is no test. The second time, nothing is written anew.
+#[test]
+fn a_user_that_restores() {
+    let Some(dir) = std::env::var_os(FOLDER) else { return };
+    let out = Path::new(&dir).join("out");
+    let numbers = || ["note", "closed", "closed/note"].map(|name| number_of(&out.join(name)));
+    let is_new = !out.join("note").exists();
+    let before = (!is_new).then(numbers);
+    for turn in 0..2 {
+        let restored = restore_in_place(Path::new(&dir));
+        assert_eq!(restored.faults, []);
+        assert_eq!(restored.bytes > 0, is_new && turn == 0, "{restored:?}");
+    }
+    if let Some(before) = before {
+        assert_eq!(numbers(), before);
+    }
+}
+
+fn number_of(path: &Path) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap())
+}
+
+/// Sets an attribute; nothing, said aloud, where the file system has none.
+fn set_attribute(path: &Path, name: &str, value: &[u8]) -> Option<()> {
+    let set = rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty());
+    if set == Err(rustix::io::Errno::OPNOTSUPP) {
+        println!("skipped: the file system for temporary files has no attributes");
+        return None;
+    }
+    set.unwrap();
+    Some(())
+}
+
+fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let mut value = vec![0; 64];
+    let length = rustix::fs::lgetxattr(path, name, value.as_mut_slice()).ok()?;
+    value.truncate(length);
+    Some(value)
+}
+
+/// Files and folders that their owner may not write have attributes, too. What is there keeps none that was not saved.
+#[test]
+fn any_user_restores_attributes_of_what_is_read_only() {
+    use std::os::unix::fs::{PermissionsExt, lchown};
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65_534;
+    let is_root = rustix::process::geteuid().is_root();
+    let bench = Bench::new();
+    let all = ["closed/note", "closed", "note"];
+    fs::create_dir_all(bench.source().join("closed")).unwrap();
+    for name in ["closed/note", "note"] {
+        fs::write(bench.source().join(name), "bytes").unwrap();
+    }
+    for name in all {
+        if set_attribute(&bench.source().join(name), "user.note", name.as_bytes()).is_none() {
+            return;
+        }
+    }
+    let set_modes = |root: &Path| {
+        for (name, mode) in all.iter().zip([0o444, 0o555, 0o400]) {
+            fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    set_modes(&bench.source());
+    if is_root {
+        for name in all {
+            lchown(bench.source().join(name), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    bench.save();
+    if is_root {
+        let mut owned = Command::new("chown");
+        owned.args(["-R", "65534:65534"]).arg(bench.dir.path());
+        assert!(owned.status().unwrap().success());
+    }
+    let restore = || {
+        // Whoever may not come to this program by its path may run it all the same.
+        let mut user = Command::new("/proc/self/exe");
+        user.args(["restore::a_user_that_restores", "--exact", "--nocapture"]);
+        user.env(FOLDER, bench.dir.path());
+        if is_root {
+            user.uid(NOBODY).gid(NOBODY);
+        }
+        let output = user.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    };
+    restore();
+    let out = bench.path("out");
+    let come_back = || {
+        for (name, mode) in all.iter().zip([0o444, 0o555, 0o400]) {
+            let path = out.join(name);
+            assert_eq!(attribute(&path, "user.note").as_deref(), Some(name.as_bytes()), "{name}");
+            assert_eq!(attribute(&path, "user.other"), None, "{name}");
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode, "{name}");
+        }
+    };
+    come_back();
+
+    // Somebody changes one, and adds another.
+    for name in all {
+        let path = out.join(name);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        set_attribute(&path, "user.note", b"changed").unwrap();
+        set_attribute(&path, "user.other", b"added").unwrap();
+    }
+    set_modes(&out);
+    restore();
+    come_back();
 }
 
 fn start(bench: &Bench) -> Child {
@@ -209,4 +320,70 @@ fn what_looks_the_same_and_is_not_is_replaced() {
         assert!(fs::read(bench.path("out").join(name)).unwrap() == bytes, "{name}");
     }
     assert_eq!((number("other"), number("empty")), (other, empty), "what is right is left alone");
+}
+
+fn restore_from_afar(bench: &Bench, far: &Arc<Far>, to: &str) {
+    let vault = bench.open_through(far.clone());
+    let index = Index::load(&vault).unwrap();
+    let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
+    let node = find_path(&vault, &index, &latest, &bench.source().display().to_string()).unwrap();
+    let options = RestoreOptions { existing: Existing::Replace };
+    let (to, progress) = (bench.path(to), Progress::default());
+    far.calls.store(0, Ordering::Relaxed);
+    let restored = restore((&vault, &index), &node, &to, (&options, &progress)).unwrap();
+    assert_eq!(restored.faults, []);
+    assert_eq!(describe(&to), describe(&bench.source()));
+}
+
+/// A folder of small files does not cost a round trip for each of them; one that is there already costs none for files.
+#[test]
+fn small_files_come_from_afar_together() {
+    let bench = Bench::new();
+    for (folder, seed) in [("a", 1000), ("b/c", 2000)] {
+        fs::create_dir_all(bench.source().join(folder)).unwrap();
+        for number in 0..100 {
+            let path = bench.source().join(folder).join(format!("file {number}"));
+            fs::write(path, noise(200, seed + number)).unwrap();
+        }
+    }
+    fs::write(bench.source().join("empty"), "").unwrap();
+    bench.save();
+    let far = Far::new(&bench, 0);
+    restore_from_afar(&bench, &far, "out");
+    let calls = far.calls.load(Ordering::Relaxed);
+    assert!(calls <= 12, "{calls} calls for 200 files in 3 folders");
+    restore_from_afar(&bench, &far, "out");
+    let again = far.calls.load(Ordering::Relaxed);
+    assert!(again <= 6, "{again} calls for 3 folders");
+    // What is damaged is told as ever: the first piece in the pack of pieces, which is the largest.
+    let mut find = Command::new("find");
+    let found = find.arg(bench.path("vault/data")).args(["-type", "f"]).output().unwrap();
+    let packs = String::from_utf8(found.stdout).unwrap();
+    let pack = packs.lines().max_by_key(|pack| fs::metadata(pack).unwrap().len()).unwrap();
+    let mut bytes = fs::read(pack).unwrap();
+    bytes[40] ^= 1;
+    fs::write(pack, bytes).unwrap();
+    let vault = bench.open_through(far);
+    let index = Index::load(&vault).unwrap();
+    let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
+    let node = find_path(&vault, &index, &latest, &bench.source().display().to_string()).unwrap();
+    let (options, progress) = (RestoreOptions::default(), Progress::default());
+    let to = bench.path("damaged");
+    let restored = restore((&vault, &index), &node, &to, (&options, &progress)).unwrap();
+    assert_eq!((restored.faults.len(), restored.items), (1, 203), "{:?}", restored.faults);
+}
+
+/// There are more calls on their way than the machine has processors.
+#[test]
+fn large_files_come_from_afar_at_once() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.source()).unwrap();
+    for number in 0..32 {
+        let path = bench.source().join(format!("file {number}"));
+        fs::write(path, noise(300_000, 7 + number)).unwrap();
+    }
+    bench.save();
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let far = Far::new(&bench, (processors + 1).min(16));
+    restore_from_afar(&bench, &far, "out");
 }

@@ -6,14 +6,15 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use std::time::Duration;
 
 use tympan_backup::{
-    Backend, CheckReport, Depth, Existing, FileKind, Id, Index, KeyCost, LocalBackend, Lock,
-    LockMode, Node, Progress, PruneOptions, Pruned, RestoreOptions, Restored, Result, SaveOptions,
-    Saved, Session, Snapshot, Vault, Who, check, find_path, prune, restore, save_directories,
+    Around, Backend, CheckReport, Depth, Existing, FileKind, Id, Index, KeyCost, LocalBackend,
+    Lock, LockMode, Node, Progress, PruneOptions, Pruned, RestoreOptions, Restored, Result,
+    SaveOptions, Saved, Session, Snapshot, Vault, Who, check, find_path, prune, restore,
+    save_directories,
 };
 
 pub(crate) const PASSWORD: &str = "correct horse";
@@ -235,6 +236,70 @@ pub(crate) fn describe(root: &Path) -> Vec<String> {
     }
     lines.sort();
     lines
+}
+
+/// A vault on another machine, to which many calls may be on their way; those for much wait until some are.
+#[derive(Debug)]
+pub(crate) struct Far {
+    inner: LocalBackend,
+    together: usize,
+    inside: Mutex<usize>,
+    come: Condvar,
+    /// Reads of parts of packs.
+    pub(crate) calls: AtomicUsize,
+}
+
+impl Far {
+    pub(crate) fn new(bench: &Bench, together: usize) -> Arc<Self> {
+        let inner = LocalBackend::new(bench.path("vault"));
+        let (inside, come, calls) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        Arc::new(Self { inner, together, inside, come, calls })
+    }
+
+    /// Waits until enough calls have come.
+    fn wait(&self) {
+        let mut inside = self.inside.lock().unwrap();
+        *inside += 1;
+        self.come.notify_all();
+        let few = |inside: &mut usize| *inside < self.together;
+        let (inside, timeout) =
+            self.come.wait_timeout_while(inside, Duration::from_secs(60), few).unwrap();
+        assert!(!timeout.timed_out(), "only {} calls are on their way at once", *inside);
+    }
+}
+
+impl Around for Far {
+    fn inner(&self) -> &dyn Backend {
+        &self.inner
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn connections(&self) -> usize {
+        16
+    }
+
+    fn read_range(
+        &self,
+        kind: FileKind,
+        id: &Id,
+        start: u64,
+        length: usize,
+    ) -> std::io::Result<Vec<u8>> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        // Folders are read one in another.
+        if length > 100_000 {
+            self.wait();
+        }
+        self.inner.read_range(kind, id, start, length)
+    }
+}
+
+/// Returns how many random cases a test of whole saves has: `PROPTEST_CASES`, or few.
+pub(crate) fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(6)
 }
 
 /// Returns the only pack, or some pack, of a vault's folder.

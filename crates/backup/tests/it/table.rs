@@ -14,7 +14,7 @@ use tympan_backup::{
     find_path,
 };
 
-use crate::support::{Bench, describe, now, plant, prune_vault, save_with};
+use crate::support::{Bench, cases, describe, now, plant, prune_vault, save_with};
 
 /// Saves with the table in the folder `tables`.
 fn save(bench: &Bench, progress: &Progress) -> Saved {
@@ -262,7 +262,7 @@ fn differences_of_a_large_folder_give_what_a_full_save_gives() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(6))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn differences_give_what_a_full_save_gives(rounds in edits()) {

@@ -18,7 +18,7 @@ use tympan_store::{
     body,
 };
 
-use crate::support::{Bench, noise, now};
+use crate::support::{Bench, cases, noise, now};
 
 /// A repository of documents by path, and what each root holds.
 struct Site {
@@ -213,7 +213,7 @@ fn states() -> impl Strategy<Value = Vec<Vec<(usize, Option<u8>)>>> {
 const PATHS: [&str; 9] = ["/a", "/a/b", "/a/b/c", "/a/d", "/e", "/e/f", "/e/f/g", "/e/f/h", "/i"];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(6))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn differences_give_what_drawing_all_gives(rounds in states()) {

@@ -1,27 +1,34 @@
 //! `tympan backup tune`: which settings make saves of these sources into this vault fast, and what they cost in memory.
 //!
 //! The trials are saves by processes of their own into a vault that is made beside the real one and removed at the end.
+//!
+//! Invariants
+//! * What the trials save can be read by nobody: the password of their vault is random, and in memory alone.
+//! * Their vault is emptied also when a signal ends the search.
 
 mod sweep;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tympan_backup::{Backend, FileKind, Id, KeyCost, Vault, Who};
+use tympan_backup::{Backend, FileKind, Id, KeyCost, RestAddress, S3Address, Vault, Who};
 
 use self::sweep::{Range, Runs, Trial, sweep};
 use super::settings::Settings;
-use super::{failed, open, place};
+use super::{failed, open, place, signals};
 use crate::args::backup::{Scenario, Tune, VaultArguments};
 use crate::args::vault::HostKeysCheck;
 use crate::command::{Fault, Outcome};
+use crate::home::random_text;
 use crate::say;
 
-/// The password of the vault for trials is no secret of anybody.
-const PASSWORD: &str = "trial";
 /// Where the usual queue begins, in MiB.
 const QUEUE: Range = Range { start: 32, least: 1, most: 2048 };
 const MIB: u64 = 1 << 20;
@@ -108,25 +115,48 @@ fn price(best: u64, tried: &BTreeMap<u64, Runs>) -> Option<String> {
 struct Bench<'a> {
     arguments: &'a Tune,
     vault: VaultArguments,
-    backend: std::sync::Arc<dyn Backend>,
+    backend: Arc<dyn Backend>,
+    /// Known to nobody but the processes of the trials.
+    password: String,
     cache: tempfile::TempDir,
+    now: Arc<Mutex<Now>>,
+}
+
+/// What a search is at.
+#[derive(Default)]
+struct Now {
+    /// The process of the trial that runs.
+    trial: Option<Pid>,
+    /// Whether a signal has asked for the end of the search.
+    is_over: bool,
 }
 
 impl<'a> Bench<'a> {
     fn new(arguments: &'a Tune) -> Result<Self, Fault> {
         let mut vault = arguments.vault.clone();
-        let place = vault.vault.trim_end_matches('/');
-        vault.vault = format!("{place}-tune-{}", std::process::id());
+        vault.vault = place_beside(&vault.vault, std::process::id());
         vault.place.append_only = false;
         let backend = place::backend(&vault)?;
         let cache = tempfile::tempdir();
         let cache = cache.map_err(|error| {
             Fault::cannot_run(format!("cannot make a temporary folder: {error}"))
         })?;
+        let now: Arc<Mutex<Now>> = Arc::default();
+        let told = now.clone();
+        signals::when_asked(Box::new(move || {
+            let mut now = told.lock();
+            now.is_over = true;
+            if let Some(trial) = now.trial {
+                // It may have ended just now.
+                kill_process(trial, Signal::TERM).ok();
+            }
+        }))?;
         let by = (&Who::this_process(), open::now());
-        Vault::init(backend.clone(), PASSWORD.as_bytes(), KeyCost { log_rounds: 10 }, by)
+        let password = random_text()?;
+        // Nobody guesses it, so that the key may be cheap to derive.
+        Vault::init(backend.clone(), password.as_bytes(), KeyCost { log_rounds: 10 }, by)
             .map_err(failed)?;
-        let bench = Self { arguments, vault, backend, cache };
+        let bench = Self { arguments, vault, backend, password, cache, now };
         if arguments.scenario != Scenario::Full {
             bench.save(&Settings::default())?;
         }
@@ -157,25 +187,47 @@ impl<'a> Bench<'a> {
             command.arg("--force");
         }
         command.args(&self.arguments.sources);
-        command.env("TYMPAN_VAULT_PASSWORD", PASSWORD).env_remove("TYMPAN_VAULT_APPEND_ONLY");
+        command.env("TYMPAN_VAULT_PASSWORD", &self.password);
+        command.env_remove("TYMPAN_VAULT_APPEND_ONLY");
         // What is kept for the real vault is of no use, and these runs are not to be in any log.
         command.env("XDG_CACHE_HOME", self.cache.path().join("cache"));
         command.env("XDG_STATE_HOME", self.cache.path().join("state"));
         command.env("XDG_CONFIG_HOME", self.cache.path().join("config"));
-        command.stdin(Stdio::null()).stderr(Stdio::inherit());
-        let output = command.output();
-        let output =
-            output.map_err(|error| Fault::cannot_run(format!("cannot run a trial: {error}")))?;
-        if !matches!(output.status.code(), Some(0 | 3)) {
-            return Err(Fault::with_code(format!("a trial has failed: {}", output.status), 1));
-        }
-        let text = String::from_utf8_lossy(&output.stdout);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let text = self.output_of(command)?;
         let said: Vec<Value> =
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let number = |one: &Value, name: &str| one.get(name).and_then(Value::as_u64);
         let elapsed: u64 = said.iter().filter_map(|one| number(one, "elapsed_ms")).sum();
         let peak_bytes = said.iter().filter_map(|one| number(one, "peak_bytes")).max();
         Ok(Trial { seconds: elapsed as f64 / 1000.0, peak_bytes: peak_bytes.unwrap_or(0) })
+    }
+
+    /// Runs the process of a trial, and returns what it wrote. A signal ends it, and the search.
+    fn output_of(&self, mut command: Command) -> Result<String, Fault> {
+        let cannot = |error| Fault::cannot_run(format!("cannot run a trial: {error}"));
+        let mut child: Child = {
+            let mut now = self.now.lock();
+            if now.is_over {
+                return Err(signals::interrupted());
+            }
+            let child = command.spawn().map_err(cannot)?;
+            now.trial = Some(Pid::from_child(&child));
+            child
+        };
+        let mut output = Vec::new();
+        let read = child.stdout.take().map(|mut out| out.read_to_end(&mut output)).transpose();
+        // From now on its number may become that of another process.
+        self.now.lock().trial = None;
+        let status = child.wait().map_err(cannot)?;
+        if self.now.lock().is_over {
+            return Err(signals::interrupted());
+        }
+        read.map_err(cannot)?;
+        if !matches!(status.code(), Some(0 | 3)) {
+            return Err(Fault::with_code(format!("a trial has failed: {status}"), 1));
+        }
+        Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
     /// Says to a trial how the vault is reached.
@@ -221,6 +273,17 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// Names a place for trials beside a vault; below one that is a whole bucket, or all of a server.
+fn place_beside(vault: &str, process: u32) -> String {
+    let vault = vault.trim_end_matches('/');
+    let is_top = S3Address::parse(vault)
+        .is_some_and(|address| address.is_ok_and(|address| address.prefix.is_empty()))
+        || RestAddress::parse(vault).is_some_and(|address| {
+            address.is_ok_and(|address| address.url.matches('/').count() == 3)
+        });
+    format!("{vault}{}tune-{process}", if is_top { '/' } else { '-' })
+}
+
 impl Drop for Bench<'_> {
     fn drop(&mut self) {
         let kinds =
@@ -239,6 +302,25 @@ impl Drop for Bench<'_> {
                 place = self.backend.place(),
                 "the vault of the trials is left there"
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place_beside;
+
+    #[test]
+    fn trials_stay_in_the_bucket_and_on_the_server() {
+        for (vault, trials) in [
+            ("/backup/site/", "/backup/site-tune-7"),
+            ("sftp://ann@host/~/repo", "sftp://ann@host/~/repo-tune-7"),
+            ("s3:host/bucket/site", "s3:host/bucket/site-tune-7"),
+            ("s3:http://host:9000/bucket/", "s3:http://host:9000/bucket/tune-7"),
+            ("rest:https://ann@host:8000/site/", "rest:https://ann@host:8000/site-tune-7"),
+            ("rest:https://ann@host:8000/", "rest:https://ann@host:8000/tune-7"),
+        ] {
+            assert_eq!(place_beside(vault, 7), trials);
         }
     }
 }
