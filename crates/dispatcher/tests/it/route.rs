@@ -190,7 +190,8 @@ fn a_proxied_server_is_told_the_host_of_its_visitor() {
         let vhost = format!(
             "<VirtualHost *:80>\nProxyPass /portal/ http://{own}/\nRedirect /a /b\n{directive}\n</VirtualHost>\n"
         );
-        let converted = tympan_dispatcher::convert(&[("a.vhost".as_ref(), vhost.as_str())]).toml;
+        let converted =
+            tympan_dispatcher::convert(&[("a.vhost".as_ref(), vhost.as_str())], None).toml;
         let kept = converted.matches("keep_host = true").count();
         assert_eq!(kept, usize::from(is_kept), "{converted}");
     }
