@@ -326,12 +326,28 @@ impl<'a> Group<'a> {
             Some((_, host)) if is_one => vec![(Vec::new(), *host)],
             _ => self.hosts.iter().map(|(door, host)| (guard(*door, doors), *host)).collect(),
         };
+        // The port is what the visitor writes, unless TLS alone tells the doors apart: what is closed at one of them is
+        // closed at all.
+        let is_written = doors.iter().filter(|door| **door != Some("443")).count() > 1;
+        let is_unguarded = !is_one && is_written;
+        let mut has_access_rules = false;
         for (guard, host) in &guarded {
             let root = host.document_root.as_deref().or(global.document_root.as_deref());
             let sections: Vec<&Section> = global.sections.iter().chain(&host.sections).collect();
             for rule in access::rules(&sections, root, findings) {
+                has_access_rules = true;
+                let guard = if is_unguarded { &[] } else { guard.as_slice() };
                 rule.write(toml, guard, false);
             }
+        }
+        let last = self.hosts.last().and_then(|(_, host)| host.at.as_ref());
+        if let (true, true, Some(at)) = (is_unguarded, has_access_rules, last) {
+            note(
+                findings,
+                at,
+                "what hosts of one name close for one port is closed for all their ports, as the port is what a \
+                 visitor writes",
+            );
         }
         let keeps_host = |host: &HostPart| host.keeps_host.or(global.keeps_host).unwrap_or(false);
         for (guard, host) in &guarded {

@@ -408,6 +408,35 @@ DispatcherUseProcessedURL On
 }
 
 #[test]
+fn a_port_that_a_visitor_writes_opens_nothing() {
+    let (converted, section) = converted(
+        r#"
+<VirtualHost *:80>
+    ServerName www.example.com
+    <Location /admin>
+        Require all denied
+    </Location>
+</VirtualHost>
+<VirtualHost *:8443>
+    ServerName www.example.com
+</VirtualHost>
+"#,
+    );
+    let found = findings(&converted);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("site.vhost:8:1: warning: what hosts of one name close"),
+        "{found:?}"
+    );
+    let (front, _render) = start(&section);
+    for host in ["www.example.com", "www.example.com:8443", "www.example.com:9"] {
+        let status = |path| front.send("GET", path, &[("Host", host)], "").status;
+        assert_eq!(status("/admin/a.html"), 403, "{host} in {section}");
+        assert_eq!(status("/a.html"), 200, "{host} in {section}");
+    }
+}
+
+#[test]
 fn settings_of_a_host_cannot_differ_by_port() {
     let (converted, section) = converted(
         "<VirtualHost *:80>\nServerName a\nHeader set X 1\n</VirtualHost>\n\
