@@ -103,6 +103,9 @@ enum Reach {
     Unknown(&'static str),
 }
 
+/// Why nothing tells which pages a folder with wildcards holds.
+const FOLDER_PATTERN: &str = "patterns for folders are not known here";
+
 /// Tells whether a directive is about who may see something.
 pub(super) fn is_access(name: &str) -> bool {
     const NAMES: [&str; 6] = ["require", "order", "allow", "deny", "satisfy", "authmerging"];
@@ -145,7 +148,7 @@ impl Section {
         match name.trim_end_matches("match") {
             "location" => section.enter_location(text, is_pattern),
             "directory" if is_pattern || text.contains(['*', '?', '[']) => {
-                section.unknown = Some("patterns for folders are not known here");
+                section.unknown = Some(FOLDER_PATTERN);
             }
             "directory" => {
                 let folder = text.trim_end_matches('/');
@@ -390,7 +393,7 @@ impl Section {
         let mut paths = self.paths.clone();
         let root = root.map(|root| root.trim_end_matches('/'));
         match (self.folder.as_deref(), root) {
-            (None | Some("/"), _) => {}
+            (None, _) | (Some("/"), Some(_)) => {}
             (Some(_), None) => {
                 return Reach::Unknown("no `DocumentRoot` tells which pages its folder holds");
             }
@@ -449,7 +452,10 @@ pub(super) fn rules(
 ) -> Vec<Rule> {
     let mut sorted = sections.to_vec();
     sorted.sort_by_key(|section| {
+        // As in httpd, patterns come behind folders that are written out.
+        let is_pattern = section.unknown == Some(FOLDER_PATTERN);
         let length = section.folder.as_ref().map_or(0, String::len);
+        let length = if is_pattern { usize::MAX } else { length };
         (section.rank, if section.rank == 2 { 0 } else { length }, section.number)
     });
     let mut rules = Vec::new();
@@ -465,18 +471,16 @@ pub(super) fn rules(
                 Reach::Paths(paths) => paths,
                 Reach::Nothing => continue,
                 Reach::Unknown(why) => {
-                    let message =
-                        format!("the access rules of this section are not converted: {why}");
-                    if !findings
-                        .0
-                        .iter()
-                        .any(|found| found.message == message && found.at == section.at)
-                    {
-                        findings.error(&section.at, message);
-                    }
+                    tell(section, why, findings);
                     continue;
                 }
             };
+            // What may let visitors in again, nobody knows where.
+            for later in later.iter().filter(|later| later.has(family)) {
+                if let Reach::Unknown(why) = later.reach(root) {
+                    tell(later, why, findings);
+                }
+            }
             for denial in denials {
                 let mut paths = paths.iter();
                 let pattern = paths.next().cloned();
@@ -492,6 +496,15 @@ pub(super) fn rules(
         }
     }
     rules
+}
+
+/// Tells once that a section is not converted.
+fn tell(section: &Section, why: &str, findings: &mut Findings) {
+    let message = format!("the access rules of this section are not converted: {why}");
+    let mut told = findings.0.iter();
+    if !told.any(|found| found.message == message && found.at == section.at) {
+        findings.error(&section.at, message);
+    }
 }
 
 /// Returns the conditions under which none of the later sections decides; nothing if one of them always does.

@@ -359,6 +359,50 @@ fn access_rules_without_a_counterpart_close_what_they_protect() {
 }
 
 #[test]
+fn folders_of_a_host_without_a_root_close_nothing_else() {
+    let (converted, section) = converted(
+        r#"
+<Directory />
+    Require all denied
+</Directory>
+<Directory /var/www/>
+    Require all granted
+</Directory>
+<VirtualHost *:80>
+    ServerName www.example.com
+    Redirect permanent / https://www.example.org/
+</VirtualHost>
+"#,
+    );
+    let found = findings(&converted);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("site.vhost:2:1: error: the access rules of this section"),
+        "{found:?}"
+    );
+    let (front, _render) = start(&section);
+    assert_eq!(front.get("/a.html").status, 301, "{section}");
+}
+
+#[test]
+fn folders_that_nobody_knows_are_told_where_they_let_visitors_in() {
+    let check = |folder: &str| {
+        let (converted, _) = converted(&format!(
+            "<Directory />\nRequire all denied\n</Directory>\n\
+             {folder}\nRequire all granted\n</Directory>\n\
+             <VirtualHost *:80>\nServerName a\nDocumentRoot /var/www/a\n</VirtualHost>\n",
+        ));
+        let found = findings(&converted);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let expected =
+            "site.vhost:4:1: error: the access rules of this section are not converted: patterns";
+        assert!(found[0].starts_with(expected), "{found:?}");
+    };
+    check("<Directory \"/var/www/*/htdocs\">");
+    check("<Directory ~ \"^/var/www/\">");
+}
+
+#[test]
 fn hosts_of_one_name_are_told_apart_by_their_port() {
     let (converted, section) = converted(
         r#"
