@@ -237,9 +237,18 @@ pub(crate) fn target(farm: &FarmState, uri: &str) -> Option<(RequestView, PathBu
     let mut view = RequestView::from_url(Method::GET, uri, HeaderMap::new()).ok()?;
     let file = check_request(&farm.farm, &view).ok()?;
     let visits = farm.docroot.as_ref().map(|root| &root.visits);
-    let own = || own_host(farm).map(|host| Arc::new(Visit::plain(host)));
-    let last = || visits.filter(|_| view.host.is_empty())?.last();
-    let visit = visits.and_then(|visits| visits.find(&file)).or_else(own).or_else(last);
+    let of_others = || {
+        let site = visits.and_then(|visits| visits.find_site(&file));
+        match own_host(farm) {
+            // Whoever came by another name does not decide for new pages.
+            Some(own) => {
+                let site = site.filter(|site| site.has_host(&own));
+                Some(site.unwrap_or_else(|| Arc::new(Visit::plain(own))))
+            }
+            None => site.or_else(|| visits.filter(|_| view.host.is_empty())?.last()),
+        }
+    };
+    let visit = visits.and_then(|visits| visits.find(&file)).or_else(of_others);
     if let Some(visit) = visit {
         visit.apply(&mut view);
     }

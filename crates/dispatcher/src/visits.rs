@@ -4,7 +4,8 @@
 //! port, as they decide about mapped addresses and absolute links.
 //!
 //! Invariants
-//! * Only what a page was stored for counts, so that nobody shapes by a request what others are drawn again.
+//! * Only what a page was stored for counts. Other pages do not take from it what a visitor says about proxies in
+//!   front, nor, where the farm's host is written out, another host.
 //! * Memory stays below [`MAX_BYTES`]; the least used pages go first.
 
 use std::path::{Path, PathBuf};
@@ -20,8 +21,10 @@ use crate::request::RequestView;
 
 /// What the visits of one document root may take.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
-/// What an entry takes beside its path, and its share of a visit.
-const ENTRY_BYTES: u64 = 128;
+/// What an entry and its visit take beside texts.
+const ENTRY_BYTES: u64 = 328;
+/// What a header of a visit takes beside its value.
+const HEADER_BYTES: usize = 64;
 /// A longer header tells of no address.
 const MAX_VALUE_BYTES: usize = 256;
 /// Pages below so many folders belong to one site, as a rule.
@@ -64,6 +67,19 @@ impl Visit {
         Self { host, is_tls: false, is_proxied: false, forwarded: HeaderMap::new() }
     }
 
+    /// Tells whether the visitor came to `host`.
+    pub(crate) fn has_host(&self, host: &HeaderValue) -> bool {
+        self.host.as_bytes().eq_ignore_ascii_case(host.as_bytes())
+    }
+
+    /// Returns what counts for other pages, too: not what a visitor says about proxies in front.
+    fn shared(visit: Arc<Self>) -> Arc<Self> {
+        if visit.is_proxied || visit.forwarded.is_empty() {
+            return visit;
+        }
+        Arc::new(Self { forwarded: HeaderMap::new(), ..Self::clone(&visit) })
+    }
+
     /// Makes `view` a request for the same page at this address.
     pub(crate) fn apply(&self, view: &mut RequestView) {
         let (host, port) = split_port(self.host.to_str().unwrap_or_default());
@@ -83,8 +99,10 @@ impl Visit {
 struct Weight;
 
 impl Weighter<PathBuf, Arc<Visit>> for Weight {
-    fn weight(&self, path: &PathBuf, _visit: &Arc<Visit>) -> u64 {
-        path.as_os_str().len() as u64 + ENTRY_BYTES
+    fn weight(&self, path: &PathBuf, visit: &Arc<Visit>) -> u64 {
+        let values = visit.forwarded.values();
+        let forwarded: usize = values.map(|value| value.len() + HEADER_BYTES).sum();
+        (path.as_os_str().len() + visit.host.len() + forwarded) as u64 + ENTRY_BYTES
     }
 }
 
@@ -113,20 +131,28 @@ impl Visits {
             _ => Arc::clone(last.insert(Arc::new(visit.clone()))),
         };
         drop(last);
-        if let Some(site) = site_of(file) {
+        // The first one stays, so that no later visitor decides for the site.
+        if let Some(site) = site_of(file)
+            && self.known.get(&site).is_none()
+        {
             self.known.insert(site, Arc::clone(&visit));
         }
         self.known.insert(file.to_owned(), visit);
     }
 
-    /// Returns the visit for which the page at `file` was stored last, or else a page of the same site.
+    /// Returns the visit for which the page at `file` was stored last.
     pub(crate) fn find(&self, file: &Path) -> Option<Arc<Visit>> {
-        self.known.get(file).or_else(|| self.known.get(&site_of(file)?))
+        self.known.get(file)
+    }
+
+    /// Returns the visit for which the first page of the same site was stored.
+    pub(crate) fn find_site(&self, file: &Path) -> Option<Arc<Visit>> {
+        self.known.get(&site_of(file)?).map(Visit::shared)
     }
 
     /// Returns the visit for which any page was stored last.
     pub(crate) fn last(&self) -> Option<Arc<Visit>> {
-        self.last.lock().clone()
+        self.last.lock().clone().map(Visit::shared)
     }
 }
 
@@ -138,9 +164,10 @@ fn site_of(file: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Visit, Visits};
+    use super::{Visit, Visits, Weight};
     use http::HeaderValue;
-    use std::path::Path;
+    use quick_cache::Weighter;
+    use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
     #[test]
@@ -148,7 +175,8 @@ mod tests {
         let visits = Visits::default();
         let visit = |host| Visit::plain(HeaderValue::from_static(host));
         let host = |file: &str| {
-            let found = visits.find(Path::new(file))?;
+            let file = Path::new(file);
+            let found = visits.find(file).or_else(|| visits.find_site(file))?;
             Some(found.host.to_str().unwrap().to_owned())
         };
         assert!(visits.last().is_none());
@@ -164,7 +192,7 @@ mod tests {
         for (file, expected) in [
             ("content/a/en.html", Some("a.example.com")),
             ("content/a/de.html", Some("de.example.com")),
-            ("content/a/new/page.html", Some("de.example.com")),
+            ("content/a/new/page.html", Some("a.example.com")),
             ("content/b/new.html", Some("b.example.com")),
             ("content/d/new.html", None),
             ("content/new.html", None),
@@ -174,5 +202,15 @@ mod tests {
         }
         let last = visits.last().unwrap();
         assert!(Arc::ptr_eq(&last, &visits.find(Path::new("content/c.html")).unwrap()));
+    }
+
+    #[test]
+    fn memory_counts_what_visits_hold() {
+        let weight = |visit: Visit| Weight.weight(&PathBuf::from("a.html"), &Arc::new(visit));
+        let mut visit = Visit::plain(HeaderValue::from_static("a.example.com"));
+        let plain = weight(visit.clone());
+        assert!(plain >= 219, "{plain}");
+        visit.forwarded.insert("x-forwarded-host", HeaderValue::from_static("b.example.com"));
+        assert!(weight(visit) >= plain + 13);
     }
 }
