@@ -432,15 +432,14 @@ impl FragmentCache {
 
     /// Drops everything; the answer to `_flex=clearcache`.
     pub fn clear(&self) {
-        self.clear_drawings();
-        self.state.lock().places.clear();
+        let mut state = self.state.lock();
+        state.clear_drawings();
+        state.places.clear();
     }
 
     /// Drops what was drawn, and keeps what is known of components; the answer to `_flex=clearvariations`.
     pub fn clear_drawings(&self) {
-        let mut state = self.state.lock();
-        state.remove_if(|_, _| true);
-        state.ghosts = Ghosts::default();
+        self.state.lock().clear_drawings();
     }
 
     /// Returns counts, and the places of components with the most bytes.
@@ -506,6 +505,12 @@ impl State {
                 }
             });
         }
+    }
+
+    /// Removes all fragments.
+    fn clear_drawings(&mut self) {
+        self.remove_if(|_, _| true);
+        self.ghosts = Ghosts::default();
     }
 
     /// Counts a miss; tells whether the fragment had gone for want of room.
