@@ -562,12 +562,12 @@ fn name_glob(glob: &str) -> Option<String> {
     glob_pattern(glob).map(|pattern| format!("(?:^|/){pattern}$"))
 }
 
-/// A pattern that is searched in a file's name.
+/// A pattern that is searched in a file's name, which is the last part of a path.
 fn name_pattern(pattern: &str) -> Option<String> {
     Regex::new(pattern).ok()?;
     match pattern.strip_prefix('^') {
-        None if !pattern.contains('^') => Some(pattern.to_owned()),
-        Some(rest) if !rest.contains(['^', '|']) => Some(format!("(?:^|/){rest}")),
+        None if !pattern.contains('^') => Some(format!("(?:^|/)[^/]*(?:{pattern})[^/]*$")),
+        Some(rest) if !rest.contains(['^', '|']) => Some(format!("(?:^|/)(?:{rest})[^/]*$")),
         _ => None,
     }
 }
@@ -673,13 +673,20 @@ mod tests {
     }
 
     #[test]
-    fn names_of_files_begin_behind_a_slash() {
-        let check = |pattern: &str, expected: Option<&str>| {
-            assert_eq!(name_pattern(pattern).as_deref(), expected, "{pattern}");
+    fn names_of_files_are_the_last_part_of_a_path() {
+        let check = |pattern: &str, inside: &[&str], outside: &[&str]| {
+            let found = Regex::new(&name_pattern(pattern).unwrap()).unwrap();
+            for path in inside {
+                assert!(found.is_match(path), "{pattern} {path}");
+            }
+            for path in outside {
+                assert!(!found.is_match(path), "{pattern} {path}");
+            }
         };
-        check(r"\.(bak|config)$", Some(r"\.(bak|config)$"));
-        check(r"^\.ht", Some(r"(?:^|/)\.ht"));
-        check("^a|^b", None);
-        check("a|^b", None);
+        check(r"\.(bak|config)$", &["/a.bak", "/b/a.config"], &["/a.bak.html", "/a.bak/b.html"]);
+        check(r"\.bak|\.old", &["/a.bak.html", "/b/a.old"], &["/a.bak/b.html", "/a.old/b.html"]);
+        check(r"^\.ht", &["/.htaccess", "/b/.ht"], &["/a.ht", "/.ht/b.html"]);
+        assert_eq!(name_pattern("^a|^b"), None);
+        assert_eq!(name_pattern("a|^b"), None);
     }
 }
