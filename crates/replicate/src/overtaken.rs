@@ -22,6 +22,9 @@ const OVERTAKEN_BY: &str = "overtakenBy";
 /// With more notes a job means nothing any more that is worth telling apart.
 const MAX_NOTES: usize = 500;
 
+/// How many jobs are read at once.
+const PAGE: u32 = 200;
+
 /// What a job asks for: an action for a node, and whether for everything below it, too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scope {
@@ -58,17 +61,24 @@ impl Scope {
 /// Returns the jobs of the same agent that were given up before a job was stored, and are about the same nodes.
 pub(crate) async fn given_up_before(queues: &Queues, job: &Job) -> Result<Vec<JobId>> {
     let Some(scope) = Scope::of(&job.properties) else { return Ok(Vec::new()) };
-    let filter = JobFilter {
+    let mut filter = JobFilter {
         state: Some(JobState::GivenUp),
         topics: vec![job.topic.clone()],
         ..JobFilter::default()
     };
-    let given_up = queues.list(&filter, u32::MAX).await?;
-    let earlier = given_up.iter().take_while(|earlier| earlier.id < job.id);
-    let met = earlier.filter(|earlier| {
-        Scope::of(&earlier.properties).is_some_and(|earlier| earlier.may_meet(&scope))
-    });
-    Ok(met.map(|earlier| earlier.id).collect())
+    let mut met = Vec::new();
+    loop {
+        let page = queues.list(&filter, PAGE).await?;
+        let earlier = page.iter().take_while(|earlier| earlier.id < job.id);
+        let of_page = earlier.filter(|earlier| {
+            Scope::of(&earlier.properties).is_some_and(|earlier| earlier.may_meet(&scope))
+        });
+        met.extend(of_page.map(|earlier| earlier.id));
+        match page.last() {
+            Some(last) if last.id < job.id => filter.after = Some(last.id),
+            _ => return Ok(met),
+        }
+    }
 }
 
 /// Notes with jobs that a later one was delivered.
