@@ -155,6 +155,7 @@ pub(crate) async fn register(
         dir,
         log,
         status: status.clone(),
+        thinned: AtomicI64::new(now().as_second()),
         opened: Mutex::default(),
     }));
     let rule = rule_of(section.schedule.as_deref().unwrap_or(DAILY));
@@ -266,6 +267,8 @@ struct Save {
     dir: PathBuf,
     log: RunLog,
     status: Arc<Status>,
+    /// When the retention went well last, or the instance was started, in seconds since 1970.
+    thinned: AtomicI64,
     /// The vault and its index, kept between two saves. Locked for the whole of a save.
     opened: Mutex<Option<(Arc<Vault>, Arc<Index>)>>,
 }
@@ -350,7 +353,13 @@ impl Save {
             return Err(faults.join("; "));
         }
         if let Some(keep) = &self.keep {
-            words.extend(thinned(self.thin_out(vault, &who, (keep, since)))?);
+            let done = self.thin_out(vault, &who, (keep, since));
+            if done.is_ok() {
+                self.thinned.store(now().as_second(), Ordering::Relaxed);
+            }
+            let age = now().as_second() - self.thinned.load(Ordering::Relaxed);
+            let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
+            words.extend(thinned(done, age > self.status.max_age)?);
         }
         Ok(words.join("; "))
     }
@@ -482,11 +491,14 @@ impl Save {
     }
 }
 
-/// Says what came of the retention. A vault that others use all the time is thinned out by a later turn: what was saved is
-/// saved.
-fn thinned(done: tympan_backup::Result<Option<String>>) -> Result<Option<String>, String> {
+/// Says what came of the retention. A vault that others use is thinned out by a later turn: what was saved is saved. One
+/// that others use all the time grows, which is told as a failure.
+fn thinned(
+    done: tympan_backup::Result<Option<String>>,
+    is_late: bool,
+) -> Result<Option<String>, String> {
     match done {
-        Err(error @ Error::Locked { .. }) => {
+        Err(error @ Error::Locked { .. }) if !is_late => {
             tracing::warn!(reason = chain(&error), "no snapshots are forgotten in this turn");
             Ok(Some(format!("none forgotten yet: {}", chain(&error))))
         }
@@ -561,10 +573,15 @@ mod tests {
     fn a_vault_in_use_is_no_failed_save() {
         let since = "2026-11-21T00:00:00Z".to_owned();
         let (host, user) = ("other".to_owned(), "ann".to_owned());
-        let locked = Error::Locked { host, user, pid: 7, since, exclusive: false };
-        assert!(thinned(Err(locked)).unwrap().unwrap().contains("other"));
-        assert!(thinned(Err(Error::LockLost)).is_err());
-        assert_eq!(thinned(Ok(None)), Ok(None));
+        let locked = || {
+            let (host, user, since) = (host.clone(), user.clone(), since.clone());
+            Err(Error::Locked { host, user, pid: 7, since, exclusive: false })
+        };
+        assert!(thinned(locked(), false).unwrap().unwrap().contains("other"));
+        // Whoever keeps the vault forever lets it grow.
+        assert!(thinned(locked(), true).unwrap_err().contains("other"));
+        assert!(thinned(Err(Error::LockLost), false).is_err());
+        assert_eq!(thinned(Ok(None), true), Ok(None));
     }
 
     #[test]
