@@ -5,14 +5,15 @@
 //! keeps to by pausing; and how many answers fewer than usual the site gave in total.
 //!
 //! The share is halved when clearly more answers than a twentieth take well longer than the 95th percentile of the time
-//! before the run, and grows by a step when they do not; seldom answers are judged together. Where too few visitors came before the run, the run holds still when
-//! they come, until it is known how long their answers take without it. With a deadline, the share does not fall below what
-//! the rest of the run needs: a long mild run may cost a site more answers in total than a short hard one.
+//! before the run, and grows by a step when they do not; seldom answers are judged together. Where too few visitors
+//! came before the run, the run holds still when they come, until it is known how long their answers take without it.
+//! With a deadline, the share does not fall below what the rest of the run needs: a long mild run may cost a site more
+//! answers in total than a short hard one.
 //!
 //! Not here: where response times are read, and when (the binary).
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A run gets at least this share of its time, so that it ends.
@@ -30,6 +31,8 @@ const FEW: usize = 5;
 const ENOUGH: usize = 20;
 /// Fewer answers are judged after so long, and not together with later ones.
 const LONGEST_WINDOW: Duration = Duration::from_secs(10);
+/// A pause is slept in pieces of this length, so that a stop is soon seen.
+const PIECE: Duration = Duration::from_millis(100);
 /// A thread that was away for longer was not working for the run.
 const LONGEST_WORK: Duration = Duration::from_secs(1);
 const WHOLE: f64 = 1_000_000.0;
@@ -229,8 +232,8 @@ impl Throttle {
         Duration::from_nanos(self.paused_nanos.load(Ordering::Relaxed))
     }
 
-    /// Pauses this thread for as long as its work since the last pause asks for.
-    pub(crate) fn pause(&self) {
+    /// Pauses this thread for as long as its work since the last pause asks for, or until the run is asked to stop.
+    pub(crate) fn pause(&self, stop: &AtomicBool) {
         let share = f64::from(self.share.load(Ordering::Relaxed)) / WHOLE;
         let now = Instant::now();
         let pause = pause_for(WORK.get().until(now).min(LONGEST_WORK), share);
@@ -239,8 +242,14 @@ impl Throttle {
             WORK.set(WORK.get().resumed(now));
             return;
         }
-        std::thread::sleep(pause);
-        let nanos = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+        while let Some(left) = pause.checked_sub(now.elapsed()).filter(|left| !left.is_zero())
+            && !stop.load(Ordering::Relaxed)
+        {
+            std::thread::sleep(left.min(PIECE));
+        }
+        // At full share there is none, whatever the clock says.
+        let slept = if pause.is_zero() { pause } else { now.elapsed() };
+        let nanos = u64::try_from(slept.as_nanos()).unwrap_or(u64::MAX);
         self.paused_nanos.fetch_add(nanos, Ordering::Relaxed);
         WORK.set(Work::NONE.resumed(Instant::now()));
     }
@@ -396,7 +405,7 @@ mod tests {
         assert_eq!(pause_for(work, 0.5), work);
         assert_eq!(pause_for(work, 0.25), work * 3);
         let throttle = Throttle::default();
-        throttle.pause();
+        throttle.pause(&AtomicBool::new(false));
         assert_eq!(throttle.paused(), Duration::ZERO);
     }
 
@@ -411,16 +420,27 @@ mod tests {
         assert_eq!(work.stopped(at(930)).stopped(at(999)).done, Duration::from_millis(60));
     }
 
+    /// Nineteen seconds are due; a run that is to stop waits for none of them.
+    #[test]
+    fn a_pause_ends_with_the_run() {
+        let throttle = Throttle::default();
+        throttle.set_share(LEAST);
+        WORK.set(Work { done: LONGEST_WORK, since: None });
+        throttle.pause(&AtomicBool::new(true));
+        assert!(throttle.paused() < LONGEST_WORK * 19, "{:?}", throttle.paused());
+        assert_eq!(WORK.get().done, Duration::ZERO);
+    }
+
     /// What passes between two works of a thread does not count, and after a pause nothing is done yet.
     #[test]
     fn a_thread_counts_what_it_works() {
         let throttle = Throttle::default();
-        throttle.pause();
+        throttle.pause(&AtomicBool::new(false));
         assert!(WORK.get().since.is_some());
         drop(Working);
         assert_eq!(WORK.get().since, None);
         // A pause begins anew, with nothing done.
-        throttle.pause();
+        throttle.pause(&AtomicBool::new(false));
         assert_eq!(WORK.get().done, Duration::ZERO);
         assert!(WORK.get().since.is_some());
     }
