@@ -46,6 +46,8 @@ const SCHEDULE: &str = "backup";
 const DAILY: &str = "0 30 2 * * ?";
 /// A daily save that is late by half a day is told.
 const MAX_AGE: Duration = Duration::from_hours(36);
+/// A save that gives way has to be through in this time, however seldom saves are.
+const LONGEST_MILDNESS: Duration = Duration::from_hours(1);
 /// Waits for others that use the vault.
 const LOCK_WAIT: Duration = Duration::from_mins(10);
 /// How much of a vault on another machine is kept here, as by `tympan backup`.
@@ -140,12 +142,14 @@ pub(crate) async fn register(
     };
     // An address that makes no sense is told at the start; the vault itself may be away.
     backend_at(vault, &place).map_err(|fault| wrong(format!("vault: {}", fault.message())))?;
+    let schedule = section.schedule.clone().unwrap_or_else(|| DAILY.to_owned());
     worker.register(Arc::new(Save {
         vault: vault.clone(),
         place,
         password_file,
         folders: section.folders.clone(),
         gives_way: section.give_way.unwrap_or(true),
+        schedule: schedule.clone(),
         keep,
         client: section.client_name.clone().filter(|name| !name.is_empty()),
         repository: home.repository.clone(),
@@ -158,7 +162,7 @@ pub(crate) async fn register(
         thinned: AtomicI64::new(now().as_second()),
         opened: Mutex::default(),
     }));
-    let rule = rule_of(section.schedule.as_deref().unwrap_or(DAILY));
+    let rule = rule_of(&schedule);
     let job = NewJob::new(TOPIC, serde_json::json!({}));
     queues.schedule(SCHEDULE, &rule, &job, SystemTime::now()).await.map_err(
         |error| match error {
@@ -174,8 +178,20 @@ pub(crate) async fn register(
 
 /// Writes a period with the units of this file as the jobs have it; other rules stay as they are.
 fn rule_of(text: &str) -> String {
-    let span = text.trim().strip_prefix("every ").and_then(parse_span);
-    span.map_or_else(|| text.to_owned(), |span| format!("every {}ms", span.as_millis()))
+    let period = period_of(text);
+    period.map_or_else(|| text.to_owned(), |period| format!("every {}ms", period.as_millis()))
+}
+
+/// Returns the period of a rule that has one.
+fn period_of(text: &str) -> Option<Duration> {
+    text.trim().strip_prefix("every ").and_then(parse_span)
+}
+
+/// Returns how long a save that gives way may take: so that it is through long before anybody misses it, and before the
+/// next turn.
+fn mild_for(max_age: Duration, schedule: &str) -> Duration {
+    let longest = (max_age / 4).min(LONGEST_MILDNESS);
+    period_of(schedule).map_or(longest, |period| longest.min(period / 2))
 }
 
 /// Returns when all that is saved by schedule was saved last, in seconds since 1970: the repository, and the folders beside
@@ -256,6 +272,8 @@ struct Save {
     password_file: PathBuf,
     folders: Vec<PathBuf>,
     gives_way: bool,
+    /// Its schedule, as it is configured.
+    schedule: String,
     keep: Option<Keep>,
     /// How snapshots name this client, if not by its host.
     client: Option<String>,
@@ -416,7 +434,7 @@ impl Save {
     /// Brakes a save while the instance's visitors wait, but so that it is through long before anybody misses it; nothing if
     /// the instance writes no log of requests.
     fn give_way(&self, progress: &Arc<Progress>) -> Option<GivingWay> {
-        let deadline = self.status.max_age / 4;
+        let deadline = mild_for(self.status.max_age, &self.schedule);
         let giving_way = GivingWay::begin(&self.dir, (Before::Logged, Some(deadline)), progress);
         let told = |fault: &Fault| {
             tracing::debug!(reason = fault.message(), "a save by schedule gives way to nobody");
@@ -548,6 +566,15 @@ mod tests {
         assert_eq!(rule_of("every 90s"), "every 90000ms");
         assert_eq!(rule_of(DAILY), DAILY);
         assert_eq!(rule_of("every so often"), "every so often");
+    }
+
+    #[test]
+    fn a_mild_save_ends_before_the_next() {
+        let mins = Duration::from_mins;
+        assert_eq!(mild_for(MAX_AGE, "every 15min"), Duration::from_secs(450));
+        assert_eq!(mild_for(mins(20), "every 15min"), mins(5));
+        assert_eq!(mild_for(MAX_AGE, DAILY), mins(60));
+        assert_eq!(mild_for(mins(120), DAILY), mins(30));
     }
 
     /// After a restart, folders that were saved do not stand for a repository that was not.
