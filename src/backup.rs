@@ -31,8 +31,8 @@ use tympan_store::LocalStore;
 use crate::args::vault::PlaceArguments;
 use crate::base::MAIN;
 use crate::command::{
-    Before, ContentView, Fault, GivingWay, LeftBelow, Settings, Yielded, backend_at, keep_here,
-    new_spool, password_of_file,
+    Before, ContentView, Fault, GivingWay, LeftBelow, Password, Settings, Yielded, backend_at,
+    keep_here, new_spool,
 };
 use crate::config::{Span, parse_span};
 use crate::home::{Home, chain};
@@ -335,13 +335,15 @@ impl Save {
     ) -> Result<String, String> {
         let failed = |error: tympan_backup::Error| chain(&error);
         if opened.is_none() {
-            let password = password_of_file(&self.password_file);
+            let password = Password::of_file(&self.password_file);
             let password = password.map_err(|fault| fault.message().to_owned())?;
             let found = Settings::read(&self.vault);
             let place = PlaceArguments { connections: found.connections(), ..self.place.clone() };
             let backend = backend_at(&self.vault, &place);
             let backend = backend.map_err(|fault| fault.message().to_owned())?;
-            let mut vault = Vault::open(backend.clone(), &password).map_err(failed)?;
+            let mut vault = password
+                .open_with(|password| Vault::open(backend.clone(), password))
+                .map_err(failed)?;
             if backend.is_remote() {
                 keep_here(&mut vault, place.tree_cache);
             }
