@@ -15,6 +15,9 @@ use crate::redact;
 /// What stands for a secret, to be put in by hand.
 pub(crate) const SECRET: &str = "{secret}";
 
+/// So many pairs may lie in each other until the innermost is masked, whatever it is.
+const DEEPEST: usize = 16;
+
 /// Returns path and query of an address.
 pub(crate) fn target(text: &str) -> String {
     match text.split_once('?') {
@@ -209,22 +212,30 @@ static PAIR: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Masks what elements and attributes hold.
 fn markup(text: &str) -> String {
-    let text = ELEMENT.replace_all(text, mask);
-    ATTRIBUTE.replace_all(&text, mask).into_owned()
+    let text = ELEMENT.replace_all(text, |found: &Captures<'_>| mask(found, 0));
+    ATTRIBUTE.replace_all(&text, |found: &Captures<'_>| mask(found, 0)).into_owned()
 }
 
 /// Masks values behind `=` and `:` in a text of no known form.
 fn pairs(text: &str) -> String {
-    PAIR.replace_all(text, mask).into_owned()
+    pairs_at(text, 0)
+}
+
+/// As [`pairs`], for a text that lies in so many pairs.
+fn pairs_at(text: &str, depth: usize) -> String {
+    PAIR.replace_all(text, |found: &Captures<'_>| mask(found, depth)).into_owned()
 }
 
 /// Returns what stands before a value, the value or [`SECRET`], and what stands behind it.
-fn mask(found: &Captures<'_>) -> String {
+fn mask(found: &Captures<'_>, depth: usize) -> String {
     let part = |place: usize| found.get(place).map_or("", |part| part.as_str());
     let (before, name, value, behind) = (part(1), part(2), part(3), part(4));
     if !is_secret_field(name) {
         // It may hold pairs of its own, as an address does.
-        return format!("{before}{}{behind}", pairs(value));
+        if depth >= DEEPEST {
+            return format!("{before}{SECRET}{behind}");
+        }
+        return format!("{before}{}{behind}", pairs_at(value, depth + 1));
     }
     let quote = value.get(..1).filter(|first| matches!(*first, "\"" | "'")).unwrap_or_default();
     format!("{before}{quote}{SECRET}{quote}{behind}")
@@ -323,5 +334,9 @@ mod tests {
         check("text/plain", "user: me\npassword: s3cret\n", "user: me\npassword: {secret}\n");
         check("", "mutation { login(pwd: \"a b\") }", "mutation { login(pwd: \"{secret}\") }");
         check("", "the password is long", "the password is long");
+        // As deep as a text is long, and no deeper than the stack.
+        let deep = body(&format!("x {}password=y", "a=".repeat(100_000)), "");
+        assert_eq!(deep, format!("x {}{SECRET}", "a=".repeat(DEEPEST + 1)));
+        check("", "x a=b=password=y", "x a=b=password={secret}");
     }
 }
