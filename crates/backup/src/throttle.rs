@@ -334,7 +334,7 @@ mod tests {
             times: (0..count).map(|_| Duration::from_secs_f64(time() * factor)).collect(),
         };
         let mut run = Controller::new(served(1_500, 1.0), None);
-        let spans = 1_000;
+        let spans = 1_000_u32;
         let shares = (0..spans)
             .map(|_| run.observe(&served(a_second, factor), Duration::ZERO, None))
             .sum::<f64>();
