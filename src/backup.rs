@@ -31,8 +31,8 @@ use tympan_store::LocalStore;
 use crate::args::vault::PlaceArguments;
 use crate::base::MAIN;
 use crate::command::{
-    Before, ContentView, Fault, GivingWay, LeftBelow, Settings, Yielded, backend_at, keep_here,
-    new_spool, password_of_file,
+    Before, ContentView, Fault, GivingWay, LeftBelow, Password, Settings, Yielded, backend_at,
+    keep_here, new_spool,
 };
 use crate::config::{Span, parse_span};
 use crate::home::{Home, chain};
@@ -46,6 +46,8 @@ const SCHEDULE: &str = "backup";
 const DAILY: &str = "0 30 2 * * ?";
 /// A daily save that is late by half a day is told.
 const MAX_AGE: Duration = Duration::from_hours(36);
+/// A save that gives way has to be through in this time, however seldom saves are.
+const LONGEST_MILDNESS: Duration = Duration::from_hours(1);
 /// Waits for others that use the vault.
 const LOCK_WAIT: Duration = Duration::from_mins(10);
 /// How much of a vault on another machine is kept here, as by `tympan backup`.
@@ -140,12 +142,14 @@ pub(crate) async fn register(
     };
     // An address that makes no sense is told at the start; the vault itself may be away.
     backend_at(vault, &place).map_err(|fault| wrong(format!("vault: {}", fault.message())))?;
+    let schedule = section.schedule.clone().unwrap_or_else(|| DAILY.to_owned());
     worker.register(Arc::new(Save {
         vault: vault.clone(),
         place,
         password_file,
         folders: section.folders.clone(),
         gives_way: section.give_way.unwrap_or(true),
+        schedule: schedule.clone(),
         keep,
         client: section.client_name.clone().filter(|name| !name.is_empty()),
         repository: home.repository.clone(),
@@ -155,9 +159,10 @@ pub(crate) async fn register(
         dir,
         log,
         status: status.clone(),
+        thinned: AtomicI64::new(now().as_second()),
         opened: Mutex::default(),
     }));
-    let rule = rule_of(section.schedule.as_deref().unwrap_or(DAILY));
+    let rule = rule_of(&schedule);
     let job = NewJob::new(TOPIC, serde_json::json!({}));
     queues.schedule(SCHEDULE, &rule, &job, SystemTime::now()).await.map_err(
         |error| match error {
@@ -173,8 +178,20 @@ pub(crate) async fn register(
 
 /// Writes a period with the units of this file as the jobs have it; other rules stay as they are.
 fn rule_of(text: &str) -> String {
-    let span = text.trim().strip_prefix("every ").and_then(parse_span);
-    span.map_or_else(|| text.to_owned(), |span| format!("every {}ms", span.as_millis()))
+    let period = period_of(text);
+    period.map_or_else(|| text.to_owned(), |period| format!("every {}ms", period.as_millis()))
+}
+
+/// Returns the period of a rule that has one.
+fn period_of(text: &str) -> Option<Duration> {
+    text.trim().strip_prefix("every ").and_then(parse_span)
+}
+
+/// Returns how long a save that gives way may take: so that it is through long before anybody misses it, and before the
+/// next turn.
+fn mild_for(max_age: Duration, schedule: &str) -> Duration {
+    let longest = (max_age / 4).min(LONGEST_MILDNESS);
+    period_of(schedule).map_or(longest, |period| longest.min(period / 2))
 }
 
 /// Returns when all that is saved by schedule was saved last, in seconds since 1970: the repository, and the folders beside
@@ -255,6 +272,8 @@ struct Save {
     password_file: PathBuf,
     folders: Vec<PathBuf>,
     gives_way: bool,
+    /// Its schedule, as it is configured.
+    schedule: String,
     keep: Option<Keep>,
     /// How snapshots name this client, if not by its host.
     client: Option<String>,
@@ -266,6 +285,8 @@ struct Save {
     dir: PathBuf,
     log: RunLog,
     status: Arc<Status>,
+    /// When the retention went well last, or the instance was started, in seconds since 1970.
+    thinned: AtomicI64,
     /// The vault and its index, kept between two saves. Locked for the whole of a save.
     opened: Mutex<Option<(Arc<Vault>, Arc<Index>)>>,
 }
@@ -314,13 +335,15 @@ impl Save {
     ) -> Result<String, String> {
         let failed = |error: tympan_backup::Error| chain(&error);
         if opened.is_none() {
-            let password = password_of_file(&self.password_file);
+            let password = Password::of_file(&self.password_file);
             let password = password.map_err(|fault| fault.message().to_owned())?;
             let found = Settings::read(&self.vault);
             let place = PlaceArguments { connections: found.connections(), ..self.place.clone() };
             let backend = backend_at(&self.vault, &place);
             let backend = backend.map_err(|fault| fault.message().to_owned())?;
-            let mut vault = Vault::open(backend.clone(), &password).map_err(failed)?;
+            let mut vault = password
+                .open_with(|password| Vault::open(backend.clone(), password))
+                .map_err(failed)?;
             if backend.is_remote() {
                 keep_here(&mut vault, place.tree_cache);
             }
@@ -350,7 +373,13 @@ impl Save {
             return Err(faults.join("; "));
         }
         if let Some(keep) = &self.keep {
-            words.extend(thinned(self.thin_out(vault, &who, (keep, since)))?);
+            let done = self.thin_out(vault, &who, (keep, since));
+            if done.is_ok() {
+                self.thinned.store(now().as_second(), Ordering::Relaxed);
+            }
+            let age = now().as_second() - self.thinned.load(Ordering::Relaxed);
+            let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
+            words.extend(thinned(done, age > self.status.max_age)?);
         }
         Ok(words.join("; "))
     }
@@ -407,7 +436,7 @@ impl Save {
     /// Brakes a save while the instance's visitors wait, but so that it is through long before anybody misses it; nothing if
     /// the instance writes no log of requests.
     fn give_way(&self, progress: &Arc<Progress>) -> Option<GivingWay> {
-        let deadline = self.status.max_age / 4;
+        let deadline = mild_for(self.status.max_age, &self.schedule);
         let giving_way = GivingWay::begin(&self.dir, (Before::Logged, Some(deadline)), progress);
         let told = |fault: &Fault| {
             tracing::debug!(reason = fault.message(), "a save by schedule gives way to nobody");
@@ -482,11 +511,14 @@ impl Save {
     }
 }
 
-/// Says what came of the retention. A vault that others use all the time is thinned out by a later turn: what was saved is
-/// saved.
-fn thinned(done: tympan_backup::Result<Option<String>>) -> Result<Option<String>, String> {
+/// Says what came of the retention. A vault that others use is thinned out by a later turn: what was saved is saved. One
+/// that others use all the time grows, which is told as a failure.
+fn thinned(
+    done: tympan_backup::Result<Option<String>>,
+    is_late: bool,
+) -> Result<Option<String>, String> {
     match done {
-        Err(error @ Error::Locked { .. }) => {
+        Err(error @ Error::Locked { .. }) if !is_late => {
             tracing::warn!(reason = chain(&error), "no snapshots are forgotten in this turn");
             Ok(Some(format!("none forgotten yet: {}", chain(&error))))
         }
@@ -538,6 +570,15 @@ mod tests {
         assert_eq!(rule_of("every so often"), "every so often");
     }
 
+    #[test]
+    fn a_mild_save_ends_before_the_next() {
+        let mins = Duration::from_mins;
+        assert_eq!(mild_for(MAX_AGE, "every 15min"), Duration::from_secs(450));
+        assert_eq!(mild_for(mins(20), "every 15min"), mins(5));
+        assert_eq!(mild_for(MAX_AGE, DAILY), mins(60));
+        assert_eq!(mild_for(mins(120), DAILY), mins(30));
+    }
+
     /// After a restart, folders that were saved do not stand for a repository that was not.
     #[test]
     fn a_success_is_one_of_all_that_is_saved() {
@@ -561,10 +602,15 @@ mod tests {
     fn a_vault_in_use_is_no_failed_save() {
         let since = "2026-11-21T00:00:00Z".to_owned();
         let (host, user) = ("other".to_owned(), "ann".to_owned());
-        let locked = Error::Locked { host, user, pid: 7, since, exclusive: false };
-        assert!(thinned(Err(locked)).unwrap().unwrap().contains("other"));
-        assert!(thinned(Err(Error::LockLost)).is_err());
-        assert_eq!(thinned(Ok(None)), Ok(None));
+        let locked = || {
+            let (host, user, since) = (host.clone(), user.clone(), since.clone());
+            Err(Error::Locked { host, user, pid: 7, since, exclusive: false })
+        };
+        assert!(thinned(locked(), false).unwrap().unwrap().contains("other"));
+        // Whoever keeps the vault forever lets it grow.
+        assert!(thinned(locked(), true).unwrap_err().contains("other"));
+        assert!(thinned(Err(Error::LockLost), false).is_err());
+        assert_eq!(thinned(Ok(None), true), Ok(None));
     }
 
     #[test]

@@ -28,7 +28,7 @@ use tympan_backup::{Error, Progress, Unlock, Who};
 
 pub(crate) use self::give_way::{Before, GivingWay, Yielded};
 use self::open::Opened;
-pub(crate) use self::open::password_of_file;
+pub(crate) use self::open::Password;
 pub(crate) use self::place::{backend_at, keep_here};
 pub(crate) use self::settings::Settings;
 pub(crate) use self::source::{LeftBelow, new_spool};

@@ -21,8 +21,8 @@ mod site;
 mod user;
 
 pub(crate) use backup::{
-    Before, ContentView, GivingWay, LeftBelow, Settings, Yielded, backend_at, keep_here, new_spool,
-    password_of_file,
+    Before, ContentView, GivingWay, LeftBelow, Password, Settings, Yielded, backend_at, keep_here,
+    new_spool,
 };
 
 use std::io::Write as _;

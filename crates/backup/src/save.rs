@@ -95,7 +95,7 @@ impl Progress {
     /// Fails if the run was asked to stop; waits if it is braked.
     pub(crate) fn go_on(&self) -> Result<()> {
         if let Some(throttle) = self.throttle.get() {
-            throttle.pause();
+            throttle.pause(&self.stop);
         }
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }

@@ -2,18 +2,41 @@
 //!
 //! In: an address, or a body and its media type. Out: the same text, still of its form.
 //!
-//! Invariant: a value whose name [`redact::is_secret`] knows does not stand in what is returned, whatever it holds.
+//! Invariant: a value whose name [`is_secret`] knows does not stand in what is returned, whatever it holds.
 //!
-//! Not here: what secrets are called ([`redact`]), and secrets without a name, such as one in the path of an address.
+//! Not here: secrets without a name, such as one in the path of an address.
 
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-use crate::redact;
-
 /// What stands for a secret, to be put in by hand.
 pub(crate) const SECRET: &str = "{secret}";
+
+/// Words in names of secrets, also with an `s`.
+const WORDS: [&str; 8] =
+    ["pass", "pwd", "secret", "token", "cookie", "signature", "sid", "authorization"];
+/// Parts of names of secrets, written without what stands between words.
+const PARTS: [&str; 13] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "credential",
+    "apikey",
+    "secretkey",
+    "accesskey",
+    "sessionid",
+    "sessionkey",
+    "csrf",
+    "xsrf",
+    "authenti",
+];
+/// What names of secrets end with.
+const ENDS: [&str; 7] = ["pass", "pwd", "secret", "token", "session", "sessions", "sessid"];
+
+/// So many pairs may lie in each other until the innermost is masked, whatever it is.
+const DEEPEST: usize = 16;
 
 /// Returns path and query of an address.
 pub(crate) fn target(text: &str) -> String {
@@ -70,7 +93,39 @@ fn fields(text: &str, separators: &[char]) -> String {
 
 /// Reports whether a field is one of secrets; its name may be written with `%`.
 fn is_secret_field(name: &str) -> bool {
-    redact::is_secret(&percent_encoding::percent_decode_str(name).decode_utf8_lossy())
+    is_secret(&percent_encoding::percent_decode_str(name).decode_utf8_lossy())
+}
+
+/// Reports whether values of this name are secrets. Other than for what is only shown, a wrong guess costs a request that
+/// cannot be sent again as it was: `passengers`, `bypassCache` and `sessionTimeout` are none.
+fn is_secret(name: &str) -> bool {
+    let words = words(name);
+    let whole = words.concat();
+    let is_known = |word: &String| {
+        let one = word.strip_suffix('s').unwrap_or(word);
+        WORDS.iter().any(|known| word == known || one == *known) || word.ends_with("auth")
+    };
+    words.iter().any(is_known)
+        || PARTS.iter().any(|part| whole.contains(part))
+        || (ENDS.iter().any(|end| whole.ends_with(end))
+            && !["bypass", "compass"].iter().any(|end| whole.ends_with(end)))
+}
+
+/// Returns the words of a name, in small letters: `userPassword` has two, as `user[password]`.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_small = false;
+    for letter in name.chars() {
+        if !letter.is_alphabetic() || (letter.is_uppercase() && was_small) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| letter.is_alphabetic()) {
+            word.extend(letter.to_lowercase());
+        }
+        was_small = letter.is_lowercase();
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 fn is_json(text: &str) -> bool {
@@ -115,7 +170,7 @@ fn json(text: &str) -> String {
                 if let Some(open) = open.last_mut().filter(|open| open.expects_name) {
                     let name: String = serde_json::from_str(token).unwrap_or_default();
                     open.expects_name = false;
-                    open.is_field_secret = redact::is_secret(&name);
+                    open.is_field_secret = is_secret(&name);
                 } else if is_secret && token.len() > 2 {
                     out.push_str(&format!("\"{SECRET}\""));
                     continue;
@@ -176,7 +231,7 @@ fn multipart(text: &str) -> String {
         };
         out.push_str(head);
         let end = held.trim_end_matches(['\r', '\n']);
-        let is_secret = part_name(head).is_some_and(redact::is_secret);
+        let is_secret = part_name(head).is_some_and(is_secret);
         out.push_str(if is_secret && !end.is_empty() { SECRET } else { end });
         out.push_str(held.get(end.len()..).unwrap_or_default());
     }
@@ -209,22 +264,30 @@ static PAIR: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Masks what elements and attributes hold.
 fn markup(text: &str) -> String {
-    let text = ELEMENT.replace_all(text, mask);
-    ATTRIBUTE.replace_all(&text, mask).into_owned()
+    let text = ELEMENT.replace_all(text, |found: &Captures<'_>| mask(found, 0));
+    ATTRIBUTE.replace_all(&text, |found: &Captures<'_>| mask(found, 0)).into_owned()
 }
 
 /// Masks values behind `=` and `:` in a text of no known form.
 fn pairs(text: &str) -> String {
-    PAIR.replace_all(text, mask).into_owned()
+    pairs_at(text, 0)
+}
+
+/// As [`pairs`], for a text that lies in so many pairs.
+fn pairs_at(text: &str, depth: usize) -> String {
+    PAIR.replace_all(text, |found: &Captures<'_>| mask(found, depth)).into_owned()
 }
 
 /// Returns what stands before a value, the value or [`SECRET`], and what stands behind it.
-fn mask(found: &Captures<'_>) -> String {
+fn mask(found: &Captures<'_>, depth: usize) -> String {
     let part = |place: usize| found.get(place).map_or("", |part| part.as_str());
     let (before, name, value, behind) = (part(1), part(2), part(3), part(4));
     if !is_secret_field(name) {
         // It may hold pairs of its own, as an address does.
-        return format!("{before}{}{behind}", pairs(value));
+        if depth >= DEEPEST {
+            return format!("{before}{SECRET}{behind}");
+        }
+        return format!("{before}{}{behind}", pairs_at(value, depth + 1));
     }
     let quote = value.get(..1).filter(|first| matches!(*first, "\"" | "'")).unwrap_or_default();
     format!("{before}{quote}{SECRET}{quote}{behind}")
@@ -237,6 +300,24 @@ mod tests {
     #[track_caller]
     fn check(media_type: &str, text: &str, expected: &str) {
         assert_eq!(body(text, media_type), expected);
+    }
+
+    #[test]
+    fn names_of_secrets_are_told_from_others() {
+        let secret = "pass password PASSWORD password2 passwordConfirm user[password] userPassword j_password userpass \
+            pwd newPwd secret client_secret secretKey token tokens access_token accessToken csrftoken X-CSRF-Header \
+            api-key api_key apiKey APIKey apikey auth X-Auth-User oauth2 httpAuth authorization authentication \
+            credentials session session_id sessionid jsessionid PHPSESSID connect.sid userSession cookie signature";
+        for name in secret.split_whitespace() {
+            assert!(is_secret(name), "{name}");
+        }
+        let plain = "passengers bypassCache bypass compass passage sessionTimeout session_length author authorId \
+            coauthors inside side key keyword monkey tokenizer secretary user name x";
+        for name in plain.split_whitespace() {
+            assert!(!is_secret(name), "{name}");
+        }
+        assert_eq!(target("/a?passengers=2&bypassCache=true"), "/a?passengers=2&bypassCache=true");
+        check("", r#"{"sessionTimeout":30}"#, r#"{"sessionTimeout":30}"#);
     }
 
     #[test]
@@ -323,5 +404,9 @@ mod tests {
         check("text/plain", "user: me\npassword: s3cret\n", "user: me\npassword: {secret}\n");
         check("", "mutation { login(pwd: \"a b\") }", "mutation { login(pwd: \"{secret}\") }");
         check("", "the password is long", "the password is long");
+        // As deep as a text is long, and no deeper than the stack.
+        let deep = body(&format!("x {}password=y", "a=".repeat(100_000)), "");
+        assert_eq!(deep, format!("x {}{SECRET}", "a=".repeat(DEEPEST + 1)));
+        check("", "x a=b=password=y", "x a=b=password={secret}");
     }
 }

@@ -270,9 +270,13 @@ fn keep_here(answer: &mut Answer, upstream: &Url) {
                 continue;
             };
             let fragment = value.find('#').and_then(|at| value.get(at..)).unwrap_or_default();
-            *value = format!("{}{fragment}", url.target);
+            // What begins with two slashes would be another server.
+            *value = format!("/{}{fragment}", url.target.trim_start_matches('/'));
         } else if name.eq_ignore_ascii_case("set-cookie") {
             let host = upstream.host.to_ascii_lowercase();
+            // Browsers refuse cookies of these names without `Secure`.
+            let start = value.trim_start().to_ascii_lowercase();
+            let has_prefix = start.starts_with("__host-") || start.starts_with("__secure-");
             let stays = |part: &&str| {
                 let (key, given) = part.split_once('=').unwrap_or((part, ""));
                 match key.trim().to_ascii_lowercase().as_str() {
@@ -280,7 +284,7 @@ fn keep_here(answer: &mut Answer, upstream: &Url) {
                         let domain = given.trim().trim_start_matches('.').to_ascii_lowercase();
                         host != domain && !host.ends_with(&format!(".{domain}"))
                     }
-                    "secure" => !upstream.is_tls,
+                    "secure" => !upstream.is_tls || has_prefix,
                     // Browsers take it with `Secure` only.
                     "samesite" => !upstream.is_tls || !given.trim().eq_ignore_ascii_case("none"),
                     _ => true,
@@ -462,4 +466,34 @@ fn parse_head(bytes: &[u8]) -> Option<Option<(Asked, usize)>> {
     let is_old = parsed.version == Some(0);
     asked.closes = connection.contains("close") || (is_old && !connection.contains("keep-alive"));
     Some(Some((asked, used)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the client gets of a header that the upstream at `https://site` has set.
+    #[track_caller]
+    fn check(name: &str, value: &str, expected: &str) {
+        let mut answer = told(302, "");
+        answer.headers = vec![(name.to_owned(), value.to_owned())];
+        keep_here(&mut answer, &Url::parse("https://site/").unwrap());
+        assert_eq!(answer.headers, [(name.to_owned(), expected.to_owned())]);
+    }
+
+    #[test]
+    fn a_location_stays_here() {
+        check("Location", "https://site/a?b#c", "/a?b#c");
+        check("Location", "https://site//a/b", "/a/b");
+        check("Location", "https://other//a", "https://other//a");
+    }
+
+    #[test]
+    fn cookies_with_a_prefix_stay_secure() {
+        check("Set-Cookie", "a=b; Path=/; Secure", "a=b; Path=/");
+        for name in ["__Host-a", "__secure-a"] {
+            let cookie = format!("{name}=b; Secure; Path=/");
+            check("Set-Cookie", &cookie, &cookie);
+        }
+    }
 }

@@ -89,7 +89,7 @@ pub(super) fn init(arguments: &VaultArguments) -> Result<Vault, Fault> {
     let backend = place::backend(arguments)?;
     let password = password(arguments)?;
     let by = Who::this_process();
-    Vault::init(backend, &password, KeyCost::default(), (&by, now())).map_err(failed)
+    Vault::init(backend, &password.line, KeyCost::default(), (&by, now())).map_err(failed)
 }
 
 /// Opens a vault.
@@ -114,7 +114,8 @@ fn open_for(arguments: &VaultArguments, opening: Opening<'_>) -> Result<Vault, F
     let keys = place::kept_folder(arguments.place.tree_cache).map(|folder| folder.join("keys"));
     let opening = Opening { keys: keys.as_deref(), ..opening };
     let password = password(arguments)?;
-    let mut vault = Vault::open_for(backend.clone(), &password, opening).map_err(failed)?;
+    let open = |password: &[u8]| Vault::open_for(backend.clone(), password, opening);
+    let mut vault = password.open_with(open).map_err(failed)?;
     if backend.is_remote() {
         place::keep_here(&mut vault, arguments.place.tree_cache);
     } else if let Err(error) = backend.remove_leftovers(SystemTime::now()) {
@@ -124,9 +125,56 @@ fn open_for(arguments: &VaultArguments, opening: Opening<'_>) -> Result<Vault, F
     Ok(vault)
 }
 
-fn password(arguments: &VaultArguments) -> Result<Vec<u8>, Fault> {
+/// A vault's password.
+pub(crate) struct Password {
+    /// Without what is blank around it.
+    line: Vec<u8>,
+    /// With that, as vaults may have been made; nothing if it is the same.
+    with_blanks: Option<Vec<u8>>,
+}
+
+impl Password {
+    fn of(text: &[u8], missing: &str) -> Result<Self, Fault> {
+        let line = first_line(text, missing)?;
+        let whole = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let whole = whole.strip_suffix(b"\r").unwrap_or(whole);
+        let is_other = !whole.is_empty() && whole != line.as_slice();
+        Ok(Self { with_blanks: is_other.then(|| whole.to_vec()), line })
+    }
+
+    /// Reads the password in a file, as [`password_of_file`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn of_file(file: &Path) -> Result<Self, Fault> {
+        Self::of(&read(file)?, &format!("`{}` holds no password", file.display()))
+    }
+
+    /// Opens a vault by it, and by the whole line with its blanks if that is what opens it.
+    ///
+    /// # Errors
+    /// What `open` says.
+    pub(crate) fn open_with<T>(
+        &self,
+        open: impl Fn(&[u8]) -> tympan_backup::Result<T>,
+    ) -> tympan_backup::Result<T> {
+        let Some(whole) = &self.with_blanks else { return open(&self.line) };
+        match open(&self.line) {
+            Err(Error::WrongPassword) => {
+                let opened = open(whole)?;
+                tracing::warn!(
+                    "the vault's password has blanks around it: change it to one without"
+                );
+                Ok(opened)
+            }
+            opened => opened,
+        }
+    }
+}
+
+fn password(arguments: &VaultArguments) -> Result<Password, Fault> {
     if let Some(file) = &arguments.password_file {
-        return password_of_file(file);
+        return Password::of_file(file);
     }
     if let Some(command) = &arguments.password_command {
         let mut shell = Command::new("sh");
@@ -138,10 +186,12 @@ fn password(arguments: &VaultArguments) -> Result<Vec<u8>, Fault> {
             let text = format!("the command for the password has failed: {}", output.status);
             return Err(Fault::usage(text));
         }
-        return first_line(&output.stdout, "the command for the password wrote nothing");
+        return Password::of(&output.stdout, "the command for the password wrote nothing");
     }
     match std::env::var(PASSWORD) {
-        Ok(password) if !password.is_empty() => Ok(password.into_bytes()),
+        Ok(password) if !password.is_empty() => {
+            Ok(Password { line: password.into_bytes(), with_blanks: None })
+        }
         _ => Err(Fault::usage(format!(
             "no password: name a file with `--password-file`, a command with `--password-command`, or set {PASSWORD}"
         ))),
@@ -153,9 +203,12 @@ fn password(arguments: &VaultArguments) -> Result<Vec<u8>, Fault> {
 /// # Errors
 /// If the file cannot be read, or has none.
 pub(crate) fn password_of_file(file: &Path) -> Result<Vec<u8>, Fault> {
-    let bytes = std::fs::read(file)
-        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
-    first_line(&bytes, &format!("`{}` holds no password", file.display()))
+    first_line(&read(file)?, &format!("`{}` holds no password", file.display()))
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Fault> {
+    std::fs::read(file)
+        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))
 }
 
 fn first_line(bytes: &[u8], missing: &str) -> Result<Vec<u8>, Fault> {
@@ -166,7 +219,25 @@ fn first_line(bytes: &[u8], missing: &str) -> Result<Vec<u8>, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use super::first_line;
+    use tympan_backup::Error;
+
+    use super::{Password, first_line};
+
+    #[test]
+    fn vaults_open_by_passwords_with_blanks() {
+        let opened_by = |file: &[u8], password: &[u8]| {
+            let open = |tried: &[u8]| {
+                if tried == password { Ok(()) } else { Err(Error::WrongPassword) }
+            };
+            Password::of(file, "none").ok().unwrap().open_with(open).is_ok()
+        };
+        for file in [b" secret \r\nmore\n".as_slice(), b" secret \n", b" secret "] {
+            assert!(opened_by(file, b"secret"));
+            assert!(opened_by(file, b" secret "));
+            assert!(!opened_by(file, b"secret "));
+        }
+        assert!(!opened_by(b"secret\n", b"secret\n"));
+    }
 
     #[test]
     fn passwords_are_without_what_is_blank_around_them() {

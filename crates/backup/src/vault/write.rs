@@ -491,8 +491,15 @@ fn list_if_due((vault, witness): (&Vault, &Witness), shared: &Shared, now: Insta
     };
     let Some(due) = due else { return Ok(()) };
     // Without the lock, a prune may have removed the packs that are to be listed.
-    witness.confirm()?;
-    list(vault, due.index, &shared.listed)
+    let packs = due.index.packs.clone();
+    let done = witness.confirm().and_then(|()| list(vault, due.index, &shared.listed));
+    if done.as_ref().is_err_and(|error| !matches!(error, Error::LockLost)) {
+        // They are as durable as before: the writer's end tries once more.
+        let mut unlisted = shared.unlisted.lock();
+        unlisted.index.packs.extend(packs);
+        unlisted.since = due.since;
+    }
+    done
 }
 
 /// Encodes what a pack holds: kind, lengths and id of each blob.
@@ -609,6 +616,14 @@ mod tests {
         let first = shared.unlisted.lock().since.unwrap();
         bring(1);
         assert_eq!(listed(first), [false, false, false]);
+        // What could not be listed is listed later.
+        let (index, away) = (dir.path().join("vault/index"), dir.path().join("away"));
+        std::fs::rename(&index, &away).unwrap();
+        std::fs::write(&index, b"").unwrap();
+        list_if_due((&vault, &witness), &shared, first + INDEX_WAIT).unwrap_err();
+        std::fs::remove_file(&index).unwrap();
+        std::fs::rename(&away, &index).unwrap();
+        assert_eq!(shared.unlisted.lock().since, Some(first));
         assert_eq!(listed(first + INDEX_WAIT), [true, true, false]);
         bring(2);
         let next = shared.unlisted.lock().since.unwrap();
