@@ -58,6 +58,21 @@ impl Bench {
         command
     }
 
+    /// As [`Bench::command`], with the signals that end a program heard, also where the tests run in the background of a
+    /// shell, which lets them be ignored.
+    fn hearing(&self, word: &str, arguments: &[&str]) -> Command {
+        let command = self.command(word, arguments);
+        let mut hearing = Command::new("env");
+        hearing.arg("--default-signal=INT,HUP").arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => hearing.env(name, value),
+                None => hearing.env_remove(name),
+            };
+        }
+        hearing
+    }
+
     fn ok(&self, word: &str, arguments: &[&str]) {
         let output = self.command(word, arguments).output().unwrap();
         assert!(output.status.success(), "{word} {arguments:?}: {output:?}");
@@ -178,7 +193,7 @@ fn a_mount_ends_when_it_is_interrupted() {
     bench.ok("save", &[bench.source().to_str().unwrap()]);
     let dir = bench.path("mount");
     fs::create_dir(&dir).unwrap();
-    let mut command = bench.command("mount", &[dir.to_str().unwrap()]);
+    let mut command = bench.hearing("mount", &[dir.to_str().unwrap()]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -283,7 +298,7 @@ fn a_save_that_is_told_to_end_leaves_no_lock_and_lists_what_it_brought() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let before = files_in(&bench.path("vault/index"));
         let packs = bench.packs();
-        let mut save = bench.command("save", &slowly);
+        let mut save = bench.hearing("save", &slowly);
         let mut child = save.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_for("no pack was written", || bench.packs() > packs);
         kill_process(Pid::from_child(&child), signal).unwrap();

@@ -170,7 +170,7 @@ fn json(text: &str) -> String {
                 if let Some(open) = open.last_mut().filter(|open| open.expects_name) {
                     let name: String = serde_json::from_str(token).unwrap_or_default();
                     open.expects_name = false;
-                    open.is_field_secret = is_secret(&name);
+                    open.is_field_secret = self::is_secret(&name);
                 } else if is_secret && token.len() > 2 {
                     out.push_str(&format!("\"{SECRET}\""));
                     continue;
