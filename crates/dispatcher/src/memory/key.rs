@@ -54,10 +54,15 @@ impl Key {
         KeyRef { kind: self.kind, host: &self.host, target: &self.target }
     }
 
+    /// Returns how long it is.
+    pub(crate) fn length(&self) -> usize {
+        self.host.len() + self.target.len()
+    }
+
     /// Returns about how many bytes of memory it takes with its place in the table.
     pub(crate) fn bytes(&self) -> usize {
         const PLACE_BYTES: usize = 96;
-        self.host.len() + self.target.len() + size_of::<Self>() + PLACE_BYTES
+        self.length() + size_of::<Self>() + PLACE_BYTES
     }
 }
 

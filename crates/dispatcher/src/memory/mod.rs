@@ -384,7 +384,7 @@ impl Inner {
         if source.serial != self.serial || !self.keeps_answers() || is_private(farm) {
             return false;
         }
-        if key.bytes() > MAX_KEY_BYTES {
+        if key.length() > MAX_KEY_BYTES {
             return false;
         }
         let key = key.borrowed();
