@@ -330,7 +330,7 @@ mod tests {
         check("/a?author=ann", "/a?author=ann");
         check(
             "/a?password=a?b;c&d=/e?token=f;sid=1&g",
-            "/a?password={secret}&d=/e?token={secret};sid=1&g",
+            "/a?password={secret}&d=/e?token={secret};sid={secret}&g",
         );
     }
 

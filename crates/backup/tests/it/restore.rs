@@ -179,8 +179,8 @@ fn stopped_within_a_file(bench: &Bench) -> Child {
         loop {
             if !unfinished(&bench.path("out")).is_empty() {
                 kill_process(pid_of(&child), Signal::STOP).unwrap();
-                // It is stopped when its state says so; until then it may go on.
-                while state_of(&child) != 'T' {
+                // It is stopped when all of its threads are; until then they go on.
+                while !is_stopped(&child) {
                     std::thread::yield_now();
                 }
                 if !unfinished(&bench.path("out")).is_empty() {
@@ -200,10 +200,14 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// Returns how the system says that a process is.
-fn state_of(child: &Child) -> char {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+/// Tells whether the system has stopped all threads of a process.
+fn is_stopped(child: &Child) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    // One that has ended meanwhile has no state.
+    let states =
+        threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+    let mut states = states.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next());
+    states.all(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
 }
 
 fn planted() -> Bench {
