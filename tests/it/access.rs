@@ -31,6 +31,7 @@ const GETS: &[&str] = &[
     "/content/{home}/secret",
     "/content/{home}/secret.html",
     "/system/timing.json",
+    "/system/timing.html",
     "/handle404?exporturi=/content/{home}/secret.html",
     "/content/{home}/secret.json",
     "/content/{home}/secret.infinity.json",

@@ -353,6 +353,7 @@ fn nobody_leaves_the_sandbox_of_on_demand_export() {
         "/health",
         "/metrics",
         "/system/timing.json",
+        "/system/timing.html",
         "/handle404",
         // What is there and is not made of an address that somebody thought of.
         "/content/wayfare/en.a.b.html",

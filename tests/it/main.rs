@@ -68,6 +68,7 @@ mod soak;
 mod sources;
 mod staging;
 mod stalled;
+mod timing;
 mod tokens;
 mod unlogged;
 mod varnish;

@@ -305,6 +305,12 @@ impl From<sqlx::Error> for Failure {
     }
 }
 
+impl From<minijinja::Error> for Failure {
+    fn from(error: minijinja::Error) -> Self {
+        Self::internal(&error)
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::internal(&error)

@@ -1,17 +1,22 @@
 //! What requests took: told to administrators, as JSON of the newest and slowest requests, and on a page they ask for.
 //!
-//! `/system/timing.json` has the newest and the slowest requests as trees, from which an interface draws flames, and
-//! percentiles of each component. `?tympan-profile=1` adds the times of one request to its answer.
+//! `/system/timing.json` has the newest and the slowest requests as trees, and percentiles of each component;
+//! `/system/timing.html` draws the same as flame graphs and tables. `?tympan-profile=1` adds the times of one request to
+//! its answer.
 //!
 //! Not here: taking times (`render::timing`).
+
+mod page;
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use http::StatusCode;
+use http::request::Parts;
+use http::{StatusCode, header};
 use serde_json::{Value, json};
 use tympan_render::profile::Profiled;
 use tympan_render::timing::{Row, Timing};
@@ -27,18 +32,43 @@ const NAMED: usize = 12;
 
 /// Returns the routes.
 pub(crate) fn routes() -> Router<Arc<Instance>> {
-    Router::new().route("/system/timing.json", get(report))
+    Router::new()
+        .route("/system/timing.json", get(report))
+        .route("/system/timing.html", get(flame_page))
+}
+
+/// Fails for all but administrators.
+async fn require_administrator(instance: &Instance, parts: &Parts) -> Result<()> {
+    let identity = instance.identify(parts).await?;
+    if identity.is_none() {
+        return Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first"));
+    }
+    let viewer = instance.viewer_of(identity.as_ref())?;
+    instance.require_administrator(&viewer, "see what requests took")
+}
+
+/// Answers with everything that is known as a page, for administrators.
+async fn flame_page(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Response> {
+    let (parts, _) = request.into_parts();
+    require_administrator(&instance, &parts).await?;
+    let fragments = instance.renderer.fragments().map(|cache| cache.report(PLACES));
+    let html = page::draw(instance.role.name(), &instance.profile.report(), fragments.as_ref())?;
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CACHE_CONTROL, "private, no-store"),
+        (header::CONTENT_SECURITY_POLICY, page::POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    Ok((headers, html).into_response())
 }
 
 /// Answers with everything that is known, for administrators.
 async fn report(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
     let (parts, _) = request.into_parts();
-    let identity = instance.identify(&parts).await?;
-    if identity.is_none() {
-        return Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first"));
-    }
-    let viewer = instance.viewer_of(identity.as_ref())?;
-    instance.require_administrator(&viewer, "see what requests took")?;
+    require_administrator(&instance, &parts).await?;
     let report = instance.profile.report();
     let requests = |all: Vec<Profiled>| all.iter().map(to_json).collect::<Vec<_>>();
     let micros = |time: std::time::Duration| time.as_micros() as u64;
