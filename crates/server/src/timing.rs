@@ -48,10 +48,7 @@ async fn require_administrator(instance: &Instance, parts: &Parts) -> Result<()>
 }
 
 /// Answers with everything that is known as a page, for administrators.
-async fn flame_page(
-    State(instance): State<Arc<Instance>>,
-    request: Request,
-) -> Result<Response> {
+async fn flame_page(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
     let (parts, _) = request.into_parts();
     require_administrator(&instance, &parts).await?;
     let fragments = instance.renderer.fragments().map(|cache| cache.report(PLACES));
