@@ -71,6 +71,68 @@ fn rewrites_change_what_is_looked_up_and_asked_for() {
 }
 
 #[test]
+fn access_is_asked_of_the_url_and_of_what_it_leads_to() {
+    let origin = echo();
+    let portal = Origin::always(Answer::html("portal"));
+    let front = start(
+        &origin,
+        &format!(
+            r#"
+            [[host]]
+            rule = [
+                {{ match = '^/by-url/(.*)$', rewrite = "/files/$1", pass_through = true }},
+                {{ match = '^/by-file/(.*)$', rewrite = "/files/$1", last = true }},
+                {{ match = '^/closed/moved$', redirect = "/new.html" }},
+                {{ match = '^/files/portal', proxy = "http://{}/", of_url = true }},
+                {{ match = '^/files/old', redirect = "/new.html", of_url = true }},
+            ]
+            access = [
+                {{ match = '^/closed(?:/|$)' }},
+                {{ of = "url", match = '^/files/a', when = [{{ test = "%{{REQUEST_METHOD}}", match = '^HEAD$', negate = true }}] }},
+                {{ of = "file", match = '^/files/(b|portal)', when = [{{ test = "%{{REQUEST_URI}}", match = '^/by-file/bc', negate = true }}] }},
+            ]
+            "#,
+            portal.addr()
+        ),
+    );
+    for (target, expected) in [
+        ("/closed", "403"),
+        ("/%63losed//x.html", "403"),
+        ("/closeds.html", "200 render /closeds.html"),
+        ("/closed/moved", "302 -> http://www.example.com/new.html"),
+        ("/files/a.html", "403"),
+        ("/by-url/a.html", "403"),
+        ("/by-file/a.html", "200 render /files/a.html"),
+        ("/files/b.html", "403"),
+        ("/by-url/bc.html", "403"),
+        ("/by-file/b.html", "403"),
+        ("/by-file/bc.html", "200 render /files/bc.html"),
+        ("/files/portal", "200 portal"),
+        ("/by-url/portal", "200 portal"),
+        ("/by-file/portal", "403"),
+        ("/by-url/old", "302 -> http://www.example.com/new.html"),
+        ("/by-file/old", "200 render /files/old"),
+    ] {
+        let seen = seen(&front.get(target));
+        assert!(seen.starts_with(expected), "{target}: {seen}");
+    }
+    assert_eq!(front.send("HEAD", "/files/a.html", &[], "").status, 200);
+}
+
+#[test]
+fn answers_are_not_kept_for_all_where_access_depends_on_who_asks() {
+    let origin = echo();
+    for (test, kept) in [("%{REMOTE_ADDR}", 0), ("%{HTTPS}", 1)] {
+        let access =
+            format!("[[host]]\naccess = [{{ when = [{{ test = \"{test}\", match = 'no' }}] }}]");
+        let front = start(&origin, &access);
+        assert_eq!(front.get("/a.html").status, 200);
+        assert_eq!(front.get("/a.html").status, 200);
+        assert_eq!(front.metric("kept_answers"), kept, "{test}");
+    }
+}
+
+#[test]
 fn redirects_name_the_host_and_are_escaped() {
     let origin = echo();
     let front = start(
@@ -311,6 +373,8 @@ fn settings_that_cannot_be_used_are_named() {
     check("[[host]]\nrule = [{ match = 'x' }]", "a rule has one of");
     check("[[host]]\nrule = [{ rewrite = \"/x\", pass = true }]", "not 2");
     check("[[host]]\nrule = [{ answer = 42 }]", "status 42");
+    check("[[host]]\nrule = [{ answer = 403, pass_through = true }]", "`host.rule.pass_through`");
+    check("[[host]]\naccess = [{ of = \"folder\" }]", "`folder` is neither `url` nor `file`");
     check("[[host]]\nrule = [{ proxy = \"ftp://x\" }]", "does not begin with `http://`");
     check(
         "[[host]]\nrule = [{ pass = true, when = [{ test = \"x\" }] }]",
