@@ -53,6 +53,7 @@ use crate::storm::Storm;
 use crate::upstream::Upstream;
 use crate::vanity::VanityList;
 use crate::variant_limit::VariantLimiter;
+use crate::visits::Doors;
 
 /// What a dispatcher needs from outside.
 #[derive(Debug, Clone)]
@@ -124,6 +125,8 @@ pub(crate) struct Inner {
     /// Tells this dispatcher from its siblings.
     pub(crate) instance: Arc<str>,
     pub(crate) ready: Arc<Ready>,
+    /// Where visitors come in.
+    pub(crate) doors: Arc<Doors>,
 }
 
 /// A farm and what belongs to it at run time.
@@ -246,6 +249,9 @@ impl Dispatcher {
             tokio::spawn(self.current().catch_up());
         }
         self.0.counters.lock().push(Arc::clone(&front.counters));
+        if let Ok(address) = listener.local_addr() {
+            self.current().doors.add(address.port(), front.tls.is_some());
+        }
         let dispatcher = self.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let inner = dispatcher.current();
@@ -393,6 +399,7 @@ impl Inner {
             instance: old.map_or_else(|| new_word().into(), |old| Arc::clone(&old.instance)),
             ready: old
                 .map_or_else(|| Arc::new(Ready::new(!has_peers)), |old| Arc::clone(&old.ready)),
+            doors: old.map(|old| Arc::clone(&old.doors)).unwrap_or_default(),
         })
     }
 

@@ -307,7 +307,7 @@ impl Inner {
         message
             .refetch
             .iter()
-            .filter_map(|uri| crate::refetch::target(farm, uri))
+            .filter_map(|uri| crate::refetch::target(farm, uri, &self.doors))
             .map(|(_, file)| file)
             .collect()
     }

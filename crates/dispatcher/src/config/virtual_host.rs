@@ -40,6 +40,16 @@ impl VirtualHost {
             uri: (!uri.is_empty() && uri != "/*").then(|| Glob::new(&prefix(uri))),
         }
     }
+
+    /// Tells whether it writes a host out, which visitors can be taken to know the site by.
+    pub(crate) fn is_name(&self) -> bool {
+        is_plain(self.host.source())
+    }
+}
+
+/// Tells whether a pattern is a text that stands for itself.
+pub(crate) fn is_plain(pattern: &str) -> bool {
+    !pattern.is_empty() && !pattern.contains(['*', '?', '['])
 }
 
 /// The path is a prefix, with or without the star that says so.
