@@ -31,7 +31,7 @@ use crate::Error;
 use crate::cache::Root;
 use crate::clock::Clock;
 use crate::config::{Config, Farm};
-use crate::fast::Lanes;
+use crate::fast::Opening;
 use crate::flight::Flights;
 use crate::front::Gate;
 use crate::gossip::{Peers, Ready, new_word};
@@ -101,7 +101,7 @@ struct Background {
     /// What fills the cache at the start, over reloads.
     warming: Option<JoinHandle<()>>,
     /// Lives as long as a listener uses it.
-    lanes: Weak<Lanes>,
+    lane: Weak<Opening>,
 }
 
 /// A dispatcher with one configuration.
@@ -257,7 +257,7 @@ impl Dispatcher {
             let inner = dispatcher.current();
             async move { Ok::<_, Infallible>(inner.answer_logged(request).await) }
         });
-        let front = Front { lane: self.lane(), ..front };
+        let front = Front { lane: Some(self.lane()), ..front };
         let served = tympan_web::listen::serve(listener, service, front, shutdown).await;
         if is_first {
             let mut background = self.0.background.lock();
@@ -303,25 +303,17 @@ impl Dispatcher {
     }
 
     /// Returns the lane for kept answers, which all listeners share.
-    fn lane(&self) -> Option<Arc<dyn Lane>> {
-        if !self.current().keeps_answers() {
-            return None;
-        }
+    fn lane(&self) -> Arc<dyn Lane> {
         let mut background = self.0.background.lock();
-        if let Some(lanes) = background.lanes.upgrade() {
-            return Some(lanes);
+        if let Some(lane) = background.lane.upgrade() {
+            return lane;
         }
-        match Lanes::start(self) {
-            Ok(lanes) => {
-                let lanes = Arc::new(lanes);
-                background.lanes = Arc::downgrade(&lanes);
-                Some(lanes)
-            }
-            Err(error) => {
-                tracing::warn!(reason = %error, "there is no lane for kept answers");
-                None
-            }
-        }
+        let lane = Arc::new(Opening::new(self.clone()));
+        background.lane = Arc::downgrade(&lane);
+        drop(background);
+        // What prevents it is told at the start.
+        lane.is_open();
+        lane
     }
 
     /// Starts what runs beside requests; returns whether it did not run already.
