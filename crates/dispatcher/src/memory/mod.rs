@@ -442,7 +442,7 @@ impl Inner {
         self.metrics.count(counter);
         self.metrics.count(Counter::KeptHits);
         let tally = &ready.source.farm.tally;
-        tally.count(&ready.source.path, outcome);
+        tally.count_kept(&ready.served, &ready.source.path, outcome);
         tally.times.note(Duration::ZERO);
     }
 }

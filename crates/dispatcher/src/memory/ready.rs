@@ -17,6 +17,7 @@ use crate::cache::Stamp;
 use crate::dispatcher::FarmState;
 use crate::hit::{self, Told};
 use crate::http2::hpack::write_block;
+use crate::metrics::Served;
 use crate::page::{Body, file_body, full, read_at};
 use crate::plan::Entity;
 
@@ -111,6 +112,8 @@ pub(crate) struct Ready {
     pub(crate) log_text: Box<str>,
     /// When the file was last compared.
     pub(crate) checked: Mutex<Checked>,
+    /// What counts its uses beside those of pages near it.
+    pub(crate) served: Arc<Served>,
     hits: AtomicU32,
 }
 
@@ -252,6 +255,7 @@ impl Ready {
         checked: Checked,
     ) -> Self {
         let plain = Form::new(kind, headers, source.etag.clone(), (body, source.length));
+        let served = source.farm.tally.served(&source.path);
         Self {
             source,
             kind,
@@ -259,6 +263,7 @@ impl Ready {
             encoded: None,
             log_text,
             checked: Mutex::new(checked),
+            served,
             hits: AtomicU32::new(0),
         }
     }
