@@ -626,7 +626,7 @@ fn is_of_httpd(name: &str) -> bool {
 /// Returns a server's name without scheme and port.
 fn host_name(name: &str) -> String {
     let name = name.split_once("://").map_or(name, |(_, rest)| rest);
-    crate::config::split_port(name).0.to_ascii_lowercase()
+    crate::config::read_host(name).0
 }
 
 /// Writes a condition.

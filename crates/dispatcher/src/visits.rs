@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use crate::config::split_port;
+use crate::config::read_host;
 use crate::request::RequestView;
 
 /// What the visits of one document root may take.
@@ -96,8 +96,8 @@ impl Visit {
         Self { host, is_tls, is_proxied: false, forwarded: HeaderMap::new() }
     }
 
-    fn name_and_port(&self) -> (&str, Option<&str>) {
-        split_port(self.host.to_str().unwrap_or_default())
+    fn name_and_port(&self) -> (String, Option<&str>) {
+        read_host(self.host.to_str().unwrap_or_default())
     }
 
     /// Tells whether the visitor came to the farm's `own` address. The port in `Host` is what a visitor writes, so it
@@ -108,8 +108,7 @@ impl Visit {
             let by_proxy = self.forwarded.get(&FORWARDED_PORT).filter(|_| self.is_proxied);
             by_proxy.is_some_and(|told| told.as_bytes() == port.as_bytes()) || doors.have_port(port)
         };
-        name.eq_ignore_ascii_case(own_name)
-            && (port == own_port || own_port.is_none() && port.is_none_or(is_told))
+        name == own_name && (port == own_port || own_port.is_none() && port.is_none_or(is_told))
     }
 
     /// Returns what counts for other pages, too: not what a visitor says about proxies in front.
@@ -123,7 +122,7 @@ impl Visit {
     /// Makes `view` a request for the same page at this address.
     pub(crate) fn apply(&self, view: &mut RequestView) {
         let (host, port) = self.name_and_port();
-        view.host = host.to_ascii_lowercase();
+        view.host = host;
         view.port = port.map(str::to_owned);
         view.headers.insert(header::HOST, self.host.clone());
         for (name, value) in &self.forwarded {

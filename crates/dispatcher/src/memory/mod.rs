@@ -45,7 +45,7 @@ pub(crate) use uses::{Use, may_hold_credentials, use_of};
 
 use crate::answer::Outcome;
 use crate::cache::{Docroot, Lookup};
-use crate::config::{Farm, StatFiles, split_port};
+use crate::config::{Farm, StatFiles, read_host};
 use crate::dispatcher::Inner;
 use crate::freshness::{Freshness, judge, valid_until};
 use crate::log::{Level, escaped};
@@ -398,8 +398,8 @@ impl Inner {
         }
         let key = key.borrowed();
         let Ok(authority) = std::str::from_utf8(key.host) else { return false };
-        let (host, _port) = split_port(authority);
-        self.switches.routes.is_decided_by_target(&host.to_ascii_lowercase())
+        let (host, _port) = read_host(authority);
+        self.switches.routes.is_decided_by_target(&host)
     }
 
     /// Gives a kept answer on the way through hyper.

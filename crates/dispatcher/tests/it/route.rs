@@ -120,6 +120,20 @@ fn access_is_asked_of_the_url_and_of_what_it_leads_to() {
 }
 
 #[test]
+fn a_dot_behind_a_name_leads_to_the_same_rules() {
+    let origin = echo();
+    let closed = "[[host]]\nnames = [\"www.example.com\"]\n\
+                  access = [{ match = '^/closed', when = [{ test = \"%{REMOTE_ADDR}\", match = '127' }] }]";
+    let front = start(&origin, closed);
+    for host in ["www.example.com", "www.example.com.", "WWW.example.com.:80"] {
+        let ask = |path| front.send("GET", path, &[("Host", host)], "").status;
+        assert_eq!([ask("/closed"), ask("/open"), ask("/open")], [403, 200, 200], "{host}");
+        assert_eq!(front.metric("kept_answers"), 0, "{host}");
+    }
+    assert_eq!(front.send("GET", "/closed", &[("Host", "www.example.com..")], "").status, 400);
+}
+
+#[test]
 fn answers_are_not_kept_for_all_where_access_depends_on_who_asks() {
     let origin = echo();
     for (test, kept) in [("%{REMOTE_ADDR}", 0), ("%{HTTPS}", 1)] {
