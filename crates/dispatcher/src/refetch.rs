@@ -245,7 +245,10 @@ pub(crate) fn target(farm: &FarmState, uri: &str, doors: &Doors) -> Option<(Requ
             // Whoever came by another name does not decide for new pages.
             Some(own) => {
                 let site = site.filter(|site| site.is_at(&own, doors));
-                Some(site.unwrap_or_else(|| Arc::new(own)))
+                Some(match site {
+                    Some(site) => site.named_as(&own),
+                    None => Arc::new(own),
+                })
             }
             None => site.or_else(|| visits.filter(|_| view.host.is_empty())?.last()),
         }

@@ -111,6 +111,16 @@ impl Visit {
         name == own_name && (port == own_port || own_port.is_none() && port.is_none_or(is_told))
     }
 
+    /// Returns the visit as one to the farm's `own` name, which a visitor may have written in another way.
+    pub(crate) fn named_as(self: Arc<Self>, own: &Self) -> Arc<Self> {
+        let ((name, _), (_, port)) = (own.name_and_port(), self.name_and_port());
+        let host = port.map_or_else(|| name.clone(), |port| format!("{name}:{port}"));
+        match HeaderValue::from_str(&host) {
+            Ok(host) if host != self.host => Arc::new(Self { host, ..Self::clone(&self) }),
+            _ => self,
+        }
+    }
+
     /// Returns what counts for other pages, too: not what a visitor says about proxies in front.
     fn shared(visit: Arc<Self>) -> Arc<Self> {
         if visit.is_proxied || visit.forwarded.is_empty() {
@@ -265,6 +275,19 @@ mod tests {
         assert_eq!(check("a:81", None, "a:81"), (true, true));
         assert_eq!(check("a:8080", None, "a:81"), (false, false));
         assert_eq!(check("a", None, "a:81"), (false, false));
+    }
+
+    #[test]
+    fn a_name_is_written_as_the_farm_writes_it() {
+        let plain = |host| Visit::plain(HeaderValue::from_static(host), false);
+        for (host, expected) in [
+            ("www.example.com", "www.example.com"),
+            ("WWW.example.com.", "www.example.com"),
+            ("www.Example.com.:8080", "www.example.com:8080"),
+        ] {
+            let named = Arc::new(plain(host)).named_as(&plain("www.example.com:81"));
+            assert_eq!(named.host, expected);
+        }
     }
 
     #[test]
