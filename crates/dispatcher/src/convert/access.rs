@@ -132,6 +132,16 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
+    /// Returns the same about what is looked up, for one about URLs.
+    pub(super) fn of_files(&self) -> Option<Self> {
+        let by_file = |when: &String| when.replace("%{REQUEST_URI}", "%{REQUEST_FILENAME}");
+        (self.of == "url").then(|| Self {
+            of: "file",
+            pattern: self.pattern.clone(),
+            when: self.when.iter().map(by_file).collect(),
+        })
+    }
+
     pub(super) fn write(&self, toml: &mut String, guard: &[String]) {
         writeln!(toml, "\n[[dispatcher.host.access]]\nof = \"{}\"", self.of).unwrap_or_default();
         if let Some(pattern) = &self.pattern {

@@ -142,6 +142,20 @@ fn tell_of_paths(rewrites: &[&Rule], findings: &mut Findings) {
     }
 }
 
+/// Tells of rules that refuse something at one port, which is what a visitor writes.
+fn tell_of_ports(host: &HostPart, global: &HostPart, findings: &mut Findings) {
+    let own = host.rewrites(global, findings).into_iter().chain(&host.redirects);
+    let refusing: Vec<&Rule> = own.filter(|rule| rule.action.starts_with("answer = 4")).collect();
+    for rule in refusing {
+        note(
+            findings,
+            &rule.at,
+            "this rule refuses what comes to one of several ports, and the port is what a visitor writes; where it \
+             protects something, write `Require all denied` in a `<Location>`, which closes all ports",
+        );
+    }
+}
+
 /// Writes the hosts; `global` is what stands outside them.
 pub(super) fn write_hosts(
     toml: &mut String,
@@ -366,6 +380,10 @@ impl<'a> Group<'a> {
         // closed at all.
         let is_written = doors.iter().filter(|door| **door != Some("443")).count() > 1;
         let is_unguarded = !is_one && is_written;
+        let rewrites = guarded.iter().any(|(_, host)| !host.rewrites(global, findings).is_empty());
+        if is_unguarded {
+            guarded.iter().for_each(|(_, host)| tell_of_ports(host, global, findings));
+        }
         let mut has_access_rules = false;
         for (guard, host) in guarded {
             let root = host.document_root.as_deref().or(global.document_root.as_deref());
@@ -377,6 +395,10 @@ impl<'a> Group<'a> {
                 has_access_rules = true;
                 let guard = if is_unguarded { &[] } else { guard.as_slice() };
                 refusal.write(toml, guard);
+                // A visitor may write the port of a host whose rewrites lead to what is closed by its URL at this one.
+                if let Some(refusal) = refusal.of_files().filter(|_| is_unguarded && rewrites) {
+                    refusal.write(toml, guard);
+                }
             }
         }
         let last = self.hosts.last().and_then(|(_, host)| host.at.as_ref());
