@@ -21,6 +21,8 @@ mod access;
 mod host;
 mod include;
 mod rewrite;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use access::Section;
