@@ -73,6 +73,7 @@ struct Access {
 enum Of {
     Url,
     File,
+    Either,
 }
 
 #[derive(Debug, Clone)]
@@ -289,7 +290,8 @@ impl Access {
     fn compile(settings: &AccessSettings) -> Result<Self, Error> {
         Ok(Self {
             of: match settings.of.as_deref() {
-                None | Some("url") => Of::Url,
+                None => Of::Either,
+                Some("url") => Of::Url,
                 Some("file") => Of::File,
                 Some(other) => {
                     let reason = format!("`{other}` is neither `url` nor `file`");
@@ -307,14 +309,16 @@ impl Access {
 
     /// Tells whether a request ends here that went this way.
     fn refuses(&self, host: &Host, way: &Way<'_>, is_proxied: bool) -> bool {
-        let path = match self.of {
-            Of::Url => way.url(),
-            // What another server answers is no file of this one.
-            Of::File if is_proxied => return false,
-            Of::File => way.view().path.as_str(),
+        // What another server answers is no file of this one.
+        let file = (!is_proxied).then(|| way.view().path.as_str());
+        let is_meant = |path: &str| self.pattern.is_match(path);
+        let is_meant = match self.of {
+            Of::Url => is_meant(way.url()),
+            Of::File => file.is_some_and(is_meant),
+            Of::Either => is_meant(way.url()) || file.is_some_and(is_meant),
         };
         let mut scope = Scope::new(host, way, None);
-        self.pattern.is_match(path) && hold(&self.conditions, &mut scope)
+        is_meant && hold(&self.conditions, &mut scope)
     }
 }
 

@@ -175,9 +175,9 @@ pub struct RuleSettings {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessSettings {
-    /// Which path is meant: `"url"`, the one that was sent or that a rewrite with `pass_through` made of it (default), as
-    /// `<Location>` has it; or `"file"`, the one that all rewrites led to, as `<Directory>` has it. The latter does not count
-    /// for what is proxied.
+    /// Which path is meant: `"url"`, the one that was sent or that a rewrite with `pass_through` made of it, as `<Location>`
+    /// has it; or `"file"`, the one that all rewrites led to, as `<Directory>` has it, which does not count for what is
+    /// proxied. Default either of them: leave it unless what rewrites lead to is meant to stay open.
     pub of: Option<String>,
     /// The regular expression that the decoded path must hold; default any path.
     #[serde(rename = "match")]

@@ -82,6 +82,8 @@ fn access_is_asked_of_the_url_and_of_what_it_leads_to() {
             rule = [
                 {{ match = '^/by-url/(.*)$', rewrite = "/files/$1", pass_through = true }},
                 {{ match = '^/by-file/(.*)$', rewrite = "/files/$1", last = true }},
+                {{ match = '^/by-both/(.*)$', rewrite = "/closed/$1", last = true }},
+                {{ match = '^/closed/open/(.*)$', rewrite = "/$1", last = true }},
                 {{ match = '^/closed/moved$', redirect = "/new.html" }},
                 {{ match = '^/files/portal', proxy = "http://{}/", of_url = true }},
                 {{ match = '^/files/old', redirect = "/new.html", of_url = true }},
@@ -99,6 +101,8 @@ fn access_is_asked_of_the_url_and_of_what_it_leads_to() {
         ("/closed", "403"),
         ("/%63losed//x.html", "403"),
         ("/closeds.html", "200 render /closeds.html"),
+        ("/by-both/x.html", "403"),
+        ("/closed/open/x.html", "403"),
         ("/closed/moved", "302 -> http://www.example.com/new.html"),
         ("/files/a.html", "403"),
         ("/by-url/a.html", "403"),
