@@ -153,10 +153,7 @@ impl Inner {
         if is_flush(&view) {
             return self.answer_in_farm(&view, body, limit).await;
         }
-        if let Err(wait) = self.gate.admit(view.client) {
-            self.metrics.count(Counter::RateLimited);
-            let mut response = refusal(StatusCode::TOO_MANY_REQUESTS);
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait));
+        if let Some(response) = self.limit_rate(&view) {
             return response;
         }
         // A sibling has applied the rules already; what is not for it, it does not get.
@@ -189,6 +186,15 @@ impl Inner {
             }
         }
         response
+    }
+
+    /// Counts a request of its client; returns the answer if it asks too much.
+    pub(crate) fn limit_rate(&self, view: &RequestView) -> Option<Response<Body>> {
+        let wait = self.gate.admit(view.client).err()?;
+        self.metrics.count(Counter::RateLimited);
+        let mut response = refusal(StatusCode::TOO_MANY_REQUESTS);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait));
+        Some(response)
     }
 
     async fn answer_in_farm(

@@ -86,7 +86,8 @@ fn is_authority(text: &str) -> bool {
                     && port.bytes().all(|byte| byte.is_ascii_digit())
                     && port.parse::<u16>().is_ok())
         });
-    host.len() <= 255 && host.bytes().all(is_name_byte) && is_port
+    // Of an empty label between two dots httpd says the same.
+    host.len() <= 255 && host.bytes().all(is_name_byte) && !host.contains("..") && is_port
 }
 
 #[cfg(test)]
@@ -128,9 +129,10 @@ mod tests {
         check("https://own/a", v2, &["OWN"], Ok(("own", "/a")));
         check("https://own/a", v2, &["other"], Err(Fault::TwoHosts));
         check("http://user@own/a", v1, &["own"], Err(Fault::MalformedHost));
-        for broken in
-            ["h h", "h/x", "a@b", "a,b", "h:x", "h:99999", "[::1", "[x]", "h:80:90", "a\"b"]
-        {
+        for broken in [
+            "h h", "h..", "h..x", "h/x", "a@b", "a,b", "h:x", "h:99999", "[::1", "[x]", "h:80:90",
+            "a\"b",
+        ] {
             check("/a", v1, &[broken], Err(Fault::MalformedHost));
         }
         check("/a", v1, &[""], Ok(("", "/a")));

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method};
 use crate::any::{Diagnostic, Position, Severity};
 use crate::config::{
     AccessList, Cache, ClientHeaders, Element, Farm, FilterRule, Loaded, Matcher, Revalidate,
-    StatFiles, Verdict,
+    StatFiles, Verdict, VirtualHost,
 };
 use crate::filter;
 use crate::pattern::{IfBroken, Pattern};
@@ -183,6 +183,14 @@ fn check_cache(farm: &Farm, cache: &Cache, warn: &mut impl FnMut(&Position, Stri
     if obeys_lives && !cache.enable_ttl {
         note(
             "`/x-staleDirectives` and `/x-revalidate \"expired\"` do nothing without `/enableTTL \"1\"`, as no copy expires",
+        );
+    }
+    let refetches = cache.refetch_hot > 0 || cache.refetch_concurrency > 1;
+    if refetches && !farm.virtual_hosts.iter().any(VirtualHost::is_name) {
+        note(
+            "pages are fetched again (`/x-refetchHot`, `/x-refetchConcurrency`), but `/virtualhosts` writes no host out; \
+             those that no visitor asked for since the start are asked for at a host that the last visitor wrote, or at \
+             the render's own",
         );
     }
     if !cache.serve_stale_on_error {

@@ -4,7 +4,8 @@
 //! TOML, and a finding with its line for every directive that has no counterpart. Nothing is dropped in silence but what
 //! says only how httpd itself runs (`ErrorLog`, `ServerAdmin` and the like), and what grants access to everyone.
 //!
-//! Order of a host's rules: who may see a page, `RewriteRule`, `ProxyPass`, `Redirect`.
+//! Order of a host's rules, as in httpd: `RewriteRule`, `ProxyPass`, `Redirect`, and then who may see what is served or
+//! proxied.
 //!
 //! Not here: what the rules do (`route`).
 
@@ -20,6 +21,8 @@ mod access;
 mod host;
 mod include;
 mod rewrite;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use access::Section;
@@ -625,13 +628,21 @@ fn is_of_httpd(name: &str) -> bool {
 /// Returns a server's name without scheme and port.
 fn host_name(name: &str) -> String {
     let name = name.split_once("://").map_or(name, |(_, rest)| rest);
-    crate::config::split_port(name).0.to_ascii_lowercase()
+    crate::config::read_host(name).0
 }
 
 /// Writes a condition.
 fn condition(test: &str, pattern: &str, is_negated: bool) -> String {
     let negated = if is_negated { ", negate = true" } else { "" };
     format!("{{ test = {}, match = {}{negated} }}", quote(test), quote(pattern))
+}
+
+/// Writes the conditions of an entry.
+fn write_conditions(toml: &mut String, guard: &[String], when: &[String]) {
+    let when: Vec<&str> = guard.iter().chain(when).map(String::as_str).collect();
+    if !when.is_empty() {
+        writeln!(toml, "when = [{}]", when.join(", ")).unwrap_or_default();
+    }
 }
 
 /// Returns a condition beside which it is enough that the next one holds.

@@ -31,7 +31,7 @@ use crate::Error;
 use crate::cache::Root;
 use crate::clock::Clock;
 use crate::config::{Config, Farm};
-use crate::fast::Lanes;
+use crate::fast::Opening;
 use crate::flight::Flights;
 use crate::front::Gate;
 use crate::gossip::{Peers, Ready, new_word};
@@ -53,6 +53,7 @@ use crate::storm::Storm;
 use crate::upstream::Upstream;
 use crate::vanity::VanityList;
 use crate::variant_limit::VariantLimiter;
+use crate::visits::Doors;
 
 /// What a dispatcher needs from outside.
 #[derive(Debug, Clone)]
@@ -100,7 +101,7 @@ struct Background {
     /// What fills the cache at the start, over reloads.
     warming: Option<JoinHandle<()>>,
     /// Lives as long as a listener uses it.
-    lanes: Weak<Lanes>,
+    lane: Weak<Opening>,
 }
 
 /// A dispatcher with one configuration.
@@ -124,6 +125,8 @@ pub(crate) struct Inner {
     /// Tells this dispatcher from its siblings.
     pub(crate) instance: Arc<str>,
     pub(crate) ready: Arc<Ready>,
+    /// Where visitors come in.
+    pub(crate) doors: Arc<Doors>,
 }
 
 /// A farm and what belongs to it at run time.
@@ -246,12 +249,15 @@ impl Dispatcher {
             tokio::spawn(self.current().catch_up());
         }
         self.0.counters.lock().push(Arc::clone(&front.counters));
+        if let Ok(address) = listener.local_addr() {
+            self.current().doors.add(address.port(), front.tls.is_some());
+        }
         let dispatcher = self.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let inner = dispatcher.current();
             async move { Ok::<_, Infallible>(inner.answer_logged(request).await) }
         });
-        let front = Front { lane: self.lane(), ..front };
+        let front = Front { lane: Some(self.lane()), ..front };
         let served = tympan_web::listen::serve(listener, service, front, shutdown).await;
         if is_first {
             let mut background = self.0.background.lock();
@@ -297,25 +303,17 @@ impl Dispatcher {
     }
 
     /// Returns the lane for kept answers, which all listeners share.
-    fn lane(&self) -> Option<Arc<dyn Lane>> {
-        if !self.current().keeps_answers() {
-            return None;
-        }
+    fn lane(&self) -> Arc<dyn Lane> {
         let mut background = self.0.background.lock();
-        if let Some(lanes) = background.lanes.upgrade() {
-            return Some(lanes);
+        if let Some(lane) = background.lane.upgrade() {
+            return lane;
         }
-        match Lanes::start(self) {
-            Ok(lanes) => {
-                let lanes = Arc::new(lanes);
-                background.lanes = Arc::downgrade(&lanes);
-                Some(lanes)
-            }
-            Err(error) => {
-                tracing::warn!(reason = %error, "there is no lane for kept answers");
-                None
-            }
-        }
+        let lane = Arc::new(Opening::new(self.clone()));
+        background.lane = Arc::downgrade(&lane);
+        drop(background);
+        // What prevents it is told at the start.
+        lane.is_open();
+        lane
     }
 
     /// Starts what runs beside requests; returns whether it did not run already.
@@ -393,6 +391,7 @@ impl Inner {
             instance: old.map_or_else(|| new_word().into(), |old| Arc::clone(&old.instance)),
             ready: old
                 .map_or_else(|| Arc::new(Ready::new(!has_peers)), |old| Arc::clone(&old.ready)),
+            doors: old.map(|old| Arc::clone(&old.doors)).unwrap_or_default(),
         })
     }
 

@@ -70,6 +70,10 @@ impl Inner {
         let (farm, view) = (exchange.farm, exchange.view);
         self.log(Level::Debug, || format!("Found farm {} for flush", farm.farm.name));
         if !may_flush(farm, view) {
+            // A header alone makes a flush, and whoever may not flush has the rate of all others.
+            if let Some(response) = self.limit_rate(view) {
+                return response;
+            }
             self.metrics.count(Counter::FlushesRefused);
             self.log(Level::Warn, || format!("Flushing rejected from {}", view.client));
             return refusal(StatusCode::FORBIDDEN);
@@ -307,7 +311,7 @@ impl Inner {
         message
             .refetch
             .iter()
-            .filter_map(|uri| crate::refetch::target(farm, uri))
+            .filter_map(|uri| crate::refetch::target(farm, uri, &self.doors))
             .map(|(_, file)| file)
             .collect()
     }

@@ -104,8 +104,8 @@ pub use pattern::{IfBroken, Pattern};
 pub use request::RequestView;
 pub use sessions::Session;
 pub use settings::{
-    AdminSettings, ConditionSettings, HostSettings, RenderSettings, RuleSettings, Settings,
-    WarmUpSettings,
+    AccessSettings, AdminSettings, ConditionSettings, HostSettings, RenderSettings, RuleSettings,
+    Settings, WarmUpSettings,
 };
 pub use status::Status;
 pub use warm_up::urls_of_line;

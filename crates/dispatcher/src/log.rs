@@ -93,6 +93,11 @@ impl Default for Log {
 }
 
 impl Log {
+    /// Tells whether lines of this importance are written.
+    pub(crate) fn writes(&self, level: Level) -> bool {
+        self.file.is_some() && level <= self.level
+    }
+
     pub(crate) fn write(&self, clock: &Clock, level: Level, text: impl FnOnce() -> String) {
         let Some(file) = self.file.as_ref().filter(|_| level <= self.level) else {
             return;

@@ -341,7 +341,7 @@ pub(crate) const OUTCOMES: [&str; 4] = ["hit", "stale", "miss", "pass"];
 
 /// Requests below one prefix.
 #[derive(Debug, Default)]
-struct Served {
+pub(crate) struct Served {
     all: AtomicU64,
     from_cache: AtomicU64,
 }
@@ -378,17 +378,35 @@ impl Tally {
         if index.is_none() {
             return;
         }
+        self.note(&self.served(path), path, outcome);
+    }
+
+    /// Counts a request for `path` by what [`Tally::served`] gave for it.
+    pub(crate) fn count_kept(&self, served: &Served, path: &str, outcome: Outcome) {
+        if let Some(counter) = index(outcome).and_then(|index| self.outcomes.get(index)) {
+            counter.fetch_add(1, Ordering::Relaxed);
+            self.note(served, path, outcome);
+        }
+    }
+
+    fn note(&self, served: &Served, path: &str, outcome: Outcome) {
         self.top.count(path);
-        let served = self.served(prefix(path));
         served.all.fetch_add(1, Ordering::Relaxed);
         if matches!(outcome, Outcome::Hit | Outcome::Negative | Outcome::Stale) {
             served.from_cache.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn served(&self, prefix: &str) -> Arc<Served> {
-        if let Some(served) = self.prefixes.read().get(prefix) {
-            return Arc::clone(served);
+    /// Returns what counts the requests below the prefix of `path`.
+    pub(crate) fn served(&self, path: &str) -> Arc<Served> {
+        let prefix = prefix(path);
+        let known = |prefixes: &BTreeMap<String, Arc<Served>>| {
+            let is_full = prefixes.len() >= MAX_PREFIXES;
+            let other = || prefixes.get(OTHER_PREFIXES).filter(|_| is_full);
+            prefixes.get(prefix).or_else(other).cloned()
+        };
+        if let Some(served) = known(&self.prefixes.read()) {
+            return served;
         }
         let mut prefixes = self.prefixes.write();
         let is_known = prefixes.contains_key(prefix) || prefixes.len() < MAX_PREFIXES;

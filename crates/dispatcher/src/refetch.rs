@@ -23,16 +23,18 @@ use tokio::time::Instant;
 use tympan_web::flush_message::FlushMessage;
 
 use crate::cacheable::check_request;
+use crate::config::{Farm, is_plain};
 use crate::dispatcher::{FarmState, Inner};
 use crate::fetch::{Fetch, First, is_behind, start};
 use crate::flight::{Flight, Outcome, Role};
 use crate::forward::{Purpose, request_headers};
+use crate::glob::Glob;
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::request::RequestView;
 use crate::upstream::{Call, CallBody};
 use crate::variant;
-use crate::visits::Visit;
+use crate::visits::{Doors, Visit};
 
 /// How often a page is tried.
 const TRIES: u32 = 3;
@@ -233,17 +235,20 @@ impl Drop for Announced {
 /// Reads a URI of a re-fetch list; nothing if it cannot be cached.
 ///
 /// The page is asked for as by the visitor for whom it was stored: its links may name host and scheme.
-pub(crate) fn target(farm: &FarmState, uri: &str) -> Option<(RequestView, PathBuf)> {
+pub(crate) fn target(farm: &FarmState, uri: &str, doors: &Doors) -> Option<(RequestView, PathBuf)> {
     let mut view = RequestView::from_url(Method::GET, uri, HeaderMap::new()).ok()?;
     let file = check_request(&farm.farm, &view).ok()?;
     let visits = farm.docroot.as_ref().map(|root| &root.visits);
     let of_others = || {
         let site = visits.and_then(|visits| visits.find_site(&file));
-        match own_host(farm) {
+        match own_address(&farm.farm, doors) {
             // Whoever came by another name does not decide for new pages.
             Some(own) => {
-                let site = site.filter(|site| site.has_host(&own));
-                Some(site.unwrap_or_else(|| Arc::new(Visit::plain(own))))
+                let site = site.filter(|site| site.is_at(&own, doors));
+                Some(match site {
+                    Some(site) => site.named_as(&own),
+                    None => Arc::new(own),
+                })
             }
             None => site.or_else(|| visits.filter(|_| view.host.is_empty())?.last()),
         }
@@ -255,13 +260,18 @@ pub(crate) fn target(farm: &FarmState, uri: &str) -> Option<(RequestView, PathBu
     Some((view, file))
 }
 
-/// The name under which visitors know the farm, if one is written out.
-fn own_host(farm: &FarmState) -> Option<HeaderValue> {
-    farm.farm.virtual_hosts.iter().find_map(|entry| {
-        let host = entry.host.source();
-        let is_name = !host.is_empty() && !host.contains(['*', '?', '[']);
-        is_name.then(|| HeaderValue::from_str(host).ok()).flatten()
-    })
+/// The address under which visitors know the farm, if one is written out.
+fn own_address(farm: &Farm, doors: &Doors) -> Option<Visit> {
+    let entry = farm.virtual_hosts.iter().find(|entry| entry.is_name())?;
+    let name = entry.host.source();
+    let port = entry.port.as_ref().map(Glob::source).filter(|port| is_plain(port));
+    let host = port.map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"));
+    let is_tls = match entry.scheme.as_ref().map(Glob::source) {
+        Some("https") => true,
+        Some("http") => false,
+        _ => doors.are_encrypted(),
+    };
+    Some(Visit::plain(HeaderValue::from_str(&host).ok()?, is_tls))
 }
 
 impl Inner {
@@ -269,7 +279,7 @@ impl Inner {
     pub(crate) fn refetch(self: &Arc<Self>, farm: &Arc<FarmState>, message: &FlushMessage) {
         let workers = workers(farm);
         for uri in &message.refetch {
-            let Some((view, file)) = target(farm, uri) else {
+            let Some((view, file)) = target(farm, uri, &self.doors) else {
                 self.log(Level::Debug, || format!("nothing to re-fetch for [{uri}]"));
                 continue;
             };

@@ -10,7 +10,7 @@ use tympan_web::listen::Peer;
 use tympan_web::network::{Network, any_contains};
 use tympan_web::tls::{ClientCertificate, Handshake};
 
-use crate::config::split_port;
+use crate::config::read_host;
 use crate::sessions::Session;
 
 /// A request as the rules see it.
@@ -22,7 +22,7 @@ pub struct RequestView {
     pub protocol: &'static str,
     /// `http` or `https`.
     pub scheme: &'static str,
-    /// The host's name in lower case, without port; empty if the request names none.
+    /// The host's name in lower case, without port and without a dot at its end; empty if the request names none.
     pub host: String,
     /// The port in the `Host` header.
     pub port: Option<String>,
@@ -63,13 +63,13 @@ impl RequestView {
             .and_then(|host| host.to_str().ok())
             .or_else(|| head.uri.authority().map(http::uri::Authority::as_str))
             .unwrap_or_default();
-        let (host, port) = split_port(authority);
+        let (host, port) = read_host(authority);
         let handshake = head.extensions.get::<Handshake>();
         Ok(Self {
             method: head.method.clone(),
             protocol: protocol(head.version),
             scheme: if peer.is_tls { "https" } else { "http" },
-            host: host.to_ascii_lowercase(),
+            host,
             port: port.map(str::to_owned),
             path: CanonicalPath::parse(raw)?,
             wire_path: resolve_wire(raw)?,
@@ -103,12 +103,12 @@ impl RequestView {
         if let Ok(host) = http::HeaderValue::from_str(&authority) {
             headers.insert(header::HOST, host);
         }
-        let (host, port) = split_port(&authority);
+        let (host, port) = read_host(&authority);
         Ok(Self {
             method,
             protocol: "HTTP/1.1",
             scheme: if is_tls { "https" } else { "http" },
-            host: host.to_ascii_lowercase(),
+            host,
             port: port.map(str::to_owned),
             path: CanonicalPath::parse(raw)?,
             wire_path: utf8_percent_encode(&resolve_wire(raw)?, NOT_IN_PATH).to_string(),
@@ -151,9 +151,9 @@ impl RequestView {
         let forwarded = self.headers.get("x-forwarded-host").and_then(|host| host.to_str().ok());
         let first = forwarded.and_then(|hosts| hosts.split(',').next()).map(str::trim);
         if let Some(authority) = first.filter(|host| !host.is_empty()).map(str::to_owned) {
-            let (host, port) = split_port(&authority);
-            self.host = host.to_ascii_lowercase();
+            let (host, port) = read_host(&authority);
             self.port = port.map(str::to_owned);
+            self.host = host;
         }
     }
 

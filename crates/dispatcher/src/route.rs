@@ -4,10 +4,13 @@
 //! conditions that ask whether a file exists.
 //!
 //! Rules behave as httpd's `mod_rewrite` in a vhost: a pattern is searched in the decoded path, `$1` stands for its
-//! groups, `%1` for those of the last condition, `%{NAME}` for a variable.
+//! groups, `%1` for those of the last condition, `%{NAME}` for a variable. As in httpd, a rule that sends the visitor
+//! elsewhere or ends the request comes before anything is asked about access, and access is a matter of two paths: the one
+//! of the URL, and the one that was looked up in the end.
 //!
 //! Invariants
 //! * A rewritten path is resolved like one that was sent, so that no rule leads out of the site's root.
+//! * Nothing is served or proxied that an access rule refuses, whatever rules led to it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,7 +24,8 @@ use crate::Error;
 use crate::glob::Glob;
 use crate::request::RequestView;
 use crate::settings::{
-    ConditionSettings, HostSettings, RuleSettings, fault, read_documents, read_headers,
+    AccessSettings, ConditionSettings, HostSettings, RuleSettings, fault, read_documents,
+    read_headers,
 };
 
 /// The rules of all hosts.
@@ -39,6 +43,7 @@ pub(crate) struct Host {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) error_documents: BTreeMap<u16, String>,
     rules: Vec<Rule>,
+    access: Vec<Access>,
 }
 
 #[derive(Debug, Clone)]
@@ -48,7 +53,27 @@ struct Rule {
     action: Action,
     query: Query,
     is_last: bool,
+    /// Whether the path that it makes is the URL's from then on.
+    passes_through: bool,
+    /// Whether it is for paths of URLs alone.
+    is_of_url: bool,
     keeps_host: bool,
+}
+
+/// Refuses requests.
+#[derive(Debug, Clone)]
+struct Access {
+    of: Of,
+    pattern: Regex,
+    conditions: Vec<Condition>,
+}
+
+/// Which path an access rule looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Url,
+    File,
+    Either,
 }
 
 #[derive(Debug, Clone)]
@@ -145,6 +170,7 @@ impl Routes {
         let Some(host) = self.host(name) else { return true };
         let describes = |name: &HeaderName| DESCRIBING.contains(name);
         host.rules.iter().all(Rule::is_decided_by_target)
+            && host.access.iter().all(Access::is_decided_by_target)
             && !host.headers.iter().any(|(name, _)| describes(name))
     }
 
@@ -153,26 +179,84 @@ impl Routes {
         let Some(host) = self.host(&view.host) else {
             return Routed::Serve(None);
         };
-        let mut current: Option<Box<RequestView>> = None;
-        for rule in &host.rules {
-            let seen = current.as_deref().unwrap_or(view);
-            let Some(filled) = rule.fill(host, seen) else {
+        let mut way = Way { sent: view, url: None, current: None, is_rewritten: false };
+        let proxied = match host.lead(&mut way) {
+            Led::Ended(routed) => return routed,
+            Led::Proxied(proxied) => Some(proxied),
+            Led::Through => None,
+        };
+        if host.access.iter().any(|access| access.refuses(host, &way, proxied.is_some())) {
+            return Routed::Answer(StatusCode::FORBIDDEN);
+        }
+        match proxied {
+            Some(proxied) => Routed::Proxy(proxied),
+            None => Routed::Serve(way.current.filter(|_| self.rewrites_lookups)),
+        }
+    }
+}
+
+/// A request on its way through the rules.
+struct Way<'a> {
+    sent: &'a RequestView,
+    /// The path of the URL, where a rule that passes through changed it.
+    url: Option<String>,
+    /// What the rules made of the request.
+    current: Option<Box<RequestView>>,
+    /// Whether the path is another one than the URL's.
+    is_rewritten: bool,
+}
+
+impl Way<'_> {
+    fn view(&self) -> &RequestView {
+        self.current.as_deref().unwrap_or(self.sent)
+    }
+
+    fn url(&self) -> &str {
+        self.url.as_deref().unwrap_or(self.sent.path.as_str())
+    }
+}
+
+/// Where rules led a request.
+enum Led {
+    Through,
+    Proxied(Proxied),
+    Ended(Routed),
+}
+
+impl Host {
+    /// Leads a request through the rules.
+    fn lead(&self, way: &mut Way<'_>) -> Led {
+        let (mut is_over, mut may_proxy) = (false, true);
+        for rule in &self.rules {
+            let counts = if rule.is_of_url { !way.is_rewritten } else { !is_over };
+            let is_shut = !may_proxy && matches!(rule.action, Action::Proxy(_));
+            if !counts || is_shut {
                 continue;
-            };
+            }
+            let Some(filled) = rule.fill(self, way) else { continue };
             match filled {
-                Filled::Rewritten(path, query) => match seen.with_target(&path, query) {
-                    Ok(next) => current = Some(Box::new(next)),
-                    Err(_climbs) => return Routed::Answer(StatusCode::BAD_REQUEST),
+                Filled::Rewritten(path, query) => match way.view().with_target(&path, query) {
+                    Ok(next) => {
+                        way.current = Some(Box::new(next));
+                        way.is_rewritten = true;
+                    }
+                    Err(_climbs) => {
+                        return Led::Ended(Routed::Answer(StatusCode::BAD_REQUEST));
+                    }
                 },
+                Filled::Passed if rule.is_of_url => may_proxy = false,
                 Filled::Passed => break,
                 Filled::Unchanged => {}
-                Filled::Ended(routed) => return routed,
+                Filled::Proxied(proxied) => return Led::Proxied(proxied),
+                Filled::Ended(routed) => return Led::Ended(routed),
             }
-            if rule.is_last {
-                break;
+            if rule.passes_through {
+                way.url = Some(way.view().path.as_str().to_owned());
+                way.is_rewritten = false;
             }
+            is_over |= rule.is_last || rule.passes_through;
         }
-        Routed::Serve(current.filter(|_| self.rewrites_lookups))
+        Led::Through
     }
 }
 
@@ -181,6 +265,7 @@ enum Filled {
     Rewritten(String, Option<String>),
     Unchanged,
     Passed,
+    Proxied(Proxied),
     Ended(Routed),
 }
 
@@ -196,7 +281,44 @@ impl Host {
             headers: read_headers(&settings.headers)?,
             error_documents: read_documents(&settings.error_documents)?,
             rules: settings.rule.iter().map(Rule::compile).collect::<Result<_, _>>()?,
+            access: settings.access.iter().map(Access::compile).collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl Access {
+    fn compile(settings: &AccessSettings) -> Result<Self, Error> {
+        Ok(Self {
+            of: match settings.of.as_deref() {
+                None => Of::Either,
+                Some("url") => Of::Url,
+                Some("file") => Of::File,
+                Some(other) => {
+                    let reason = format!("`{other}` is neither `url` nor `file`");
+                    return Err(fault("host.access.of", reason));
+                }
+            },
+            pattern: read_pattern(settings.pattern.as_deref().unwrap_or(""), false)?,
+            conditions: settings.when.iter().map(Condition::compile).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn is_decided_by_target(&self) -> bool {
+        self.conditions.iter().all(Condition::is_decided_by_target)
+    }
+
+    /// Tells whether a request ends here that went this way.
+    fn refuses(&self, host: &Host, way: &Way<'_>, is_proxied: bool) -> bool {
+        // What another server answers is no file of this one.
+        let file = (!is_proxied).then(|| way.view().path.as_str());
+        let is_meant = |path: &str| self.pattern.is_match(path);
+        let is_meant = match self.of {
+            Of::Url => is_meant(way.url()),
+            Of::File => file.is_some_and(is_meant),
+            Of::Either => is_meant(way.url()) || file.is_some_and(is_meant),
+        };
+        let mut scope = Scope::new(host, way, None);
+        is_meant && hold(&self.conditions, &mut scope)
     }
 }
 
@@ -222,6 +344,9 @@ impl Rule {
                 ),
             ));
         };
+        if settings.pass_through && !matches!(action, Action::Rewrite(_)) {
+            return Err(fault("host.rule.pass_through", "only a `rewrite` makes another path"));
+        }
         if let Action::Proxy(target) = &action
             && !target.starts_with("http://")
         {
@@ -244,34 +369,28 @@ impl Rule {
                 }
             },
             is_last: settings.last,
+            passes_through: settings.pass_through,
+            is_of_url: settings.of_url,
             keeps_host: settings.keep_host,
         })
     }
 
     fn is_decided_by_target(&self) -> bool {
-        let templates = self.conditions.iter().map(|condition| condition.test.as_str());
         let target = match &self.action {
             Action::Rewrite(target) | Action::Redirect { target, .. } | Action::Proxy(target) => {
                 target.as_str()
             }
             Action::Answer(_) | Action::Pass => "",
         };
-        let is_plain = |template: &str| {
-            template.match_indices("%{").all(|(at, _)| {
-                let rest = template.get(at + 2..).unwrap_or_default();
-                let name = rest.split('}').next().unwrap_or_default();
-                DECIDED_BY_TARGET.contains(&name)
-            })
-        };
-        templates.chain([target]).all(is_plain)
-            && self.conditions.iter().all(|condition| matches!(condition.check, Check::Matches(_)))
+        names_target_alone(target) && self.conditions.iter().all(Condition::is_decided_by_target)
     }
 
     /// Applies the rule; nothing if it does not match.
-    fn fill(&self, host: &Host, view: &RequestView) -> Option<Filled> {
+    fn fill(&self, host: &Host, way: &Way<'_>) -> Option<Filled> {
+        let view = way.view();
         let groups = self.pattern.captures(view.path.as_str())?;
-        let mut scope = Scope { host, view, rule: Some(&groups), condition: Vec::new() };
-        if !self.holds(&mut scope) {
+        let mut scope = Scope::new(host, way, Some(&groups));
+        if !hold(&self.conditions, &mut scope) {
             return None;
         }
         Some(match &self.action {
@@ -298,29 +417,11 @@ impl Rule {
                 let rest = groups.get(1).map_or("", |group| group.as_str());
                 let prefix = view.path.as_str().strip_suffix(rest).unwrap_or_default().to_owned();
                 let keeps_host = self.keeps_host;
-                Filled::Ended(Routed::Proxy(Proxied { url, base, prefix, keeps_host }))
+                Filled::Proxied(Proxied { url, base, prefix, keeps_host })
             }
             Action::Answer(status) => Filled::Ended(Routed::Answer(*status)),
             Action::Pass => Filled::Passed,
         })
-    }
-
-    /// Tells whether all conditions hold; an alternative one holds the next up as well.
-    fn holds(&self, scope: &mut Scope<'_>) -> bool {
-        let mut conditions = self.conditions.iter();
-        while let Some(condition) = conditions.next() {
-            let mut holds = condition.holds(scope);
-            let mut last = condition;
-            while last.is_alternative {
-                let Some(next) = conditions.next() else { break };
-                holds = holds || next.holds(scope);
-                last = next;
-            }
-            if !holds {
-                return false;
-            }
-        }
-        true
     }
 
     /// Fills a target's path and query, and merges the visitor's query. A `?` in what a pattern found in the path stays a
@@ -341,6 +442,33 @@ impl Rule {
         };
         (path, query.filter(|query| !query.is_empty()))
     }
+}
+
+/// Tells whether all conditions hold; an alternative one holds the next up as well.
+fn hold(conditions: &[Condition], scope: &mut Scope<'_>) -> bool {
+    let mut conditions = conditions.iter();
+    while let Some(condition) = conditions.next() {
+        let mut holds = condition.holds(scope);
+        let mut last = condition;
+        while last.is_alternative {
+            let Some(next) = conditions.next() else { break };
+            holds = holds || next.holds(scope);
+            last = next;
+        }
+        if !holds {
+            return false;
+        }
+    }
+    true
+}
+
+/// Tells whether the variables in a template are such that the target of a request decides them.
+fn names_target_alone(template: &str) -> bool {
+    template.match_indices("%{").all(|(at, _)| {
+        let rest = template.get(at + 2..).unwrap_or_default();
+        let name = rest.split('}').next().unwrap_or_default();
+        DECIDED_BY_TARGET.contains(&name)
+    })
 }
 
 /// Splits the template of a target at its first `?` that no backslash stands before.
@@ -412,6 +540,10 @@ impl Condition {
         })
     }
 
+    fn is_decided_by_target(&self) -> bool {
+        names_target_alone(&self.test) && matches!(self.check, Check::Matches(_))
+    }
+
     fn holds(&self, scope: &mut Scope<'_>) -> bool {
         let text = scope.expand(&self.test);
         let holds = match &self.check {
@@ -452,11 +584,16 @@ fn read_status(status: u16, allowed: std::ops::Range<u16>) -> Result<StatusCode,
 struct Scope<'a> {
     host: &'a Host,
     view: &'a RequestView,
+    way: &'a Way<'a>,
     rule: Option<&'a Captures<'a>>,
     condition: Vec<String>,
 }
 
-impl Scope<'_> {
+impl<'a> Scope<'a> {
+    fn new(host: &'a Host, way: &'a Way<'a>, rule: Option<&'a Captures<'a>>) -> Self {
+        Self { host, view: way.view(), way, rule, condition: Vec::new() }
+    }
+
     /// Fills a template: `$1`, `%1`, `%{NAME}`, and `\$` for a plain sign.
     fn expand(&self, template: &str) -> String {
         let mut filled = String::with_capacity(template.len() + 32);
@@ -513,11 +650,12 @@ impl Scope<'_> {
             value.unwrap_or_default().to_owned()
         };
         match name {
-            "REQUEST_URI" | "REQUEST_FILENAME" | "SCRIPT_FILENAME" => view.path.as_str().to_owned(),
+            "REQUEST_URI" => self.way.url().to_owned(),
+            "REQUEST_FILENAME" | "SCRIPT_FILENAME" => view.path.as_str().to_owned(),
             "QUERY_STRING" => view.query.clone().unwrap_or_default(),
             "REQUEST_METHOD" => view.method.to_string(),
             "REQUEST_SCHEME" => view.scheme.to_owned(),
-            "THE_REQUEST" => view.line(),
+            "THE_REQUEST" => self.way.sent.line(),
             "SERVER_PROTOCOL" => view.protocol.to_owned(),
             "SERVER_NAME" => view.host.clone(),
             "HTTP_HOST" => header("host"),

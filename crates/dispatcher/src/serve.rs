@@ -175,20 +175,21 @@ impl Inner {
         *response.headers_mut() = told.headers;
         // A page that only the list of vanity URLs lets through is not decided by rules alone.
         if exchange.farm.farm.vanity_urls.is_none() || is_accepted(&exchange.farm.farm, view) {
-            response.extensions_mut().insert(Keepable(Arc::new(Source {
+            let source = Source {
                 farm: Arc::clone(exchange.farm),
                 serial: self.serial,
-                file: found.file.to_owned(),
-                path: view.path.as_str().to_owned(),
-                body: kept,
+                file: found.file.into(),
+                path: view.path.as_str().into(),
                 length: cached.length,
                 stamp: cached.stamp,
                 fetched: cached.fetched,
                 etag,
                 modified,
-                warning: exchange.warning.clone(),
+                warning: exchange.warning.as_deref().map(Into::into),
                 is_old: matches!(exchange.outcome, Told::Stale),
-            })));
+            };
+            let keepable = Keepable { source: Arc::new(source), body: kept };
+            response.extensions_mut().insert(keepable);
         }
         Ok(response)
     }

@@ -127,13 +127,15 @@ pub struct HostSettings {
     pub error_documents: BTreeMap<String, String>,
     /// What happens before the cache is asked, in order.
     pub rule: Vec<RuleSettings>,
+    /// What is answered with 403, once the rules led neither elsewhere nor to an end.
+    pub access: Vec<AccessSettings>,
 }
 
 /// `[[dispatcher.host.rule]]`: a pattern and one of `rewrite`, `redirect`, `proxy`, `answer` and `pass`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleSettings {
-    /// The regular expression that the decoded path must hold; default any path.
+    /// The regular expression that the decoded path, as the rules before left it, must hold; default any path.
     #[serde(rename = "match")]
     pub pattern: Option<String>,
     /// Whether the pattern's case does not count; default false.
@@ -151,23 +153,45 @@ pub struct RuleSettings {
     pub keep_host: bool,
     /// A status that ends the request, such as 403 or 410.
     pub answer: Option<u16>,
-    /// Whether the farms serve the request and no later rule counts.
+    /// Whether the farms serve the request and no later rule counts; with `of_url` no later `proxy`.
     pub pass: bool,
     /// The status of a redirect; default 302.
     pub status: Option<u16>,
-    /// Whether a rewrite is the last rule; default false.
+    /// Whether a rewrite is the last rule but for those with `of_url`; default false.
     pub last: bool,
+    /// Whether the path that a rewrite makes is the URL's from then on, for `%{REQUEST_URI}`, `access` and rules with
+    /// `of_url`, as `[PT]` has it; it is the last rewrite then. Default false.
+    pub pass_through: bool,
+    /// Whether the rule is for paths of URLs, as `Redirect` and `ProxyPass` are: it counts behind a `last` rewrite too, but
+    /// not for a path that another rule rewrote without `pass_through`. Default false.
+    pub of_url: bool,
     /// What becomes of the visitor's query: `"keep"` where the target has none (default), `"append"`, `"drop"`.
     pub query: Option<String>,
     /// Whether a redirect's target is sent as it is, without escaping; default false.
     pub no_escape: bool,
 }
 
+/// `[[dispatcher.host.access]]`: requests that are refused.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessSettings {
+    /// Which path is meant: `"url"`, the one that was sent or that a rewrite with `pass_through` made of it, as `<Location>`
+    /// has it; or `"file"`, the one that all rewrites led to, as `<Directory>` has it, which does not count for what is
+    /// proxied. Default either of them: leave it unless what rewrites lead to is meant to stay open.
+    pub of: Option<String>,
+    /// The regular expression that the decoded path must hold; default any path.
+    #[serde(rename = "match")]
+    pub pattern: Option<String>,
+    /// What else must hold; `%{REQUEST_URI}` is the one path, and `%{REQUEST_FILENAME}` the other.
+    pub when: Vec<ConditionSettings>,
+}
+
 /// A condition of a rule.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConditionSettings {
-    /// What is tested, with variables such as `%{HTTP_HOST}`, `%{REQUEST_URI}` or `%{HTTP:Accept-Language}`.
+    /// What is tested, with variables such as `%{HTTP_HOST}`, `%{REQUEST_URI}` (the path of the URL) or
+    /// `%{HTTP:Accept-Language}`.
     pub test: String,
     /// The regular expression that it must hold.
     #[serde(rename = "match")]

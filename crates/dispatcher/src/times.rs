@@ -23,7 +23,9 @@ impl Times {
             count.fetch_add(1, Ordering::Relaxed);
         }
         let microseconds = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
-        self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
+        if microseconds > 0 {
+            self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
+        }
     }
 
     /// Writes the histogram `name` with `labels`, without its head.

@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //! * Only what a page was stored for counts. Other pages do not take from it what a visitor says about proxies in
-//!   front, nor, where the farm's host is written out, another host.
+//!   front, nor, where the farm's host is written out, another host, or a port at which nobody comes in.
 //! * Memory stays below [`MAX_BYTES`]; the least used pages go first.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use crate::config::split_port;
+use crate::config::read_host;
 use crate::request::RequestView;
 
 /// What the visits of one document root may take.
@@ -30,13 +30,42 @@ const MAX_VALUE_BYTES: usize = 256;
 /// Pages below so many folders belong to one site, as a rule.
 const SITE_DEPTH: usize = 2;
 
+const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 /// What proxies say about the address that a visitor sees.
 const FORWARDED: [HeaderName; 4] = [
     HeaderName::from_static("x-forwarded-host"),
-    HeaderName::from_static("x-forwarded-port"),
+    FORWARDED_PORT,
     HeaderName::from_static("x-forwarded-proto"),
     HeaderName::from_static("x-forwarded-ssl"),
 ];
+
+/// Where visitors come in: the listeners of a dispatcher.
+#[derive(Debug, Default)]
+pub(crate) struct Doors(Mutex<Vec<Door>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Door {
+    port: u16,
+    is_tls: bool,
+}
+
+impl Doors {
+    /// Adds a listener.
+    pub(crate) fn add(&self, port: u16, is_tls: bool) {
+        self.0.lock().push(Door { port, is_tls });
+    }
+
+    fn have_port(&self, port: &str) -> bool {
+        let port: Option<u16> = port.parse().ok();
+        self.0.lock().iter().any(|door| Some(door.port) == port)
+    }
+
+    /// Tells whether nobody comes in but by TLS.
+    pub(crate) fn are_encrypted(&self) -> bool {
+        let doors = self.0.lock();
+        !doors.is_empty() && doors.iter().all(|door| door.is_tls)
+    }
+}
 
 /// The address at which a page was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,13 +92,33 @@ impl Visit {
     }
 
     /// Makes up the address of a visitor who comes to `host` without a proxy.
-    pub(crate) fn plain(host: HeaderValue) -> Self {
-        Self { host, is_tls: false, is_proxied: false, forwarded: HeaderMap::new() }
+    pub(crate) fn plain(host: HeaderValue, is_tls: bool) -> Self {
+        Self { host, is_tls, is_proxied: false, forwarded: HeaderMap::new() }
     }
 
-    /// Tells whether the visitor came to `host`.
-    pub(crate) fn has_host(&self, host: &HeaderValue) -> bool {
-        self.host.as_bytes().eq_ignore_ascii_case(host.as_bytes())
+    fn name_and_port(&self) -> (String, Option<&str>) {
+        read_host(self.host.to_str().unwrap_or_default())
+    }
+
+    /// Tells whether the visitor came to the farm's `own` address. The port in `Host` is what a visitor writes, so it
+    /// counts only if somebody else tells it, too.
+    pub(crate) fn is_at(&self, own: &Self, doors: &Doors) -> bool {
+        let ((name, port), (own_name, own_port)) = (self.name_and_port(), own.name_and_port());
+        let is_told = |port: &str| {
+            let by_proxy = self.forwarded.get(&FORWARDED_PORT).filter(|_| self.is_proxied);
+            by_proxy.is_some_and(|told| told.as_bytes() == port.as_bytes()) || doors.have_port(port)
+        };
+        name == own_name && (port == own_port || own_port.is_none() && port.is_none_or(is_told))
+    }
+
+    /// Returns the visit as one to the farm's `own` name, which a visitor may have written in another way.
+    pub(crate) fn named_as(self: Arc<Self>, own: &Self) -> Arc<Self> {
+        let ((name, _), (_, port)) = (own.name_and_port(), self.name_and_port());
+        let host = port.map_or_else(|| name.clone(), |port| format!("{name}:{port}"));
+        match HeaderValue::from_str(&host) {
+            Ok(host) if host != self.host => Arc::new(Self { host, ..Self::clone(&self) }),
+            _ => self,
+        }
     }
 
     /// Returns what counts for other pages, too: not what a visitor says about proxies in front.
@@ -82,8 +131,8 @@ impl Visit {
 
     /// Makes `view` a request for the same page at this address.
     pub(crate) fn apply(&self, view: &mut RequestView) {
-        let (host, port) = split_port(self.host.to_str().unwrap_or_default());
-        view.host = host.to_ascii_lowercase();
+        let (host, port) = self.name_and_port();
+        view.host = host;
         view.port = port.map(str::to_owned);
         view.headers.insert(header::HOST, self.host.clone());
         for (name, value) in &self.forwarded {
@@ -164,7 +213,7 @@ fn site_of(file: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Visit, Visits, Weight};
+    use super::{Doors, Visit, Visits, Weight};
     use http::HeaderValue;
     use quick_cache::Weighter;
     use std::path::{Path, PathBuf};
@@ -173,7 +222,7 @@ mod tests {
     #[test]
     fn a_page_is_known_by_itself_or_by_its_site() {
         let visits = Visits::default();
-        let visit = |host| Visit::plain(HeaderValue::from_static(host));
+        let visit = |host| Visit::plain(HeaderValue::from_static(host), false);
         let host = |file: &str| {
             let file = Path::new(file);
             let found = visits.find(file).or_else(|| visits.find_site(file))?;
@@ -205,9 +254,56 @@ mod tests {
     }
 
     #[test]
+    fn a_port_counts_that_not_only_the_visitor_tells() {
+        let doors = Doors::default();
+        doors.add(8080, false);
+        let check = |host: &'static str, proxy: Option<&'static str>, own: &'static str| {
+            let mut visit = Visit::plain(HeaderValue::from_static(host), false);
+            if let Some(port) = proxy {
+                visit.forwarded.insert("x-forwarded-port", HeaderValue::from_static(port));
+            }
+            let believed = Visit { is_proxied: true, ..visit.clone() };
+            let own = Visit::plain(HeaderValue::from_static(own), false);
+            (visit.is_at(&own, &doors), believed.is_at(&own, &doors))
+        };
+        assert_eq!(check("a", None, "a"), (true, true));
+        assert_eq!(check("A:8080", None, "a"), (true, true));
+        assert_eq!(check("b:8080", None, "a"), (false, false));
+        assert_eq!(check("a:6666", None, "a"), (false, false));
+        assert_eq!(check("a:8443", Some("8443"), "a"), (false, true));
+        assert_eq!(check("a:8443", Some("443"), "a"), (false, false));
+        assert_eq!(check("a:81", None, "a:81"), (true, true));
+        assert_eq!(check("a:8080", None, "a:81"), (false, false));
+        assert_eq!(check("a", None, "a:81"), (false, false));
+    }
+
+    #[test]
+    fn a_name_is_written_as_the_farm_writes_it() {
+        let plain = |host| Visit::plain(HeaderValue::from_static(host), false);
+        for (host, expected) in [
+            ("www.example.com", "www.example.com"),
+            ("WWW.example.com.", "www.example.com"),
+            ("www.Example.com.:8080", "www.example.com:8080"),
+        ] {
+            let named = Arc::new(plain(host)).named_as(&plain("www.example.com:81"));
+            assert_eq!(named.host, expected);
+        }
+    }
+
+    #[test]
+    fn a_dispatcher_is_encrypted_if_all_its_doors_are() {
+        let doors = Doors::default();
+        assert!(!doors.are_encrypted());
+        doors.add(443, true);
+        assert!(doors.are_encrypted());
+        doors.add(80, false);
+        assert!(!doors.are_encrypted());
+    }
+
+    #[test]
     fn memory_counts_what_visits_hold() {
         let weight = |visit: Visit| Weight.weight(&PathBuf::from("a.html"), &Arc::new(visit));
-        let mut visit = Visit::plain(HeaderValue::from_static("a.example.com"));
+        let mut visit = Visit::plain(HeaderValue::from_static("a.example.com"), false);
         let plain = weight(visit.clone());
         assert!(plain >= 219, "{plain}");
         visit.forwarded.insert("x-forwarded-host", HeaderValue::from_static("b.example.com"));

@@ -251,9 +251,8 @@ impl Inner {
 
     /// Returns the first host that a farm writes out, from the last farm on, as farms are asked in that order.
     fn usual_host(&self) -> Option<&str> {
-        let entries = self.config.farms.iter().rev().flat_map(|farm| &farm.virtual_hosts);
-        let mut names = entries.map(|entry| entry.host.source());
-        names.find(|name| !name.is_empty() && !name.contains(['*', '?', '[']))
+        let mut entries = self.config.farms.iter().rev().flat_map(|farm| &farm.virtual_hosts);
+        entries.find(|entry| entry.is_name()).map(|entry| entry.host.source())
     }
 }
 

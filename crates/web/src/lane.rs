@@ -27,6 +27,9 @@ use crate::wire::Wire;
 
 /// Serves connections outside of the runtime.
 pub trait Lane: Send + Sync + Debug {
+    /// Tells whether connections that come now are for it.
+    fn is_open(&self) -> bool;
+
     /// Serves a connection until it ends, which gives nothing, or is handed back.
     fn serve(&self, lent: Lent) -> Pin<Box<dyn Future<Output = Option<Handed>> + Send>>;
 

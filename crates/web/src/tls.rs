@@ -125,6 +125,9 @@ fn server_config(offering: &Offering<'_>) -> Result<ServerConfig> {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     if offering.has_http2 {
         config.alpn_protocols.insert(0, HTTP_2.to_vec());
+        // A browser opens one connection then, which brings what opens the next one. Each further ticket costs a key, an
+        // encryption and a record for each handshake.
+        config.send_tls13_tickets = 1;
     }
     Ok(config)
 }
@@ -138,6 +141,10 @@ struct ByName(Vec<Identity>);
 
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        // To compare a name, a certificate is parsed.
+        if let [only] = &*self.0 {
+            return Some(Arc::clone(&only.0));
+        }
         let name = hello.server_name().and_then(|name| ServerName::try_from(name).ok());
         let chosen = name.and_then(|name| self.0.iter().find(|identity| identity.is_for(&name)));
         chosen.or(self.0.first()).map(|identity| Arc::clone(&identity.0))

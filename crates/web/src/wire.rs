@@ -291,11 +291,17 @@ impl Wire {
     /// # Errors
     /// When the client has gone.
     pub fn finish(&mut self) -> Result<()> {
+        self.leave();
+        self.socket_mut().free()?.shutdown(Shutdown::Write)
+    }
+
+    /// Says as much as has to be said before the socket is closed, which says the rest: nothing without TLS.
+    pub fn leave(&mut self) {
         if let Kind::Tls(stream) = &mut self.0 {
             stream.get_mut().1.send_close_notify();
+            // One that has gone is told in vain.
             drain(stream, &mut 0).ok();
         }
-        self.socket_mut().free()?.shutdown(Shutdown::Write)
     }
 
     /// Reads what arrived, encrypted or not, to be dropped, and returns how many bytes; none when the client sends no more.

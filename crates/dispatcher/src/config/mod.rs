@@ -33,7 +33,7 @@ pub use health::HealthRules;
 pub use render::Render;
 pub use variant_limit::{OverLimit, VariantLimit};
 pub use virtual_host::VirtualHost;
-pub(crate) use virtual_host::split_port;
+pub(crate) use virtual_host::{is_plain, read_host, split_port};
 
 use crate::any::{Block, Diagnostic, Parsed, Severity, Sources, parse_file, parse_text};
 use read::Reader;

@@ -29,22 +29,38 @@ impl VirtualHost {
             Some(slash) => rest.split_at(slash),
             None => (rest, ""),
         };
-        let (host, port) = split_port(authority);
+        let (host, port) = read_host(authority);
         // `/path1/invalidate.cache` alone is an entry for every host.
-        let host = if host.is_empty() { "*" } else { host };
+        let host = if host.is_empty() { "*" } else { &host };
         Self {
             source: source.to_owned(),
             scheme: scheme.map(|scheme| Glob::new(&scheme.to_ascii_lowercase())),
-            host: Glob::new(&host.to_ascii_lowercase()),
+            host: Glob::new(host),
             port: port.map(Glob::new),
             uri: (!uri.is_empty() && uri != "/*").then(|| Glob::new(&prefix(uri))),
         }
     }
+
+    /// Tells whether it writes a host out, which visitors can be taken to know the site by.
+    pub(crate) fn is_name(&self) -> bool {
+        is_plain(self.host.source())
+    }
+}
+
+/// Tells whether a pattern is a text that stands for itself.
+pub(crate) fn is_plain(pattern: &str) -> bool {
+    !pattern.is_empty() && !pattern.contains(['*', '?', '['])
 }
 
 /// The path is a prefix, with or without the star that says so.
 fn prefix(uri: &str) -> String {
     format!("{}*", uri.trim_end_matches('*'))
+}
+
+/// Reads `host:port`: the name as names are compared, in lower case and without the dot that may end it, and the port.
+pub(crate) fn read_host(authority: &str) -> (String, Option<&str>) {
+    let (name, port) = split_port(authority);
+    (name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase(), port)
 }
 
 /// Splits `host:port`; an address in brackets keeps its colons.

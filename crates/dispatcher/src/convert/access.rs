@@ -1,17 +1,19 @@
-//! `Require`, `Order`, `Allow` and `Deny` in the sections of a host, as rules that answer 403.
+//! `Require`, `Order`, `Allow` and `Deny` in the sections of a host, as `[[dispatcher.host.access]]`.
 //!
 //! Invariants
 //! * A section whose requirements cannot be written is refused as a whole and told as an error: what was closed never
 //!   opens by being converted.
 //! * As in httpd, the last section that a request is in decides: folders from short to long, then files, then locations
 //!   in their order. `Require` and the older `Order` are judged apart.
+//! * As in httpd, locations are about the URL's path, which `[PT]` alone changes, and folders and files about the path that
+//!   all rewrites led to; the latter say nothing about what is proxied, for which no file is looked up.
 
+use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use regex::Regex;
 
-use super::host::Rule;
-use super::{condition, or_next};
+use super::{condition, or_next, quote, write_conditions};
 use crate::any::{Findings, Position};
 
 /// `<Location>`, `<Directory>`, `<Files>`, `<Limit>` or a relative: a part of the requests.
@@ -23,8 +25,7 @@ pub(super) struct Section {
     /// The how many-th section it is.
     number: usize,
     folder: Option<String>,
-    /// Patterns that the path holds.
-    paths: Vec<String>,
+    paths: Vec<Place>,
     method: Option<Method>,
     /// Why nothing tells which pages these are.
     unknown: Option<&'static str>,
@@ -38,6 +39,24 @@ pub(super) struct Section {
     denied: Vec<Who>,
     is_require_lost: bool,
     is_order_lost: bool,
+}
+
+/// What a request's path must hold.
+#[derive(Debug, Clone)]
+enum Place {
+    /// The path of the URL.
+    Url(String),
+    /// The path that is looked up.
+    File(String),
+}
+
+impl Place {
+    fn condition(&self, is_negated: bool) -> String {
+        match self {
+            Self::Url(pattern) => condition("%{REQUEST_URI}", pattern, is_negated),
+            Self::File(pattern) => condition("%{REQUEST_FILENAME}", pattern, is_negated),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -96,12 +115,44 @@ enum Fails {
 
 /// Which pages of a host a section is about.
 enum Reach {
-    /// Those whose path holds all patterns.
-    Paths(Vec<String>),
+    /// Those that are in all places.
+    Paths(Vec<Place>),
     /// None that are served.
     Nothing,
     Unknown(&'static str),
 }
+
+/// Requests that are refused: an entry of `[[dispatcher.host.access]]`.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// The path that the pattern is about.
+    of: &'static str,
+    pattern: Option<String>,
+    when: Vec<String>,
+}
+
+impl Refusal {
+    /// Returns the same about what is looked up, for one about URLs.
+    pub(super) fn of_files(&self) -> Option<Self> {
+        let by_file = |when: &String| when.replace("%{REQUEST_URI}", "%{REQUEST_FILENAME}");
+        (self.of == "url").then(|| Self {
+            of: "file",
+            pattern: self.pattern.clone(),
+            when: self.when.iter().map(by_file).collect(),
+        })
+    }
+
+    pub(super) fn write(&self, toml: &mut String, guard: &[String]) {
+        writeln!(toml, "\n[[dispatcher.host.access]]\nof = \"{}\"", self.of).unwrap_or_default();
+        if let Some(pattern) = &self.pattern {
+            writeln!(toml, "match = {}", quote(pattern)).unwrap_or_default();
+        }
+        write_conditions(toml, guard, &self.when);
+    }
+}
+
+/// The rank of `<Location>`, which is merged last.
+const LOCATION: u8 = 2;
 
 /// Why nothing tells which pages a folder with wildcards holds.
 const FOLDER_PATTERN: &str = "patterns for folders are not known here";
@@ -157,7 +208,7 @@ impl Section {
             "files" => {
                 section.rank = section.rank.max(1);
                 match if is_pattern { name_pattern(text) } else { name_glob(text) } {
-                    Some(pattern) => section.paths.push(pattern),
+                    Some(pattern) => section.paths.push(Place::File(pattern)),
                     None => section.unknown = Some("its pattern is not known here"),
                 }
             }
@@ -208,21 +259,21 @@ impl Section {
     }
 
     fn enter_location(&mut self, text: &str, is_pattern: bool) {
-        self.rank = 2;
+        self.rank = LOCATION;
         self.location = Some((text.to_owned(), is_pattern));
         if is_pattern && Regex::new(text).is_err() {
             self.unknown = Some("its pattern is not known here");
         } else if is_pattern {
-            self.paths.push(text.to_owned());
+            self.paths.push(Place::Url(text.to_owned()));
         } else if !text.starts_with('/') {
             self.unknown = Some("it is not about a path of this server");
         } else if text.contains(['*', '?', '[']) {
             match glob_pattern(text) {
-                Some(pattern) => self.paths.push(format!("^{pattern}$")),
+                Some(pattern) => self.paths.push(Place::Url(format!("^{pattern}$"))),
                 None => self.unknown = Some("its pattern is not known here"),
             }
         } else if text != "/" {
-            self.paths.push(prefix_pattern(text));
+            self.paths.push(Place::Url(prefix_pattern(text)));
         }
     }
 
@@ -400,11 +451,29 @@ impl Section {
             (Some(folder), Some(root)) => {
                 if below(root, folder).is_none() {
                     let Some(path) = below(folder, root) else { return Reach::Nothing };
-                    paths.insert(0, prefix_pattern(path));
+                    paths.insert(0, Place::File(prefix_pattern(path)));
                 }
             }
         }
         Reach::Paths(paths)
+    }
+
+    /// Returns the refusal of what is in all `places`, and not `elsewhere`, where `denial` holds.
+    fn refusal(&self, places: &[Place], elsewhere: &[String], denial: Vec<String>) -> Refusal {
+        let of = if self.rank == LOCATION { "url" } else { "file" };
+        let (mut pattern, mut when) = (None, Vec::new());
+        for place in places {
+            match (place, of) {
+                (Place::Url(own), "url") | (Place::File(own), "file") if pattern.is_none() => {
+                    pattern = Some(own.clone());
+                }
+                (place, _) => when.push(place.condition(false)),
+            }
+        }
+        when.extend(self.method.iter().map(|method| method.condition(true)));
+        when.extend(elsewhere.iter().cloned());
+        when.extend(denial);
+        Refusal { of, pattern, when }
     }
 }
 
@@ -444,21 +513,21 @@ impl Requirement {
     }
 }
 
-/// Returns the rules of the sections that hold for a host with this document root.
-pub(super) fn rules(
+/// Returns what the sections refuse of a host with this document root.
+pub(super) fn refusals(
     sections: &[&Section],
     root: Option<&str>,
     findings: &mut Findings,
-) -> Vec<Rule> {
+) -> Vec<Refusal> {
     let mut sorted = sections.to_vec();
     sorted.sort_by_key(|section| {
         // As in httpd, patterns come behind folders that are written out.
         let is_pattern = section.unknown == Some(FOLDER_PATTERN);
         let length = section.folder.as_ref().map_or(0, String::len);
         let length = if is_pattern { usize::MAX } else { length };
-        (section.rank, if section.rank == 2 { 0 } else { length }, section.number)
+        (section.rank, if section.rank == LOCATION { 0 } else { length }, section.number)
     });
-    let mut rules = Vec::new();
+    let mut refusals = Vec::new();
     for (index, section) in sorted.iter().enumerate() {
         let later = sorted.get(index + 1..).unwrap_or_default();
         for family in [Family::Require, Family::Order] {
@@ -482,20 +551,11 @@ pub(super) fn rules(
                 }
             }
             for denial in denials {
-                let mut paths = paths.iter();
-                let pattern = paths.next().cloned();
-                let mut when: Vec<String> =
-                    paths.map(|path| condition("%{REQUEST_URI}", path, false)).collect();
-                when.extend(section.method.iter().map(|method| method.condition(true)));
-                when.extend(elsewhere.iter().cloned());
-                when.extend(denial);
-                let action = "answer = 403\n".to_owned();
-                let at = section.at.clone();
-                rules.push(Rule { at, pattern, ignores_case: false, when, action });
+                refusals.push(section.refusal(&paths, &elsewhere, denial));
             }
         }
     }
-    rules
+    refusals
 }
 
 /// Tells once that a section is not converted.
@@ -512,8 +572,7 @@ fn outside(later: &[&Section], family: Family, root: Option<&str>) -> Option<Vec
     let mut outside = Vec::new();
     for section in later.iter().filter(|section| section.has(family)) {
         let Reach::Paths(paths) = section.reach(root) else { continue };
-        let mut parts: Vec<String> =
-            paths.iter().map(|path| condition("%{REQUEST_URI}", path, true)).collect();
+        let mut parts: Vec<String> = paths.iter().map(|place| place.condition(true)).collect();
         parts.extend(section.method.iter().map(|method| method.condition(false)));
         let last = parts.pop()?;
         outside.extend(parts.iter().map(|part| or_next(part)));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::access::{self, Section};
-use super::{condition, quote, write_table};
+use super::{condition, quote, write_conditions, write_table};
 use crate::any::{Findings, Position};
 use crate::glob::Glob;
 
@@ -22,6 +22,8 @@ pub(super) struct Rule {
     pub(super) when: Vec<String>,
     /// The other keys, a line each.
     pub(super) action: String,
+    /// Whether httpd asks itself for the path that it makes.
+    pub(super) is_asked_anew: bool,
 }
 
 impl Rule {
@@ -34,10 +36,7 @@ impl Rule {
             toml.push_str("ignore_case = true\n");
         }
         // Those of the port come first, as `%1` stands for a group of the last one.
-        let when: Vec<&str> = guard.iter().chain(&self.when).map(String::as_str).collect();
-        if !when.is_empty() {
-            writeln!(toml, "when = [{}]", when.join(", ")).unwrap_or_default();
-        }
+        write_conditions(toml, guard, &self.when);
         toml.push_str(&self.action);
         if keeps_host && self.action.lines().any(|line| line.starts_with("proxy = ")) {
             toml.push_str("keep_host = true\n");
@@ -128,6 +127,32 @@ impl HostPart {
 fn note(findings: &mut Findings, at: &Position, message: &str) {
     if !findings.0.iter().any(|found| found.at == *at && found.message == message) {
         findings.warn(at, message);
+    }
+}
+
+/// Tells of rules whose path alone is asked about, where httpd asks about the one that was sent, too.
+fn tell_of_paths(rewrites: &[&Rule], findings: &mut Findings) {
+    for rule in rewrites.iter().filter(|rule| rule.is_asked_anew) {
+        note(
+            findings,
+            &rule.at,
+            "for what this rule proxies on this server, `<Location>` closes the path that it makes, and not the one that \
+             was sent; if that is closed, refuse it with `[F]` before this rule",
+        );
+    }
+}
+
+/// Tells of rules that refuse something at one port, which is what a visitor writes.
+fn tell_of_ports(host: &HostPart, global: &HostPart, findings: &mut Findings) {
+    let own = host.rewrites(global, findings).into_iter().chain(&host.redirects);
+    let refusing: Vec<&Rule> = own.filter(|rule| rule.action.starts_with("answer = 4")).collect();
+    for rule in refusing {
+        note(
+            findings,
+            &rule.at,
+            "this rule refuses what comes to one of several ports, and the port is what a visitor writes; where it \
+             protects something, write `Require all denied` in a `<Location>`, which closes all ports",
+        );
     }
 }
 
@@ -326,29 +351,6 @@ impl<'a> Group<'a> {
             Some((_, host)) if is_one => vec![(Vec::new(), *host)],
             _ => self.hosts.iter().map(|(door, host)| (guard(*door, doors), *host)).collect(),
         };
-        // The port is what the visitor writes, unless TLS alone tells the doors apart: what is closed at one of them is
-        // closed at all.
-        let is_written = doors.iter().filter(|door| **door != Some("443")).count() > 1;
-        let is_unguarded = !is_one && is_written;
-        let mut has_access_rules = false;
-        for (guard, host) in &guarded {
-            let root = host.document_root.as_deref().or(global.document_root.as_deref());
-            let sections: Vec<&Section> = global.sections.iter().chain(&host.sections).collect();
-            for rule in access::rules(&sections, root, findings) {
-                has_access_rules = true;
-                let guard = if is_unguarded { &[] } else { guard.as_slice() };
-                rule.write(toml, guard, false);
-            }
-        }
-        let last = self.hosts.last().and_then(|(_, host)| host.at.as_ref());
-        if let (true, true, Some(at)) = (is_unguarded, has_access_rules, last) {
-            note(
-                findings,
-                at,
-                "what hosts of one name close for one port is closed for all their ports, as the port is what a \
-                 visitor writes",
-            );
-        }
         let keeps_host = |host: &HostPart| host.keeps_host.or(global.keeps_host).unwrap_or(false);
         for (guard, host) in &guarded {
             let keeps_host = keeps_host(host);
@@ -363,6 +365,51 @@ impl<'a> Group<'a> {
             host.redirects.iter().for_each(|rule| rule.write(toml, guard, false));
         }
         global.redirects.iter().for_each(|rule| rule.write(toml, &[], false));
+        self.write_access(toml, (&guarded, is_one), (doors, global), findings);
+    }
+
+    /// Writes who may see what.
+    fn write_access(
+        &self,
+        toml: &mut String,
+        (guarded, is_one): (&[(Vec<String>, &HostPart)], bool),
+        (doors, global): (&[Option<&str>], &HostPart),
+        findings: &mut Findings,
+    ) {
+        // The port is what the visitor writes, unless TLS alone tells the doors apart: what is closed at one of them is
+        // closed at all.
+        let is_written = doors.iter().filter(|door| **door != Some("443")).count() > 1;
+        let is_unguarded = !is_one && is_written;
+        let rewrites = guarded.iter().any(|(_, host)| !host.rewrites(global, findings).is_empty());
+        if is_unguarded {
+            guarded.iter().for_each(|(_, host)| tell_of_ports(host, global, findings));
+        }
+        let mut has_access_rules = false;
+        for (guard, host) in guarded {
+            let root = host.document_root.as_deref().or(global.document_root.as_deref());
+            let sections: Vec<&Section> = global.sections.iter().chain(&host.sections).collect();
+            if sections.iter().any(|section| section.location().is_some()) {
+                tell_of_paths(&host.rewrites(global, findings), findings);
+            }
+            for refusal in access::refusals(&sections, root, findings) {
+                has_access_rules = true;
+                let guard = if is_unguarded { &[] } else { guard.as_slice() };
+                refusal.write(toml, guard);
+                // A visitor may write the port of a host whose rewrites lead to what is closed by its URL at this one.
+                if let Some(refusal) = refusal.of_files().filter(|_| is_unguarded && rewrites) {
+                    refusal.write(toml, guard);
+                }
+            }
+        }
+        let last = self.hosts.last().and_then(|(_, host)| host.at.as_ref());
+        if let (true, true, Some(at)) = (is_unguarded, has_access_rules, last) {
+            note(
+                findings,
+                at,
+                "what hosts of one name close for one port is closed for all their ports, as the port is what a \
+                 visitor writes",
+            );
+        }
     }
 
     /// Joins what hosts set for all their answers; the last one counts.

@@ -16,6 +16,7 @@ struct Flags {
     answer: Option<u16>,
     is_proxy: bool,
     is_last: bool,
+    passes_through: bool,
     ignores_case: bool,
     appends_query: bool,
     drops_query: bool,
@@ -43,8 +44,8 @@ impl Flags {
                 "QSA" | "QSAPPEND" => flags.appends_query = true,
                 "QSD" | "QSDISCARD" => flags.drops_query = true,
                 "NE" | "NOESCAPE" => flags.no_escape = true,
-                // The farm sees a rewritten path in any case.
-                "PT" | "PASSTHROUGH" | "DPI" | "NS" | "NOSUBREQ" => {}
+                "PT" | "PASSTHROUGH" => flags.passes_through = true,
+                "DPI" | "NS" | "NOSUBREQ" => {}
                 _ => flags.unknown.push(flag.to_owned()),
             }
         }
@@ -149,9 +150,11 @@ impl Reader<'_> {
         } else if flags.is_proxy && is_url {
             add(format!("proxy = {}", quote(target)));
         } else {
-            // A proxied path of this host meets the `ProxyPass` rules that follow.
             add(format!("rewrite = {}", quote(target)));
-            if flags.is_last && !flags.is_proxy {
+            // A proxied path of this host is asked for anew, so that it meets the `ProxyPass` rules that follow.
+            if flags.passes_through || flags.is_proxy {
+                add("pass_through = true".to_owned());
+            } else if flags.is_last {
                 add("last = true".to_owned());
             }
         }
@@ -167,6 +170,7 @@ impl Reader<'_> {
             ignores_case: flags.ignores_case,
             when: conditions,
             action: rule,
+            is_asked_anew: flags.is_proxy && !is_url,
         });
     }
 
@@ -186,14 +190,16 @@ impl Reader<'_> {
         is_readable
     }
 
-    /// Returns a rule without conditions.
-    fn rule(line: &Line<'_>, pattern: &str, action: String) -> Rule {
+    /// Returns a rule for paths of URLs, without conditions. Such a rule sees what `[PT]` passes through; another rewrite
+    /// has found the file already.
+    fn rule(line: &Line<'_>, pattern: &str, action: &str) -> Rule {
         Rule {
             at: line.at.clone(),
             pattern: Some(pattern.to_owned()),
             ignores_case: false,
             when: Vec::new(),
-            action,
+            action: format!("{action}of_url = true\n"),
+            is_asked_anew: false,
         }
     }
 
@@ -233,7 +239,7 @@ impl Reader<'_> {
         if !escapes {
             action.push_str("no_escape = true\n");
         }
-        self.host().redirects.push(Self::rule(line, &pattern, action));
+        self.host().redirects.push(Self::rule(line, &pattern, &action));
     }
 
     /// Reads `ProxyPass PATH URL` and `ProxyPassMatch PATTERN URL`.
@@ -271,7 +277,7 @@ impl Reader<'_> {
         if target == "!" {
             let rest = if is_folder { "" } else { "(?:/|$)" };
             let pattern = if is_pattern { path.to_owned() } else { format!("^{escaped}{rest}") };
-            return Some(Self::rule(line, &pattern, "pass = true\n".to_owned()));
+            return Some(Self::rule(line, &pattern, "pass = true\n"));
         }
         let Some(server) = target.strip_prefix("http://") else {
             self.lost(line, &format!("`{target}` does not begin with `http://`"));
@@ -287,7 +293,7 @@ impl Reader<'_> {
             .windows(2)
             .any(|two| matches!(two, [b'$', digit] if digit.is_ascii_digit()));
         if is_pattern && has_group {
-            return Some(Self::rule(line, path, proxy(target.replace('%', r"\%"))));
+            return Some(Self::rule(line, path, &proxy(target.replace('%', r"\%"))));
         }
         let Some(mut template) = template(target) else {
             self.lost(line, &format!("the escapes in `{target}` cannot be kept"));
@@ -295,7 +301,7 @@ impl Reader<'_> {
         };
         if is_pattern {
             // A target without a group gets the whole path.
-            let mut rule = Self::rule(line, "^(/.*)$", proxy(format!("{template}$1")));
+            let mut rule = Self::rule(line, "^(/.*)$", &proxy(format!("{template}$1")));
             rule.when.push(condition("%{REQUEST_URI}", path, false));
             return Some(rule);
         }
@@ -304,7 +310,7 @@ impl Reader<'_> {
             template.push('/');
         }
         let rest = if is_folder { "(.*)$" } else { "(/.*)?$" };
-        Some(Self::rule(line, &format!("^{escaped}{rest}"), proxy(format!("{template}$1"))))
+        Some(Self::rule(line, &format!("^{escaped}{rest}"), &proxy(format!("{template}$1"))))
     }
 }
 

@@ -73,14 +73,13 @@ impl Logs {
             writeln!(self.access, "{line}").ok();
         }
         if let Some(warning) = &given.ready.source.warning
-            && runtime.log.file.is_some()
-            && runtime.log.level >= Level::Warn
+            && runtime.log.writes(Level::Warn)
         {
             self.own.push_str(&self.warning_prefix);
             self.own.push_str(&escaped(warning));
             self.own.push('\n');
         }
-        if runtime.log.file.is_some() && runtime.log.level >= Level::Info {
+        if runtime.log.writes(Level::Info) {
             self.own.push_str(&self.own_prefix);
             self.own.push_str(&given.ready.log_text);
             self.own.push('\n');

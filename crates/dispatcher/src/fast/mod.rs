@@ -13,7 +13,8 @@
 //!
 //! Why not in the runtime: with 512 connections a task wake-up for each request costs as much as the request itself.
 //!
-//! On failure: if a thread ends, its connections end, and later ones go to hyper.
+//! On failure: if a thread ends, its connections end, and later ones go to hyper. Threads that cannot be started are tried
+//! again with the next configuration.
 
 mod connection;
 mod head;
@@ -36,6 +37,81 @@ use tympan_web::listen::Counters;
 
 use crate::dispatcher::Dispatcher;
 use worker::Worker;
+
+/// The lane of a dispatcher, whose threads begin with the first configuration that lets answers be kept.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    dispatcher: Dispatcher,
+    start: fn(&Dispatcher) -> std::io::Result<Lanes>,
+    started: Mutex<Started>,
+}
+
+#[derive(Debug)]
+enum Started {
+    NotYet,
+    /// In vain, with the configuration of this number.
+    Failed(u64),
+    Running(Arc<Lanes>),
+}
+
+impl Opening {
+    pub(crate) fn new(dispatcher: Dispatcher) -> Self {
+        Self { dispatcher, start: Lanes::start, started: Mutex::new(Started::NotYet) }
+    }
+
+    /// Returns the threads, if they run.
+    fn running(&self) -> Option<Arc<Lanes>> {
+        match &*self.started.lock() {
+            Started::Running(lanes) => Some(Arc::clone(lanes)),
+            Started::NotYet | Started::Failed(_) => None,
+        }
+    }
+}
+
+impl Lane for Opening {
+    fn is_open(&self) -> bool {
+        let inner = self.dispatcher.current();
+        if !inner.keeps_answers() {
+            return false;
+        }
+        let mut started = self.started.lock();
+        match &*started {
+            Started::Running(_) => return true,
+            Started::Failed(serial) if *serial == inner.serial => return false,
+            Started::NotYet | Started::Failed(_) => {}
+        }
+        match (self.start)(&self.dispatcher) {
+            Ok(lanes) => {
+                *started = Started::Running(Arc::new(lanes));
+                true
+            }
+            Err(error) => {
+                tracing::warn!(reason = %error, "there is no lane for kept answers");
+                *started = Started::Failed(inner.serial);
+                false
+            }
+        }
+    }
+
+    fn serve(&self, lent: Lent) -> Pin<Box<dyn Future<Output = Option<Handed>> + Send>> {
+        match self.running() {
+            Some(lanes) => lanes.serve(lent),
+            None => Box::pin(async move { Some(give_back(lent)) }),
+        }
+    }
+
+    fn evict(&self, count: usize, counters: &Arc<Counters>) {
+        if let Some(lanes) = self.running() {
+            lanes.evict(count, counters);
+        }
+    }
+}
+
+/// Gives a connection back as it was lent.
+fn give_back(lent: Lent) -> Handed {
+    let Lent { wire, unread, requests_left, .. } = lent;
+    Handed { wire, unread, requests_left, request_bytes: None }
+}
 
 /// The lane's threads; they end with it.
 #[derive(Debug)]
@@ -169,7 +245,7 @@ impl Drop for Lanes {
     }
 }
 
-impl Lane for Lanes {
+impl Lanes {
     fn serve(&self, lent: Lent) -> Pin<Box<dyn Future<Output = Option<Handed>> + Send>> {
         let mut ending = lent.ending.clone();
         let (done, mut wait) = oneshot::channel();
@@ -181,8 +257,7 @@ impl Lane for Lanes {
         };
         Box::pin(async move {
             if let Err(Order::Serve(lent, _)) = sent {
-                let Lent { wire, unread, requests_left, .. } = *lent;
-                return Some(Handed { wire, unread, requests_left, request_bytes: None });
+                return Some(give_back(*lent));
             }
             tokio::select! {
                 biased;
@@ -207,24 +282,29 @@ impl Lane for Lanes {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lanes, Mailbox};
+    use super::{Lanes, Mailbox, Opening, Started};
     use crate::any::Sources;
     use crate::config::Config;
     use crate::dispatcher::{Dispatcher, Runtime};
+    use crate::settings::Settings;
     use std::net::{Ipv4Addr, TcpStream};
     use std::os::fd::OwnedFd;
     use std::path::Path;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
     use tokio::sync::watch;
     use tympan_web::lane::{Closing, Lane, Lent};
     use tympan_web::listen::Peer;
     use tympan_web::wire::Wire;
 
-    fn dispatcher() -> Dispatcher {
+    fn config() -> Config {
         let text = "/farms { /f { /virtualhosts { \"*\" } /renders { /r { /hostname \"h\" /port \"1\" } } } }";
-        let loaded = Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default());
-        Dispatcher::new(loaded.config, Runtime::default()).unwrap()
+        Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default()).config
+    }
+
+    fn dispatcher() -> Dispatcher {
+        Dispatcher::new(config(), Runtime::default()).unwrap()
     }
 
     #[tokio::test]
@@ -249,6 +329,23 @@ mod tests {
         assert_eq!((handed.unread.as_slice(), handed.requests_left), (&b"GET / HT"[..], 7));
         assert_eq!(handed.request_bytes, None);
         assert!(dispatcher.metrics().contains("tympan_dispatcher_lane_refusals_total 1"));
+    }
+
+    #[test]
+    fn threads_that_cannot_be_started_are_tried_again_with_the_next_configuration() {
+        static TRIES: AtomicUsize = AtomicUsize::new(0);
+        let dispatcher = dispatcher();
+        let start = |dispatcher: &Dispatcher| match TRIES.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(std::io::ErrorKind::OutOfMemory.into()),
+            _ => Lanes::start(dispatcher),
+        };
+        let opening = Opening { start, ..Opening::new(dispatcher.clone()) };
+        assert!(!opening.is_open() && !opening.is_open());
+        assert_eq!(TRIES.load(Ordering::Relaxed), 1);
+        dispatcher.reload(config(), &Settings::default(), None).unwrap();
+        assert!(opening.is_open() && opening.is_open());
+        assert_eq!(TRIES.load(Ordering::Relaxed), 2);
+        assert!(matches!(&*opening.started.lock(), Started::Running(_)));
     }
 
     #[test]

@@ -588,8 +588,7 @@ fn changes() -> epoll::EventFlags {
 pub(super) fn close(connection: Connection) {
     let Connection { mut wire, then, done, .. } = connection;
     if then != Then::HearOut {
-        // One that has gone is told in vain.
-        wire.finish().ok();
+        wire.leave();
     }
     drop(wire);
     done.send(None).ok();

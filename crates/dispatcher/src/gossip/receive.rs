@@ -57,6 +57,9 @@ impl Inner {
         let farm = farm.and_then(|name| self.farms.iter().find(|farm| farm.farm.name == name));
         // Who may not flush learns nothing of the farms.
         let Some(farm) = farm.filter(|farm| may_flush(farm, view)) else {
+            if let Some(response) = self.limit_rate(view) {
+                return response;
+            }
             self.metrics.count(Counter::FlushesRefused);
             self.log(Level::Warn, || format!("Flushing rejected from {}", view.client));
             return refusal(StatusCode::FORBIDDEN);

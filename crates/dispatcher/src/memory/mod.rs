@@ -45,7 +45,7 @@ pub(crate) use uses::{Use, may_hold_credentials, use_of};
 
 use crate::answer::Outcome;
 use crate::cache::{Docroot, Lookup};
-use crate::config::{Farm, StatFiles, split_port};
+use crate::config::{Farm, StatFiles, read_host};
 use crate::dispatcher::Inner;
 use crate::freshness::{Freshness, judge, valid_until};
 use crate::log::{Level, escaped};
@@ -116,7 +116,7 @@ struct Weight {
 impl Weighter<Key, Arc<Ready>> for Weight {
     fn weight(&self, key: &Key, ready: &Arc<Ready>) -> u64 {
         let bytes = (key.bytes() + ready.bytes()) as u64;
-        match ready.source.body {
+        match ready.body() {
             KeptBody::Memory(_) => bytes,
             KeptBody::File(_) => bytes.max(self.file),
         }
@@ -344,8 +344,9 @@ impl Inner {
 
     /// Keeps an answer if it came from a valid file and nothing but its key decided about it.
     pub(crate) fn keep(&self, key: Option<Key>, response: &mut Response<Body>) {
-        let Some(Keepable(source)) = response.extensions_mut().remove::<Keepable>() else { return };
-        let Some(key) = key.filter(|key| self.is_decided_by_key(key, &source)) else { return };
+        let Some(keepable) = response.extensions_mut().remove::<Keepable>() else { return };
+        let source = &keepable.source;
+        let Some(key) = key.filter(|key| self.is_decided_by_key(key, source)) else { return };
         let is_head = key.borrowed().kind.is_head();
         // The length of a body that is read piece by piece stands only in the head.
         let announced = response.headers().get(header::CONTENT_LENGTH);
@@ -358,10 +359,7 @@ impl Inner {
         let moment = self.memory.moment(self.runtime.clock.now());
         // What changed since the look-up is found by comparing once more.
         let changes = self.memory.changes();
-        let Some(checked) = self.compare(&source, changes, moment) else { return };
-        let farm = &source.farm.farm.name;
-        let method = if is_head { "HEAD" } else { "GET" };
-        let log_text = escaped(&format!("\"{method} {}\" - hit [{farm}/-] 0ms", source.path));
+        let Some(checked) = self.compare(source, changes, moment) else { return };
         let mut headers = response.headers().clone();
         headers.remove(header::DATE);
         if !headers.contains_key(header::AGE) {
@@ -369,14 +367,25 @@ impl Inner {
         }
         let compresses =
             !is_head && source.farm.farm.cache.as_ref().is_some_and(|cache| cache.compress);
-        let head = (key.borrowed().kind, headers);
-        let ready = Arc::new(Ready::new(source, head, log_text, checked));
+        let log_text = self.log_text(source, is_head);
+        let head = (key.borrowed().kind, &headers);
+        let ready = Arc::new(Ready::new(keepable, head, log_text, checked));
         ready.count_from(self.memory.heat.remove(&key).map_or(0, |(_, hits)| hits));
         self.memory.entries.insert(key.clone(), Arc::clone(&ready));
         if compresses && ready.is_encodable() && self.memory.encoding.push(key, ready) {
             let memory = Arc::clone(&self.memory);
             tokio::task::spawn_blocking(move || memory.encode_waiting());
         }
+    }
+
+    /// Returns what the dispatcher's own log says of a kept answer; nothing if it says nothing of hits.
+    fn log_text(&self, source: &Source, is_head: bool) -> Box<str> {
+        if !self.runtime.log.writes(Level::Info) {
+            return Box::default();
+        }
+        let farm = &source.farm.farm.name;
+        let method = if is_head { "HEAD" } else { "GET" };
+        escaped(&format!("\"{method} {}\" - hit [{farm}/-] 0ms", source.path)).into()
     }
 
     fn is_decided_by_key(&self, key: &Key, source: &Source) -> bool {
@@ -389,8 +398,8 @@ impl Inner {
         }
         let key = key.borrowed();
         let Ok(authority) = std::str::from_utf8(key.host) else { return false };
-        let (host, _port) = split_port(authority);
-        self.switches.routes.is_decided_by_target(&host.to_ascii_lowercase())
+        let (host, _port) = read_host(authority);
+        self.switches.routes.is_decided_by_target(&host)
     }
 
     /// Gives a kept answer on the way through hyper.
@@ -414,9 +423,9 @@ impl Inner {
         self.gate.admit(client).ok()?;
         self.note_kept(&ready);
         if let Some(warning) = &ready.source.warning {
-            self.log(Level::Warn, || warning.clone());
+            self.log(Level::Warn, || warning.to_string());
         }
-        self.log(Level::Info, || ready.log_text.clone());
+        self.log(Level::Info, || ready.log_text.to_string());
         let mut response = Response::new(body);
         *response.status_mut() = told.status;
         *response.headers_mut() = told.headers;
@@ -433,7 +442,7 @@ impl Inner {
         self.metrics.count(counter);
         self.metrics.count(Counter::KeptHits);
         let tally = &ready.source.farm.tally;
-        tally.count(&ready.source.path, outcome);
+        tally.count_kept(&ready.served, &ready.source.path, outcome);
         tally.times.note(Duration::ZERO);
     }
 }

@@ -4,7 +4,7 @@
 //! * Heads come from an answer of the full way; only age, date and what `plan` decides about conditions are added here.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
@@ -17,6 +17,7 @@ use crate::cache::Stamp;
 use crate::dispatcher::FarmState;
 use crate::hit::{self, Told};
 use crate::http2::hpack::write_block;
+use crate::metrics::Served;
 use crate::page::{Body, file_body, full, read_at};
 use crate::plan::Entity;
 
@@ -71,7 +72,10 @@ pub(crate) fn slice(bytes: &Bytes, start: u64, length: u64) -> Bytes {
 ///
 /// Whoever changes the body of an answer takes this extension away from it.
 #[derive(Debug, Clone)]
-pub(crate) struct Keepable(pub(crate) Arc<Source>);
+pub(crate) struct Keepable {
+    pub(crate) source: Arc<Source>,
+    pub(crate) body: KeptBody,
+}
 
 /// Where an answer came from.
 #[derive(Debug)]
@@ -80,17 +84,16 @@ pub(crate) struct Source {
     /// Of the configuration that gave it.
     pub(crate) serial: u64,
     /// Below the document root.
-    pub(crate) file: PathBuf,
+    pub(crate) file: Box<Path>,
     /// The canonical path, by which the rules know the page.
-    pub(crate) path: String,
-    pub(crate) body: KeptBody,
+    pub(crate) path: Box<str>,
     pub(crate) length: u64,
     pub(crate) stamp: Stamp,
     pub(crate) fetched: SystemTime,
     pub(crate) etag: HeaderValue,
     pub(crate) modified: SystemTime,
     /// What the dispatcher's own log is warned of at each use.
-    pub(crate) warning: Option<String>,
+    pub(crate) warning: Option<Box<str>>,
     /// Whether the file is out of date, and a newer one is awaited.
     pub(crate) is_old: bool,
 }
@@ -105,10 +108,12 @@ pub(crate) struct Ready {
     plain: Form,
     /// The same in encodings, if there are any.
     encoded: Option<Box<[Option<Form>; Coding::ALL.len()]>>,
-    /// What the dispatcher's own log says of an answer, without time.
-    pub(crate) log_text: String,
+    /// What the dispatcher's own log says of an answer, without time; nothing if it says nothing.
+    pub(crate) log_text: Box<str>,
     /// When the file was last compared.
     pub(crate) checked: Mutex<Checked>,
+    /// What counts its uses beside those of pages near it.
+    pub(crate) served: Arc<Served>,
     hits: AtomicU32,
 }
 
@@ -116,10 +121,10 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 pub(crate) struct Form {
     /// The head of the whole answer as bytes of its protocol.
-    pub(crate) head: Head<Bytes>,
+    pub(crate) head: KeptHead,
     /// The same as lines of HTTP/1.1, from which the map of headers is made where one is needed: a map takes four times the
-    /// memory. For HTTP/1.1 they are the same bytes.
-    lines: Head<Bytes>,
+    /// memory. Nothing for HTTP/1.1, where they are the same bytes.
+    lines: Option<Box<KeptHead>>,
     etag: HeaderValue,
     pub(crate) body: KeptBody,
     pub(crate) length: u64,
@@ -136,36 +141,60 @@ pub(crate) struct Checked {
 }
 
 /// A head around the age.
-#[derive(Debug, Clone)]
-pub(crate) struct Head<T = Vec<u8>> {
+#[derive(Debug)]
+pub(crate) struct Head {
     /// From the status on, up to the age's value.
-    before_age: T,
+    before_age: Vec<u8>,
     /// From behind the age on, without the end.
-    after_age: T,
+    after_age: Vec<u8>,
 }
 
-impl<T: AsRef<[u8]>> Head<T> {
+impl Head {
     /// Returns what stands before the age's value, and what stands behind it.
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
-        [self.before_age.as_ref(), self.after_age.as_ref()]
-    }
-
-    /// Returns the same in memory that is just large enough.
-    fn compact(&self) -> Head<Bytes> {
-        let [before_age, after_age] = self.parts().map(Bytes::copy_from_slice);
-        Head { before_age, after_age }
-    }
-
-    fn bytes(&self) -> usize {
-        self.parts().iter().map(|part| part.len() + ALLOCATION_BYTES).sum()
+        [&self.before_age, &self.after_age]
     }
 }
 
-impl Head<Bytes> {
+/// The same in memory that is just large enough.
+#[derive(Debug)]
+pub(crate) struct KeptHead {
+    bytes: Box<[u8]>,
+    /// Where the age's value stands.
+    age_at: u32,
+}
+
+impl From<Head> for KeptHead {
+    fn from(head: Head) -> Self {
+        // A head that is read or made has no more than some thousand bytes.
+        let age_at = u32::try_from(head.before_age.len()).unwrap_or(u32::MAX);
+        Self { bytes: head.parts().concat().into(), age_at }
+    }
+}
+
+impl KeptHead {
+    /// Returns what stands before the age's value, and what stands behind it.
+    pub(crate) fn parts(&self) -> [&[u8]; 2] {
+        let (before, after) = self.bytes.split_at_checked(self.age_at()).unwrap_or_default();
+        [before, after]
+    }
+
+    fn age_at(&self) -> usize {
+        usize::try_from(self.age_at).unwrap_or(usize::MAX)
+    }
+
+    /// Returns what it takes beside itself.
+    fn bytes(&self) -> usize {
+        self.bytes.len() + ALLOCATION_BYTES
+    }
+
     /// Reads lines of HTTP/1.1 back into a map, in the same order; the age in it is not of now.
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(16);
-        for part in [&self.before_age, &self.after_age] {
+        // All values share one copy.
+        let mut before = Bytes::copy_from_slice(&self.bytes);
+        let after = before.split_off(self.age_at().min(before.len()));
+        for part in [before, after] {
             for line in part.split(|&byte| byte == b'\n') {
                 let line = line.strip_suffix(b"\r").unwrap_or(line);
                 // The status line has no colon. Behind the colon of a header stands one space.
@@ -183,6 +212,8 @@ impl Head<Bytes> {
 
 /// What an allocation takes beyond what was asked for, in the mean: allocators round up.
 const ALLOCATION_BYTES: usize = 16;
+/// What counts the users of shared bytes.
+const SHARED_BYTES: usize = 32;
 
 impl Form {
     fn new(
@@ -191,36 +222,40 @@ impl Form {
         etag: HeaderValue,
         (body, length): (KeptBody, u64),
     ) -> Self {
-        let lines = write_lines(StatusCode::OK, headers).compact();
-        let head = match kind.is_http2() {
-            true => write_head(kind, StatusCode::OK, headers).compact(),
-            false => lines.clone(),
+        let lines = write_lines(StatusCode::OK, headers).into();
+        let (head, lines) = match kind.is_http2() {
+            true => (write_head(kind, StatusCode::OK, headers).into(), Some(Box::new(lines))),
+            false => (lines, None),
         };
         Self { head, lines, etag, body, length }
+    }
+
+    fn headers(&self) -> HeaderMap {
+        self.lines.as_deref().unwrap_or(&self.head).headers()
     }
 
     /// Returns what it takes beside itself.
     fn bytes(&self) -> usize {
         let body = match &self.body {
-            KeptBody::Memory(bytes) => bytes.len() + ALLOCATION_BYTES,
+            KeptBody::Memory(bytes) => bytes.len() + ALLOCATION_BYTES + SHARED_BYTES,
             KeptBody::File(_) => 0,
         };
-        let is_shared =
-            self.head.parts().map(<[u8]>::as_ptr) == self.lines.parts().map(<[u8]>::as_ptr);
-        let lines = if is_shared { 0 } else { self.lines.bytes() };
-        body + self.head.bytes() + lines + self.etag.len() + ALLOCATION_BYTES
+        let lines = self.lines.as_deref();
+        let lines =
+            lines.map_or(0, |lines| size_of::<KeptHead>() + ALLOCATION_BYTES + lines.bytes());
+        body + self.head.bytes() + lines + self.etag.len() + ALLOCATION_BYTES + SHARED_BYTES
     }
 }
 
 impl Ready {
     pub(crate) fn new(
-        source: Arc<Source>,
-        (kind, headers): (Kind, HeaderMap),
-        log_text: String,
+        Keepable { source, body }: Keepable,
+        (kind, headers): (Kind, &HeaderMap),
+        log_text: Box<str>,
         checked: Checked,
     ) -> Self {
-        let body = (source.body.clone(), source.length);
-        let plain = Form::new(kind, &headers, source.etag.clone(), body);
+        let plain = Form::new(kind, headers, source.etag.clone(), (body, source.length));
+        let served = source.farm.tally.served(&source.path);
         Self {
             source,
             kind,
@@ -228,6 +263,7 @@ impl Ready {
             encoded: None,
             log_text,
             checked: Mutex::new(checked),
+            served,
             hits: AtomicU32::new(0),
         }
     }
@@ -238,12 +274,17 @@ impl Ready {
             size_of_val::<[_]>(&**forms) + forms.iter().flatten().map(Form::bytes).sum::<usize>()
         });
         let source = &self.source;
-        let warning = source.warning.as_ref().map_or(0, String::len);
+        let warning = source.warning.as_ref().map_or(0, |warning| warning.len());
         let names =
             source.path.len() + source.file.as_os_str().len() + self.log_text.len() + warning;
-        // Both structures, the three names, and what counts the users of a shared header or head.
-        let around = size_of::<Self>() + size_of::<Source>() + 10 * ALLOCATION_BYTES + 128;
+        // Both structures, with what counts their users, and the names.
+        let around = size_of::<Self>() + size_of::<Source>() + 2 * 16 + 5 * ALLOCATION_BYTES;
         self.plain.bytes() + encoded.sum::<usize>() + names + around
+    }
+
+    /// Returns the body as it is in the file.
+    pub(crate) fn body(&self) -> &KeptBody {
+        &self.plain.body
     }
 
     /// Counts a use.
@@ -294,7 +335,7 @@ impl Ready {
         let modified = self.source.modified;
         let entity =
             Entity { etag: &form.etag, modified, length: form.length, has_parts: !is_head };
-        let mut headers = form.lines.headers();
+        let mut headers = form.headers();
         headers.insert(header::AGE, HeaderValue::from(self.age(now)));
         let told = hit::tell(conditions, &entity, headers);
         (told.status.as_u16() < 400).then_some(told)
@@ -303,12 +344,12 @@ impl Ready {
     /// Tells whether it is worth to have it in encodings.
     pub(crate) fn is_encodable(&self) -> bool {
         let size = encode::MIN_BYTES..=encode::MAX_BYTES;
-        size.contains(&self.source.length) && encode::is_encodable(&self.plain.lines.headers())
+        size.contains(&self.source.length) && encode::is_encodable(&self.plain.headers())
     }
 
     /// Returns the same answer with encodings; takes long. Nothing if the body cannot be read any more.
     pub(crate) fn with_encodings(&self) -> Option<Self> {
-        let body = match &self.source.body {
+        let body = match &self.plain.body {
             KeptBody::Memory(bytes) => bytes.clone(),
             KeptBody::File(file) => match read_at(file, 0, self.source.length) {
                 Ok(bytes) => bytes,
@@ -316,7 +357,7 @@ impl Ready {
                 Err(_changed) => return None,
             },
         };
-        let plain = self.plain.lines.headers();
+        let plain = self.plain.headers();
         let encoded = Coding::ALL.map(|coding| {
             let encoded = coding.encode(&body)?;
             let length = encoded.len() as u64;
@@ -327,11 +368,11 @@ impl Ready {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
             Some(Form::new(self.kind, &headers, etag, (KeptBody::Memory(encoded), length)))
         });
-        let head = (self.kind, plain);
+        let head = (self.kind, &plain);
         let checked = *self.checked.lock();
-        let source = Arc::clone(&self.source);
+        let keepable = Keepable { source: Arc::clone(&self.source), body: self.plain.body.clone() };
         let encoded = encoded.iter().any(Option::is_some).then(|| Box::new(encoded));
-        let ready = Self { encoded, ..Self::new(source, head, self.log_text.clone(), checked) };
+        let ready = Self { encoded, ..Self::new(keepable, head, self.log_text.clone(), checked) };
         ready.count_from(self.hits());
         Some(ready)
     }
@@ -375,7 +416,7 @@ pub(crate) const COMPARE_AFTER: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use super::write_lines;
+    use super::{KeptHead, write_lines};
     use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
     #[test]
@@ -393,8 +434,8 @@ mod tests {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
         headers.insert("x-bytes", HeaderValue::from_bytes(b"\xfc:\t\xff").unwrap());
-        let head = write_lines(StatusCode::OK, &headers).compact();
-        let text = String::from_utf8_lossy(&head.before_age);
+        let head = KeptHead::from(write_lines(StatusCode::OK, &headers));
+        let text = String::from_utf8_lossy(head.parts()[0]);
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\nage: "), "{text}");
 
         let mut read = head.headers();

@@ -466,6 +466,20 @@ fn what_a_cache_leaves_to_renders_is_found() {
     check("", "no `/ignoreUrlParams`", true);
 }
 
+#[test]
+fn pages_that_are_fetched_again_need_a_host() {
+    let check = |hosts: &str, cache: &str| {
+        let text = format!("/virtualhosts {{ {hosts} }} /cache {{ /docroot \"/tmp/x\" {cache} }}");
+        let found = check(&load(&farm(&text)));
+        found.iter().any(|found| found.message.contains("`/virtualhosts` writes no host out"))
+    };
+    for cache in ["/x-refetchHot \"5\"", "/x-refetchConcurrency \"2\""] {
+        assert!(check("\"*\" \"*.example.com\"", cache), "{cache}");
+        assert!(!check("\"*\" \"www.example.com\"", cache), "{cache}");
+    }
+    assert!(!check("\"*\"", ""));
+}
+
 /// The configuration in the guide.
 const GUIDE: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/dispatcher.md"));

@@ -152,7 +152,7 @@ DispatcherKeepAliveTimeout 30
         "\"X-Frame-Options\" = \"SAMEORIGIN\"",
         "{ test = \"%{REQUEST_METHOD}\", match = \"^GET$\", or = true }",
         "{ test = \"%{HTTP_HOST}\", match = \"^www\", negate = true, ignore_case = true }",
-        "rewrite = \"/content/site/$2/$3\"\nlast = true\nquery = \"append\"",
+        "rewrite = \"/content/site/$2/$3\"\npass_through = true\nquery = \"append\"",
         "match = \"^/gone\"\nanswer = 410",
         "match = \"^/old(/.*)?$\"\nredirect = \"http://www.example.com/new$1\"\nstatus = 301",
         "match = '^/server\\-status(/.*)?$'\nproxy = \"http://elsewhere/status$1\"",
@@ -299,6 +299,137 @@ fn what_httpd_closes_stays_closed() {
     check("GET", "/guests/a.html", "203.0.113.7", 403);
 }
 
+/// Rules that lead to what is closed, and away from it.
+const LED: &str = r#"
+DispatcherUseProcessedURL @PROCESSED@
+<VirtualHost *:80>
+    ServerName www.example.com
+    DocumentRoot /var/www/html
+    <Directory "/var/www/html/private">
+        Require all denied
+    </Directory>
+    <Files "*.bak">
+        Require all denied
+    </Files>
+    <Location /internal>
+        Require all denied
+    </Location>
+    RewriteEngine On
+    RewriteRule ^/to-folder/(.*)$ /private/$1 [PT]
+    RewriteRule ^/to-file/(.*)$ /$1.bak
+    RewriteRule ^/to-location/(.*)$ /internal/$1 [PT]
+    RewriteRule ^/to-its-files/(.*)$ /internal/$1 [L]
+    RewriteRule ^/internal/open/(.*)$ /open/$1 [PT]
+    RewriteRule ^/internal/still/(.*)$ /open/$1 [L]
+    RewriteRule ^/internal/proxied/(.*)$ http://@BACK@/$1 [P]
+    RewriteRule ^/private/moved$ /new.html [R=301,L]
+    ProxyPass /private/api http://@BACK@/api
+    ProxyPass /internal/api http://@BACK@/api
+    Redirect /internal/old /new.html
+    Redirect gone /private/gone
+</VirtualHost>
+"#;
+
+#[test]
+fn rules_lead_past_what_httpd_closes_only_where_they_do_in_httpd() {
+    let back = Origin::start(|seen| Answer::html(format!("back {}", seen.target)));
+    let text = LED.replace("@BACK@", &back.addr().to_string());
+    for (processed, open, files) in [
+        ("On", "200 render /open/a.html", "200 render /internal/a.html"),
+        ("Off", "200 render /internal/open/a.html", "200 render /to-its-files/a.html"),
+    ] {
+        let (converted, section) = converted(&text.replace("@PROCESSED@", processed));
+        assert_eq!(findings(&converted), Vec::<String>::new());
+        let (front, _render) = start(&section);
+        let check = |target: &str, expected: &str| {
+            let reply = front.get(target);
+            let seen =
+                format!("{} {}", reply.status, reply.header("location").unwrap_or(&reply.body));
+            assert!(seen.starts_with(expected), "{target}: {seen} in {section}");
+        };
+        check("/private/a.html", "403");
+        check("/a.html.bak", "403");
+        check("/internal/a.html", "403");
+        check("/to-folder/a.html", "403");
+        check("/to-file/a.html", "403");
+        check("/to-location/a.html", "403");
+        // `<Location>` is about the URL, which `[PT]` alone changes.
+        check("/to-its-files/a.html", files);
+        check("/internal/open/a.html", open);
+        check("/internal/still/a.html", "403");
+        check("/internal/proxied/a.html", "403");
+        check("/internal/api/a.html", "403");
+        // No folder is looked up for what another server answers.
+        check("/private/api/a.html", "200 back /api/a.html");
+        // Who is sent elsewhere is not asked.
+        check("/private/moved", "301 http://www.example.com/new.html");
+        check("/internal/old", "302 http://www.example.com/new.html");
+        check("/private/gone", "410");
+    }
+    assert_eq!(back.requests(), 2);
+}
+
+#[test]
+fn paths_that_httpd_asks_itself_for_are_told_where_locations_are_closed() {
+    let host = |more: &str| {
+        format!(
+            "<VirtualHost *:80>\n{more}RewriteEngine On\nRewriteRule ^/a /b [P]\n</VirtualHost>\n"
+        )
+    };
+    let closed = "<Location /a>\nRequire all denied\n</Location>\n";
+    assert_eq!(findings(&converted(&host("")).0), Vec::<String>::new());
+    let found = findings(&converted(&host(closed)).0);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("site.vhost:6:1: warning: for what this rule proxies"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn rules_of_mod_alias_and_mod_proxy_see_what_mod_rewrite_leaves_them() {
+    let back = Origin::start(|seen| Answer::html(format!("back {}", seen.target)));
+    let text = r"
+DispatcherUseProcessedURL On
+<VirtualHost *:80>
+    ServerName www.example.com
+    RewriteEngine On
+    RewriteRule ^/api/ - [L]
+    RewriteRule ^/passed/(.*)$ /api/$1 [PT]
+    RewriteRule ^/mapped/(.*)$ /api/$1 [L]
+    RewriteRule ^/going-on/(.*)$ /api/$1
+    RewriteRule ^/api/(.*)$ /second/$1
+    RewriteRule ^/one$ /two
+    RewriteCond %{REQUEST_URI} ^/one$
+    RewriteRule ^/two$ /three.html [PT]
+    ProxyPass /api/own !
+    ProxyPass /api http://@BACK@/api
+    Redirect /api/own /new.html
+    Redirect /second /never.html
+</VirtualHost>
+"
+    .replace("@BACK@", &back.addr().to_string());
+    let (converted, section) = converted(&text);
+    assert_eq!(findings(&converted), Vec::<String>::new());
+    let (front, _render) = start(&section);
+    for (target, expected) in [
+        ("/api/a.html", "back /api/a.html"),
+        ("/passed/a.html", "back /api/a.html"),
+        ("/mapped/a.html", "render /api/a.html"),
+        ("/going-on/a.html", "render /second/a.html"),
+        ("/one", "render /three.html"),
+        ("/two", "render /two"),
+    ] {
+        assert_eq!(front.get(target).body, expected, "{target} in {section}");
+    }
+    let moved = |target: &str| front.get(target).header("location").map(str::to_owned);
+    assert_eq!(moved("/api/own").as_deref(), Some("http://www.example.com/new.html"));
+    assert_eq!(
+        moved("/second/a.html").as_deref(),
+        Some("http://www.example.com/never.html/a.html")
+    );
+}
+
 #[test]
 fn access_rules_without_a_counterpart_close_what_they_protect() {
     let (converted, section) = converted(
@@ -430,11 +561,13 @@ DispatcherUseProcessedURL On
 "#,
     );
     let found = findings(&converted);
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert!(
-        found[0].starts_with("site.vhost:18:1: warning: no visitor reaches this `<VirtualHost>`"),
-        "{found:?}"
-    );
+    for expected in [
+        "site.vhost:18:1: warning: no visitor reaches this `<VirtualHost>`",
+        "site.vhost:16:5: warning: this rule refuses what comes to one of several ports",
+    ] {
+        assert!(found.iter().any(|found| found.starts_with(expected)), "{expected} in {found:?}");
+    }
+    assert_eq!(found.len(), 2, "{found:?}");
     let (front, _render) = start(&section);
     let check = |host: &str, scheme: &str, expected: &str| {
         let reply = front.send("GET", "/", &[("Host", host), ("X-Forwarded-Proto", scheme)], "");
@@ -463,6 +596,8 @@ fn a_port_that_a_visitor_writes_opens_nothing() {
 </VirtualHost>
 <VirtualHost *:8443>
     ServerName www.example.com
+    RewriteEngine On
+    RewriteRule ^/way/(.*)$ /admin/$1 [L]
 </VirtualHost>
 "#,
     );
@@ -476,6 +611,9 @@ fn a_port_that_a_visitor_writes_opens_nothing() {
     for host in ["www.example.com", "www.example.com:8443", "www.example.com:9"] {
         let status = |path| front.send("GET", path, &[("Host", host)], "").status;
         assert_eq!(status("/admin/a.html"), 403, "{host} in {section}");
+        let is_rewritten = host.ends_with(":8443");
+        let way = status("/way/a.html");
+        assert_eq!(way, if is_rewritten { 403 } else { 200 }, "{host} in {section}");
         assert_eq!(status("/a.html"), 200, "{host} in {section}");
     }
 }

@@ -351,6 +351,36 @@ fn fl113_new_pages_are_drawn_for_the_host_that_is_written_out() {
 }
 
 #[test]
+fn fl113_new_pages_are_drawn_for_the_port_at_which_visitors_come() {
+    let origin = Origin::start(|seen| {
+        let told = ["host", "x-forwarded-port", "x-forwarded-ssl"];
+        Answer::html(told.map(|name| seen.header(name).unwrap_or("-")).join(" "))
+    });
+    let drawn = |farm: &'static str, visitor: &dyn Fn(u16) -> String| {
+        let front = Front::start(&Setup { farm, renders: vec![origin.addr()], ..Setup::default() });
+        let host = visitor(front.addr.port());
+        front.send("GET", "/content/a/old.html", &[("Host", &host)], "");
+        front.flush("Activate", "/content/none", &["/content/a/old.html", "/content/a/new.html"]);
+        front.wait_for("refetches_total", 2);
+        let (old, new) = (front.read("content/a/old.html"), front.read("content/a/new.html"));
+        (old.starts_with(&format!("{host} ")), new, front.addr.port())
+    };
+    let named = "/virtualhosts { \"www.example.com\" }";
+    let (is_as_before, new, port) = drawn(named, &|port| format!("www.example.com:{port}"));
+    assert_eq!((is_as_before, new), (true, format!("www.example.com:{port} {port} -")));
+    // Nobody comes in at a port that a visitor makes up.
+    let (is_as_before, new, _) = drawn(named, &|port| format!("www.example.com:{}", port ^ 1));
+    assert_eq!((is_as_before, new.as_str()), (true, "www.example.com 80 -"));
+    for (farm, expected) in [
+        ("/virtualhosts { \"www.example.com:81\" }", "www.example.com:81 81 -"),
+        ("/virtualhosts { \"https://www.example.com\" }", "www.example.com 443 on"),
+    ] {
+        let (_, new, _) = drawn(farm, &|_| "other.example.com".to_owned());
+        assert_eq!(new, expected, "{farm}");
+    }
+}
+
+#[test]
 fn fl113_a_listed_page_without_a_file_is_fetched_too() {
     let origin = counting();
     let front = front(&origin, "");

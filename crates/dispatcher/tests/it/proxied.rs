@@ -153,6 +153,13 @@ fn one_client_gets_its_rate_and_others_theirs() {
     assert_eq!(front.metric("rate_limited_total"), 3);
     assert_eq!(origin.requests(), 4, "what is too much reaches no render");
     assert_eq!(front.flush("Test", "/content", &[]).status, 200, "publishers flush in bursts");
+    let forged = [("CQ-Action", "Test"), ("CQ-Handle", "/"), ("X-Forwarded-For", "192.0.2.9")];
+    let statuses: Vec<u16> = (0..5).map(|_| front.send("GET", "/a", &forged, "").status).collect();
+    assert_eq!(statuses, [403, 403, 403, 429, 429]);
+    let passed = [("X-Tympan-Passed", "1"), ("X-Forwarded-For", "192.0.2.10")];
+    let statuses: Vec<u16> =
+        (0..4).map(|_| front.send("POST", "/a", &passed, "x").status).collect();
+    assert_eq!(statuses, [403, 403, 403, 429]);
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tympan_dispatcher::Settings;
-use tympan_testkit::origin::{Answer, Gate, Origin};
+use tympan_testkit::origin::{Answer, Gate, Origin, exchange};
 use tympan_testkit::secure::{Authority, Door};
 use tympan_web::tls::Trust;
 
-use crate::front::{Front, Setup, load};
+use crate::front::{Front, Reply, Setup, load};
 
 const CLOSED: &str =
     "/filter { /0 { /type \"deny\" /url \"*\" } /1 { /type \"allow\" /url \"/open/*\" } }";
@@ -27,6 +27,30 @@ fn the_next_request_obeys_the_new_configuration_and_the_cache_stays() {
     front.reload(&setup);
     assert!(front.get("/a.html").is_hit());
     assert_eq!(origin.requests(), 2);
+}
+
+#[test]
+fn a_configuration_that_lets_answers_be_kept_opens_the_lane_for_them() {
+    let origin = Origin::always(Answer::html("page"));
+    // Who comes through a proxy is told by headers, which no kept answer knows.
+    let closed = Setup {
+        renders: vec![origin.addr()],
+        settings: "[front]\ntrusted_proxies = [\"192.0.2.1\"]".to_owned(),
+        ..Setup::default()
+    };
+    let front = Front::start(&closed);
+    let ask = || {
+        let request = b"GET /a.html HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        assert_eq!(Reply::parse(&exchange(front.addr, request), false).body, "page");
+    };
+    (0..3).for_each(|_| ask());
+    assert_eq!((front.metric("kept_hits_total"), front.metric("lane_hits_total")), (0, 0));
+    front.reload(&Setup { settings: String::new(), ..closed.clone() });
+    (0..3).for_each(|_| ask());
+    assert_eq!((front.metric("kept_hits_total"), front.metric("lane_hits_total")), (2, 2));
+    front.reload(&closed);
+    (0..3).for_each(|_| ask());
+    assert_eq!((front.metric("kept_hits_total"), front.metric("lane_hits_total")), (2, 2));
 }
 
 #[test]

@@ -71,6 +71,86 @@ fn rewrites_change_what_is_looked_up_and_asked_for() {
 }
 
 #[test]
+fn access_is_asked_of_the_url_and_of_what_it_leads_to() {
+    let origin = echo();
+    let portal = Origin::always(Answer::html("portal"));
+    let front = start(
+        &origin,
+        &format!(
+            r#"
+            [[host]]
+            rule = [
+                {{ match = '^/by-url/(.*)$', rewrite = "/files/$1", pass_through = true }},
+                {{ match = '^/by-file/(.*)$', rewrite = "/files/$1", last = true }},
+                {{ match = '^/by-both/(.*)$', rewrite = "/closed/$1", last = true }},
+                {{ match = '^/closed/open/(.*)$', rewrite = "/$1", last = true }},
+                {{ match = '^/closed/moved$', redirect = "/new.html" }},
+                {{ match = '^/files/portal', proxy = "http://{}/", of_url = true }},
+                {{ match = '^/files/old', redirect = "/new.html", of_url = true }},
+            ]
+            access = [
+                {{ match = '^/closed(?:/|$)' }},
+                {{ of = "url", match = '^/files/a', when = [{{ test = "%{{REQUEST_METHOD}}", match = '^HEAD$', negate = true }}] }},
+                {{ of = "file", match = '^/files/(b|portal)', when = [{{ test = "%{{REQUEST_URI}}", match = '^/by-file/bc', negate = true }}] }},
+            ]
+            "#,
+            portal.addr()
+        ),
+    );
+    for (target, expected) in [
+        ("/closed", "403"),
+        ("/%63losed//x.html", "403"),
+        ("/closeds.html", "200 render /closeds.html"),
+        ("/by-both/x.html", "403"),
+        ("/closed/open/x.html", "403"),
+        ("/closed/moved", "302 -> http://www.example.com/new.html"),
+        ("/files/a.html", "403"),
+        ("/by-url/a.html", "403"),
+        ("/by-file/a.html", "200 render /files/a.html"),
+        ("/files/b.html", "403"),
+        ("/by-url/bc.html", "403"),
+        ("/by-file/b.html", "403"),
+        ("/by-file/bc.html", "200 render /files/bc.html"),
+        ("/files/portal", "200 portal"),
+        ("/by-url/portal", "200 portal"),
+        ("/by-file/portal", "403"),
+        ("/by-url/old", "302 -> http://www.example.com/new.html"),
+        ("/by-file/old", "200 render /files/old"),
+    ] {
+        let seen = seen(&front.get(target));
+        assert!(seen.starts_with(expected), "{target}: {seen}");
+    }
+    assert_eq!(front.send("HEAD", "/files/a.html", &[], "").status, 200);
+}
+
+#[test]
+fn a_dot_behind_a_name_leads_to_the_same_rules() {
+    let origin = echo();
+    let closed = "[[host]]\nnames = [\"www.example.com\"]\n\
+                  access = [{ match = '^/closed', when = [{ test = \"%{REMOTE_ADDR}\", match = '127' }] }]";
+    let front = start(&origin, closed);
+    for host in ["www.example.com", "www.example.com.", "WWW.example.com.:80"] {
+        let ask = |path| front.send("GET", path, &[("Host", host)], "").status;
+        assert_eq!([ask("/closed"), ask("/open"), ask("/open")], [403, 200, 200], "{host}");
+        assert_eq!(front.metric("kept_answers"), 0, "{host}");
+    }
+    assert_eq!(front.send("GET", "/closed", &[("Host", "www.example.com..")], "").status, 400);
+}
+
+#[test]
+fn answers_are_not_kept_for_all_where_access_depends_on_who_asks() {
+    let origin = echo();
+    for (test, kept) in [("%{REMOTE_ADDR}", 0), ("%{HTTPS}", 1)] {
+        let access =
+            format!("[[host]]\naccess = [{{ when = [{{ test = \"{test}\", match = 'no' }}] }}]");
+        let front = start(&origin, &access);
+        assert_eq!(front.get("/a.html").status, 200);
+        assert_eq!(front.get("/a.html").status, 200);
+        assert_eq!(front.metric("kept_answers"), kept, "{test}");
+    }
+}
+
+#[test]
 fn redirects_name_the_host_and_are_escaped() {
     let origin = echo();
     let front = start(
@@ -311,6 +391,8 @@ fn settings_that_cannot_be_used_are_named() {
     check("[[host]]\nrule = [{ match = 'x' }]", "a rule has one of");
     check("[[host]]\nrule = [{ rewrite = \"/x\", pass = true }]", "not 2");
     check("[[host]]\nrule = [{ answer = 42 }]", "status 42");
+    check("[[host]]\nrule = [{ answer = 403, pass_through = true }]", "`host.rule.pass_through`");
+    check("[[host]]\naccess = [{ of = \"folder\" }]", "`folder` is neither `url` nor `file`");
     check("[[host]]\nrule = [{ proxy = \"ftp://x\" }]", "does not begin with `http://`");
     check(
         "[[host]]\nrule = [{ pass = true, when = [{ test = \"x\" }] }]",

@@ -119,10 +119,11 @@ where
                 None => return Ok(()),
             },
         };
+        let lane = self.front.lane.clone().filter(|lane| lane.is_open());
         // What few connections need is held elsewhere than by the task, which is as large as the largest of it.
         match &self.front.tls {
-            None if self.front.lane.is_none() => self.take_requests(stream).await,
-            None => Box::pin(self.speak_http1(Wire::clear(stream), None)).await,
+            None if lane.is_none() => self.take_requests(stream).await,
+            None => Box::pin(self.speak_http1(Wire::clear(stream), None, lane)).await,
             Some(tls) => {
                 let handshake = tls.acceptor().accept(Socket::Shaking(stream));
                 let mut stream = Box::pin(tokio::time::timeout(patience, handshake)).await??;
@@ -130,13 +131,13 @@ where
                 socket.end_handshake();
                 let handshake = Handshake::of(connection);
                 if connection.alpn_protocol() == Some(HTTP_2) {
-                    if let Some(lane) = self.front.lane.clone() {
+                    if let Some(lane) = lane {
                         return Box::pin(self.share_streams(&*lane, stream, handshake)).await;
                     }
                     let stream = WriteStall::new(stream, patience);
                     Box::pin(self.speak_http2(stream, handshake)).await
                 } else {
-                    Box::pin(self.speak_http1(Wire::tls(stream), Some(handshake))).await
+                    Box::pin(self.speak_http1(Wire::tls(stream), Some(handshake), lane)).await
                 }
             }
         }

@@ -43,8 +43,9 @@ where
         self,
         wire: Wire,
         handshake: Option<Handshake>,
+        lane: Option<Arc<dyn Lane>>,
     ) -> Result<(), BoxError> {
-        match self.front.lane.clone() {
+        match lane {
             None => {
                 let stream = WriteStall::new(wire, self.front.limits.stall_timeout);
                 self.speak(stream, handshake).await

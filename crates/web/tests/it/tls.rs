@@ -181,10 +181,16 @@ async fn clients_prove_themselves() {
 
 #[tokio::test]
 async fn who_comes_again_goes_on_with_the_session_before() {
+    comes_again(false, 2).await;
+    // With HTTP/2, one connection is followed by one.
+    comes_again(true, 1).await;
+}
+
+async fn comes_again(has_http2: bool, tickets: u32) {
     let made = Made::for_names(&["localhost"]);
     let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Reuse::Exclusive).unwrap();
     let addr = listener.local_addr().unwrap();
-    let offering = Offering { identities: vec![made.identity()], ..Offering::default() };
+    let offering = Offering { identities: vec![made.identity()], has_http2, ..Offering::default() };
     let front = Front { tls: Some(Tls::new(&offering).unwrap()), ..Front::default() };
     let server = tokio::spawn(serve(listener, service_fn(answer), front, std::future::pending()));
     let config = Arc::new(client_config(&made.certificate, &[], None));
@@ -199,7 +205,9 @@ async fn who_comes_again_goes_on_with_the_session_before() {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("tls true"), "{answer}");
-        kinds.push(stream.get_ref().1.handshake_kind().unwrap());
+        let session = stream.get_ref().1;
+        assert_eq!(session.tls13_tickets_received(), tickets, "{has_http2}");
+        kinds.push(session.handshake_kind().unwrap());
     }
     let again = HandshakeKind::Resumed;
     assert_eq!(kinds, [HandshakeKind::Full, again, again]);
