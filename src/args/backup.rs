@@ -347,7 +347,7 @@ pub(crate) struct InstanceArguments {
 /// How much of the machine, and of the way to the vault, a save takes.
 #[derive(Debug, Args)]
 pub(crate) struct Tuning {
-    /// How much may wait to be written, in finished packs; packs are no larger than this.
+    /// How much may wait to be written or be on its way, in finished packs; packs are no larger than this.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) upload_queue: Option<u64>,
     /// The same in Obnam's nodes of 256 KiB.
