@@ -1,11 +1,12 @@
 //! The words of `tympan backup`.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::vault::{PlaceArguments, size};
+use super::vault::{PlaceArguments, rate, size};
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArguments {
@@ -359,6 +360,12 @@ pub(crate) struct Tuning {
     /// Waits so many milliseconds before each new piece is written.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
     pub(crate) delay_ms: u64,
+    /// Reads the sources no faster: `20 MiB` in a second; a number alone is in KiB.
+    #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "to")]
+    pub(crate) limit_read: Option<NonZeroU64>,
+    /// Reads so many times in a second at most: a file or a piece of a long one, or some chunks of a repository together.
+    #[arg(long, value_name = "COUNT", conflicts_with = "to")]
+    pub(crate) limit_iops: Option<NonZeroU64>,
     /// The home of an instance that serves meanwhile: the save works less while its visitors wait longer than before.
     #[arg(long, value_name = "HOME")]
     pub(crate) beside: Option<PathBuf>,

@@ -30,6 +30,9 @@ pub(crate) struct PlaceArguments {
     /// Uploads no faster: `2 MiB` in a second; a number alone is in KiB, as for restic.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) limit_upload: Option<NonZeroU64>,
+    /// Downloads no faster, in the same units.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) limit_download: Option<NonZeroU64>,
     /// Removes and replaces nothing in the vault but locks.
     #[arg(long, env = "TYMPAN_VAULT_APPEND_ONLY")]
     pub(crate) append_only: bool,
@@ -49,7 +52,8 @@ pub(crate) enum HostKeysCheck {
     AcceptNew,
 }
 
-fn rate(text: &str) -> Result<NonZeroU64, String> {
+/// Reads a rate in bytes, or in KiB if it is a number alone.
+pub(super) fn rate(text: &str) -> Result<NonZeroU64, String> {
     let bytes = match text.trim().parse::<u64>() {
         Ok(kib) => kib.checked_mul(1024),
         Err(_) => crate::config::parse_size(text.trim_end_matches("/s")),

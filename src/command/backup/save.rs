@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use serde_json::json;
 use tympan_backup::{
-    Compression, Excludes, Index, LeftOut, Lock, LockMode, Parent, Progress, RepositorySource, Run,
-    RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, absolute, save_directories,
-    save_repository, without_secrets,
+    Compression, Excludes, Index, LeftOut, Lock, LockMode, Parent, Progress, Rate, ReadLimits,
+    RepositorySource, Run, RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, absolute,
+    save_directories, save_repository, without_secrets,
 };
 
 use super::give_way::{Before, GivingWay};
@@ -117,6 +117,10 @@ impl Runner<'_> {
             progress.expected_bytes.store(like.bytes, Ordering::Relaxed);
         }
         let tuning = &self.arguments.tuning;
+        progress.limit_reading(ReadLimits {
+            bytes: tuning.limit_read.map(Rate),
+            calls: tuning.limit_iops.map(Rate),
+        });
         let watch = if tuning.quiet { Watch::silent(&progress) } else { Watch::begin(&progress) };
         let beside = tuning.beside.as_ref();
         let giving_way = beside

@@ -400,10 +400,11 @@ impl Saver<'_> {
         let (mut content, mut length) = (Vec::new(), 0);
         loop {
             let lacking = (MAX_PIECE - buffer.len()) as u64;
-            (&mut file).take(lacking).read_to_end(&mut buffer).map_err(failed)?;
+            let read = (&mut file).take(lacking).read_to_end(&mut buffer).map_err(failed)?;
             if buffer.is_empty() {
                 return Ok((content, length));
             }
+            self.session.progress.has_read(read as u64);
             self.session.progress.go_on()?;
             let cut = self.session.vault.cutter().first(&buffer);
             let piece = buffer.get(..cut).unwrap_or(&buffer);

@@ -362,10 +362,14 @@ impl Saver<'_> {
         }
         let base = self.source.base;
         let ids: Vec<ChunkId> = parts.iter().map(|(id, _)| *id).collect();
-        match base.read_many(&ids) {
+        match self.read_chunks(&ids) {
             Ok(chunks) => chunks.into_iter().map(Some).collect(),
             Err(_) if base.has_costly_round_trips() => Vec::new(),
-            Err(_) => ids.iter().map(|id| base.read(id).ok()).collect(),
+            Err(_) => {
+                let chunks: Vec<Option<Chunk>> = ids.iter().map(|id| base.read(id).ok()).collect();
+                chunks.iter().flatten().for_each(|chunk| self.has_read(std::slice::from_ref(chunk)));
+                chunks
+            }
         }
     }
 
@@ -606,7 +610,7 @@ impl Saver<'_> {
         let mut read = Vec::with_capacity(ids.len());
         for some in ids.chunks(TOGETHER) {
             let own = self.own(some)?;
-            let chunks = self.source.base.read_many(&own)?;
+            let chunks = self.read_chunks(&own)?;
             read.extend(own.into_iter().zip(chunks));
         }
         Ok(read)
@@ -616,14 +620,30 @@ impl Saver<'_> {
     fn read_again(&self, ids: &[ChunkId]) -> Result<Vec<Part>> {
         let mut read = Vec::with_capacity(ids.len());
         for some in ids.chunks(TOGETHER) {
-            read.extend(some.iter().copied().zip(self.source.base.read_many(some)?));
+            read.extend(some.iter().copied().zip(self.read_chunks(some)?));
         }
         Ok(read)
     }
 
+    fn read_chunks(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
+        let chunks = self.source.base.read_many(ids)?;
+        self.has_read(&chunks);
+        Ok(chunks)
+    }
+
+    fn has_read(&self, chunks: &[Chunk]) {
+        if !chunks.is_empty() {
+            let bytes = chunks.iter().map(|chunk| chunk.bytes().len() as u64).sum();
+            self.session.progress.has_read(bytes);
+        }
+    }
+
     fn add_small(&self, ids: &[BlobId], pieces: &mut Pieces<'_>) -> Result<()> {
         for some in ids.chunks(TOGETHER) {
-            for (id, bytes) in some.iter().zip(self.source.base.read_blobs(some)?) {
+            let blobs = self.source.base.read_blobs(some)?;
+            let read = blobs.iter().flatten().map(|bytes| bytes.len() as u64).sum();
+            self.session.progress.has_read(read);
+            for (id, bytes) in some.iter().zip(blobs) {
                 match bytes {
                     Some(bytes) => pieces.add_blob(id.digest(), &bytes)?,
                     None => self.missing(id)?,
@@ -688,10 +708,11 @@ impl Saver<'_> {
         let mut buffer = Vec::new();
         loop {
             let lacking = (MAX_PIECE - buffer.len()) as u64;
-            (&mut source).take(lacking).read_to_end(&mut buffer).map_err(failed)?;
+            let more = (&mut source).take(lacking).read_to_end(&mut buffer).map_err(failed)?;
             if buffer.is_empty() {
                 return Ok((content, BlobId::new(hash.finalize().into(), read)));
             }
+            self.session.progress.has_read(more as u64);
             self.session.progress.go_on()?;
             let cut = match length {
                 0..=0x80_0000 => buffer.len(),

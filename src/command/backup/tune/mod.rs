@@ -250,11 +250,11 @@ impl<'a> Bench<'a> {
         if place.ssh_host_keys_check == HostKeysCheck::AcceptNew {
             options.extend(["--ssh-host-keys-check".to_owned(), "accept-new".to_owned()]);
         }
-        if let Some(rate) = place.limit_upload {
-            options.extend([
-                "--limit-upload".to_owned(),
-                format!("{} KiB", rate.get().div_ceil(1024)),
-            ]);
+        let limits =
+            [("--limit-upload", place.limit_upload), ("--limit-download", place.limit_download)];
+        for (name, rate) in limits {
+            let rate = rate.map(|rate| format!("{} KiB", rate.get().div_ceil(1024)));
+            options.extend(rate.into_iter().flat_map(|rate| [name.to_owned(), rate]));
         }
         options
     }
