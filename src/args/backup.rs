@@ -39,7 +39,7 @@ pub(crate) struct VaultArguments {
     /// Waits so many seconds for others that use the vault.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) retry_lock: u64,
-    /// Prints JSON, one line for each thing.
+    /// Prints JSON, one line for each thing, and for how far a long run is; why it failed, if it did, on standard error.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -256,6 +256,32 @@ pub(crate) enum Backup {
         #[arg(long)]
         allow_other: bool,
     },
+}
+
+impl Backup {
+    /// Tells whether programs read what is printed.
+    pub(crate) fn is_json(&self) -> bool {
+        match self {
+            Self::Init(vault) | Self::Clients(vault) | Self::Runs(vault) => vault.json,
+            Self::Save(save) | Self::Estimate(save) => save.vault.json,
+            Self::Restore(restore) => restore.vault.json,
+            Self::Forget(forget) => forget.vault.json,
+            Self::Tune(tune) => tune.vault.json,
+            Self::List { vault, .. }
+            | Self::Ls { vault, .. }
+            | Self::Find { vault, .. }
+            | Self::Diff { vault, .. }
+            | Self::Dump { vault, .. }
+            | Self::Verify { vault, .. }
+            | Self::Prune { vault, .. }
+            | Self::Check { vault, .. }
+            | Self::Repair { vault, .. }
+            | Self::Key { vault, .. }
+            | Self::Unlock { vault, .. }
+            | Self::Stats { vault, .. }
+            | Self::Mount { vault, .. } => vault.json,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -116,12 +116,13 @@ impl Runner<'_> {
             progress.expected_items.store(like.items, Ordering::Relaxed);
             progress.expected_bytes.store(like.bytes, Ordering::Relaxed);
         }
-        let tuning = &self.arguments.tuning;
+        let (tuning, json) = (&self.arguments.tuning, self.arguments.vault.json);
         progress.limit_reading(ReadLimits {
             bytes: tuning.limit_read.map(Rate),
             calls: tuning.limit_iops.map(Rate),
         });
-        let watch = if tuning.quiet { Watch::silent(&progress) } else { Watch::begin(&progress) };
+        let watch =
+            if tuning.quiet { Watch::silent(&progress) } else { Watch::begin(&progress, json) };
         let beside = tuning.beside.as_ref();
         let giving_way = beside
             .map(|home| GivingWay::begin(home, (Before::Watched, tuning.finish_within), &progress))
@@ -133,13 +134,13 @@ impl Runner<'_> {
         });
         drop(watch);
         if let Some(yielded) = giving_way.and_then(GivingWay::end).filter(|_| !tuning.quiet) {
-            if self.arguments.vault.json {
+            if json {
                 say!("{}", yielded.to_json());
             } else {
                 say!("{yielded}");
             }
         }
-        if tuning.verbose && !self.arguments.vault.json {
+        if tuning.verbose && !json {
             tell_more(&progress);
         }
         let outcome =
