@@ -50,8 +50,6 @@ const MAX_AGE: Duration = Duration::from_hours(36);
 const LONGEST_MILDNESS: Duration = Duration::from_hours(1);
 /// Waits for others that use the vault.
 const LOCK_WAIT: Duration = Duration::from_mins(10);
-/// How much of a vault on another machine is kept here, as by `tympan backup`.
-const TREE_CACHE: u64 = 1 << 30;
 /// How long what nobody needs stays in the vault, as for `tympan backup prune`.
 const GRACE: Duration = Duration::from_hours(23);
 
@@ -140,7 +138,6 @@ pub(crate) async fn register(
         ssh_known_hosts: section.ssh_known_hosts.clone(),
         rest_password_file: section.rest_password_file.clone(),
         vault_ca: section.vault_ca.clone(),
-        tree_cache: TREE_CACHE,
         ..PlaceArguments::default()
     };
     // An address that makes no sense is told at the start; the vault itself may be away.
@@ -392,12 +389,16 @@ impl Save {
         let said = |fault: Fault| fault.message().to_owned();
         let password = Password::of_file(&self.password_file).map_err(said)?;
         let found = Settings::read(&self.vault);
-        let place = PlaceArguments { connections: found.connections(), ..self.place.clone() };
+        let place = PlaceArguments {
+            connections: found.connections(),
+            tree_cache: found.tree_cache(),
+            ..self.place.clone()
+        };
         let backend = backend_at(&self.vault, &place).map_err(said)?;
         let opened = password.open_with(|password| Vault::open(backend.clone(), password));
         let mut vault = opened.map_err(|error| chain(&error))?;
         if backend.is_remote() {
-            keep_here(&mut vault, place.tree_cache);
+            keep_here(&mut vault, place.tree_cache());
         }
         let usual = Tuning::default();
         vault.set_tuning(Tuning {

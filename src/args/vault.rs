@@ -37,9 +37,19 @@ pub(crate) struct PlaceArguments {
     #[arg(long, env = "TYMPAN_VAULT_APPEND_ONLY")]
     pub(crate) append_only: bool,
     /// How much of a vault on another machine is kept here, so that it need not be fetched again: index, snapshots and
-    /// folders, sealed as there. `0` keeps nothing.
-    #[arg(long, value_name = "SIZE", default_value = "1 GiB", value_parser = size)]
-    pub(crate) tree_cache: u64,
+    /// folders, sealed as there. `0` keeps nothing; usually 1 GiB, or what `tune` has found.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) tree_cache: Option<u64>,
+}
+
+/// How much of a vault on another machine is kept here unless something else is said.
+const TREE_CACHE: u64 = 1 << 30;
+
+impl PlaceArguments {
+    /// Returns how much of a vault on another machine is kept here.
+    pub(crate) fn tree_cache(&self) -> u64 {
+        self.tree_cache.unwrap_or(TREE_CACHE)
+    }
 }
 
 /// What to do about hosts that nothing is known of.

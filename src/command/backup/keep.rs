@@ -172,7 +172,7 @@ pub(super) fn check(
     };
     // What is kept here tells nothing about what is there.
     let mut there = arguments.clone();
-    there.place.tree_cache = 0;
+    there.place.tree_cache = Some(0);
     let opened = open::open(&there)?;
     let _lock = opened.lock_to_read(reading)?;
     let progress = Arc::new(Progress::default());
@@ -209,7 +209,7 @@ pub(super) fn repair(arguments: &VaultArguments, read_data: bool) -> Outcome {
     refuse_append_only(arguments)?;
     // What is kept here tells nothing about what is there.
     let mut there = arguments.clone();
-    there.place.tree_cache = 0;
+    there.place.tree_cache = Some(0);
     let opened = open::open(&there)?;
     let lock = opened.lock(LockMode::Exclusive)?;
     let depth = if read_data { Depth::Data } else { Depth::Structure };

@@ -210,9 +210,8 @@ const NODE_BYTES: u64 = 256 << 10;
 fn vault_arguments(arguments: &Save, found: &Settings) -> VaultArguments {
     let mut vault = arguments.vault.clone();
     vault.place.connections = vault.place.connections.or(found.connections());
-    if let Some(nodes) = arguments.tuning.lru_size {
-        vault.place.tree_cache = nodes.saturating_mul(NODE_BYTES);
-    }
+    let nodes = arguments.tuning.lru_size.map(|nodes| nodes.saturating_mul(NODE_BYTES));
+    vault.place.tree_cache = vault.place.tree_cache.or(nodes).or(found.tree_cache());
     vault
 }
 
