@@ -38,7 +38,7 @@ use super::frames::{CHUNKS, Known, LAYOUT, Pieces, part_of, split};
 use super::lease::{Kept, keep_root};
 use super::view::{Before, CONTENT, Cuts, View, save_view};
 use crate::copy::CopyFacts;
-use crate::cut::MAX_PIECE;
+use crate::cut::{MAX_PIECE, PieceReader};
 use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -367,7 +367,10 @@ impl Saver<'_> {
             Err(_) if base.has_costly_round_trips() => Vec::new(),
             Err(_) => {
                 let chunks: Vec<Option<Chunk>> = ids.iter().map(|id| base.read(id).ok()).collect();
-                chunks.iter().flatten().for_each(|chunk| self.has_read(std::slice::from_ref(chunk)));
+                chunks
+                    .iter()
+                    .flatten()
+                    .for_each(|chunk| self.has_read(std::slice::from_ref(chunk)));
                 chunks
             }
         }
@@ -699,31 +702,22 @@ impl Saver<'_> {
     /// Saves a stream in pieces: one up to the greatest length of a piece, else cut by content.
     pub(super) fn save_stream(
         &self,
-        mut source: Box<dyn Read + Send>,
+        source: Box<dyn Read + Send>,
         length: u64,
     ) -> Result<(Vec<Id>, BlobId)> {
         use sha2::{Digest, Sha256};
         let failed = |source| Error::Source { path: "a blob of the repository".into(), source };
         let (mut hash, mut read, mut content) = (Sha256::new(), 0_u64, Vec::new());
-        let mut buffer = Vec::new();
-        loop {
-            let lacking = (MAX_PIECE - buffer.len()) as u64;
-            let more = (&mut source).take(lacking).read_to_end(&mut buffer).map_err(failed)?;
-            if buffer.is_empty() {
-                return Ok((content, BlobId::new(hash.finalize().into(), read)));
-            }
-            self.session.progress.has_read(more as u64);
-            self.session.progress.go_on()?;
-            let cut = match length {
-                0..=0x80_0000 => buffer.len(),
-                _ => self.session.vault.cutter().first(&buffer),
-            };
-            let piece = buffer.get(..cut).unwrap_or(&buffer);
+        let cutter = (length > MAX_PIECE as u64).then(|| self.session.vault.cutter());
+        let progress = self.session.progress;
+        let mut pieces = PieceReader::new(source, cutter, length);
+        while let Some(piece) = pieces.next(|bytes| progress.has_read(bytes)).map_err(failed)? {
+            progress.go_on()?;
             hash.update(piece);
             read += piece.len() as u64;
             content.push(self.writer.add(BlobKind::Data, piece)?.0);
-            buffer.drain(..cut);
         }
+        Ok((content, BlobId::new(hash.finalize().into(), read)))
     }
 
     fn save_bytes(&self, name: &str, bytes: &[u8]) -> Result<Node> {
