@@ -32,6 +32,14 @@ impl Compression {
             Self::Max => 19,
         }
     }
+
+    /// Returns what folders are compressed by: of lists of nodes, the fastest level makes as little as the usual one.
+    pub(crate) const fn of_folders(self) -> Self {
+        match self {
+            Self::Auto | Self::Off | Self::Fastest => Self::Fastest,
+            Self::Better | Self::Max => self,
+        }
+    }
 }
 
 thread_local! {
@@ -57,10 +65,14 @@ pub(crate) fn compress_onto(
 ) -> Option<usize> {
     let level = compression.level();
     COMPRESSOR.with_borrow_mut(|kept| {
-        if kept.as_ref().is_none_or(|(of, _)| *of != level) {
+        if kept.is_none() {
             *kept = Some((level, Compressor::new(level).ok()?));
         }
-        let (_, compressor) = kept.as_mut()?;
+        let (of, compressor) = kept.as_mut()?;
+        if *of != level {
+            compressor.set_compression_level(level).ok()?;
+            *of = level;
+        }
         let before = out.len();
         out.reserve_exact(zstd::compress_bound(plain.len()));
         let mut behind = Cursor::new(&mut *out);
@@ -116,10 +128,35 @@ mod tests {
         assert_eq!(decompress(packed, LIMIT).unwrap(), plain);
         assert_eq!(compress(&plain, Compression::Auto).unwrap(), packed);
         // What cannot be made smaller is longer.
-        let noise: Vec<u8> = (0..1000_u32).flat_map(|n| crate::Id::of(&n.to_le_bytes()).as_bytes().to_owned()).collect();
+        let noise: Vec<u8> = (0..1000_u32)
+            .flat_map(|n| crate::Id::of(&n.to_le_bytes()).as_bytes().to_owned())
+            .collect();
         let packed = compress(&noise, Compression::Fastest).unwrap();
         assert!(packed.len() > noise.len());
         assert_eq!(decompress(&packed, LIMIT).unwrap(), noise);
+    }
+
+    /// A folder as a vault has it: hashes, and what all its nodes have in common.
+    #[test]
+    fn folders_are_as_small_by_the_fastest_level() {
+        use crate::vault::node::{Node, NodeKind, Tree};
+        let node = |number: u32| {
+            let mut node = Node::new(format!("page{number}"), NodeKind::Dir, 0o700);
+            node.subtree = Some(crate::Id::of(&number.to_le_bytes()));
+            node
+        };
+        let folder = Tree::of((0..500).map(node)).to_bytes();
+        let usual = compress(&folder, Compression::Auto).unwrap();
+        let mut fast = Vec::new();
+        for compression in [Compression::Auto, Compression::Off, Compression::Fastest] {
+            fast.clear();
+            compress_onto(&folder, compression.of_folders(), &mut fast).unwrap();
+            assert_eq!(decompress(&fast, LIMIT).unwrap(), folder);
+        }
+        assert!(fast.len() <= usual.len(), "{} and {}", fast.len(), usual.len());
+        // A level does not stay for what comes next.
+        assert_eq!(compress(&folder, Compression::Auto).unwrap(), usual);
+        assert_eq!(Compression::Max.of_folders(), Compression::Max);
     }
 
     #[test]

@@ -40,9 +40,7 @@ use self::index_table::IndexTableFile;
 use self::open::{Early, Found};
 use self::snapshot::Snapshot;
 use crate::backend::{Backend, DryBackend, FileKind, Listing, Staged};
-use crate::compress::{
-    Compression, compress_json, compress_onto, decompress, decompress_unknown,
-};
+use crate::compress::{Compression, compress_json, compress_onto, decompress, decompress_unknown};
 use crate::cut::{self, Cutter};
 use crate::error::{Error, Result, is_lost, is_passing};
 use crate::id::Id;
@@ -571,10 +569,13 @@ impl Vault {
     fn seal_blob(&self, kind: BlobKind, plain: &[u8], out: &mut Vec<u8>) -> Result<Option<u32>> {
         let wanted = self.config.version > 1
             && (kind == BlobKind::Tree || self.compression != Compression::Off);
+        let compression = match kind {
+            BlobKind::Data => self.compression,
+            BlobKind::Tree => self.compression.of_folders(),
+        };
         self.key.seal_appended(out, |out| {
             let before = out.len();
-            let packed =
-                if wanted { compress_onto(plain, self.compression, out) } else { None };
+            let packed = if wanted { compress_onto(plain, compression, out) } else { None };
             if packed.is_some_and(|length| length < plain.len() || kind == BlobKind::Tree) {
                 return Ok(Some(u32::try_from(plain.len()).unwrap_or(u32::MAX)));
             }
