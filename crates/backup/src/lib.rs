@@ -24,6 +24,7 @@ pub mod fuzzing;
 #[cfg(test)]
 mod hostile;
 mod id;
+mod id_map;
 mod look;
 mod mount;
 mod pace;

@@ -42,6 +42,7 @@ use crate::cut::{MAX_PIECE, PieceReader};
 use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::id_map::IdMap;
 use crate::save::{Earlier, Faults, Parent, SaveOptions, Saved, Session};
 use crate::vault::index::BlobKind;
 use crate::vault::node::{Node, NodeKind, Tree, go_mode};
@@ -188,7 +189,7 @@ fn save_root(
 #[derive(Default)]
 struct Candidates {
     /// Parts and large blobs, by the hash that they are named by.
-    nodes: HashMap<ChunkId, Node>,
+    nodes: IdMap<ChunkId, Node>,
     /// What is known of the chunks of the parts that these stand in.
     known: Known,
 }
@@ -203,9 +204,11 @@ impl Candidates {
         self.nodes.len() + self.known.count_refs()
     }
 
-    fn extend(&mut self, other: Self) {
-        self.nodes.extend(other.nodes);
-        self.known.extend(other.known);
+    /// Adds a part: its folder, if it is one, and what is known of its chunks.
+    fn add(&mut self, (tree, known): (Option<Tree>, Known)) {
+        let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
+        self.nodes.extend(nodes.filter_map(|node| Some((part_of(&node)?, node))));
+        self.known.extend(known);
     }
 
     /// Returns those of what is here that some parts refer to.
@@ -308,10 +311,11 @@ impl Saver<'_> {
     fn candidates(&self, parts: &[(ChunkId, &Node)]) -> Result<Candidates> {
         let candidates = Mutex::new(Candidates::default());
         for some in parts.chunks(self.at_once()) {
-            some.par_chunks(TOGETHER).try_for_each(|some| {
+            some.par_chunks(self.together(some.len())).try_for_each(|some| {
                 let _working = self.session.progress.begin()?;
                 let read = self.read_candidates(some);
-                candidates.lock().extend(read);
+                let mut candidates = candidates.lock();
+                read.into_iter().for_each(|part| candidates.add(part));
                 Ok::<(), Error>(())
             })?;
             if candidates.lock().count() >= self.at_once().saturating_mul(KNOWN_FOR_EACH) {
@@ -321,8 +325,16 @@ impl Saver<'_> {
         Ok(candidates.into_inner())
     }
 
+    /// Returns how many of so many parts are read together: few enough for all threads, where calls cost no round trip.
+    fn together(&self, parts: usize) -> usize {
+        if self.source.base.has_costly_round_trips() {
+            return TOGETHER;
+        }
+        parts.div_ceil(4 * rayon::current_num_threads()).clamp(1, TOGETHER)
+    }
+
     /// Reads some parts of the snapshot before at once.
-    fn read_candidates(&self, parts: &[(ChunkId, &Node)]) -> Candidates {
+    fn read_candidates(&self, parts: &[(ChunkId, &Node)]) -> Vec<(Option<Tree>, Known)> {
         let chunks = self.old_chunks(parts);
         let read = |(place, (_, node)): (usize, &(ChunkId, &Node))| {
             let tree = match &node.subtree {
@@ -334,14 +346,7 @@ impl Saver<'_> {
                 chunk.map(|chunk| Known::of(chunk, (node, tree.as_ref()), self.session.index));
             Some((tree, known.unwrap_or_default()))
         };
-        let read: Vec<_> = parts.par_iter().enumerate().filter_map(read).collect();
-        let mut candidates = Candidates::default();
-        for (tree, known) in read {
-            let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
-            candidates.nodes.extend(nodes.filter_map(|node| Some((part_of(&node)?, node))));
-            candidates.known.extend(known);
-        }
-        candidates
+        parts.par_iter().enumerate().filter_map(read).collect()
     }
 
     /// Reads the parts of the snapshot before that no part of a level refers to any more; `still` are those that one does. That
