@@ -25,7 +25,7 @@ use tympan_backup::{
 use tympan_blobs::ReadBlobs;
 use tympan_content::Repository;
 use tympan_jobs::{Handler, Job, JobContext, NewJob, Outcome, Worker};
-use tympan_server::Instance;
+use tympan_server::{BackupRun, Instance};
 use tympan_store::LocalStore;
 
 use crate::args::vault::PlaceArguments;
@@ -50,8 +50,6 @@ const MAX_AGE: Duration = Duration::from_hours(36);
 const LONGEST_MILDNESS: Duration = Duration::from_hours(1);
 /// Waits for others that use the vault.
 const LOCK_WAIT: Duration = Duration::from_mins(10);
-/// How much of a vault on another machine is kept here, as by `tympan backup`.
-const TREE_CACHE: u64 = 1 << 30;
 /// How long what nobody needs stays in the vault, as for `tympan backup prune`.
 const GRACE: Duration = Duration::from_hours(23);
 
@@ -104,6 +102,10 @@ pub(crate) async fn register(
     instance: &Instance,
 ) -> Result<(), Fault> {
     let section = &home.config.backup;
+    let log = RunLog::new(home.dir.join("logs/backup.jsonl"));
+    // Also where nothing is saved any more: what was saved is in the log.
+    let told = log.clone();
+    instance.tell_backups(move || Ok(told.read()?.into_iter().map(told_run).collect()));
     let queues = worker.queues();
     let Some(vault) = &section.vault else {
         let done = queues.unschedule(SCHEDULE).await;
@@ -115,7 +117,6 @@ pub(crate) async fn register(
     })?;
     let keep = section.keep.as_deref().map(Keep::parse).transpose();
     let keep = keep.map_err(|error| wrong(format!("keep: {}", chain(&error))))?;
-    let log = RunLog::new(home.dir.join("logs/backup.jsonl"));
     let runs = log.read().unwrap_or_default();
     let dir = home.dir.canonicalize().unwrap_or_else(|_| home.dir.clone());
     let path = format!("/tympan{}", dir.display());
@@ -137,7 +138,6 @@ pub(crate) async fn register(
         ssh_known_hosts: section.ssh_known_hosts.clone(),
         rest_password_file: section.rest_password_file.clone(),
         vault_ca: section.vault_ca.clone(),
-        tree_cache: TREE_CACHE,
         ..PlaceArguments::default()
     };
     // An address that makes no sense is told at the start; the vault itself may be away.
@@ -174,6 +174,24 @@ pub(crate) async fn register(
     instance.watch_health("backup", move || watched.fault_at(SystemTime::now()));
     instance.watch_metrics(move |role| status.metrics(role));
     Ok(())
+}
+
+/// Returns a run as the API tells it.
+fn told_run(run: Run) -> BackupRun {
+    BackupRun {
+        start: run.start.into(),
+        end: run.end.into(),
+        kind: run.kind.name(),
+        paths: run.paths,
+        snapshot: run.snapshot,
+        items: run.items,
+        read_items: run.read_items,
+        bytes: run.bytes,
+        added_bytes: run.added_bytes,
+        stored_bytes: run.stored_bytes,
+        faults: run.faults,
+        error: run.error,
+    }
 }
 
 /// Writes a period with the units of this file as the jobs have it; other rules stay as they are.
@@ -333,33 +351,16 @@ impl Save {
         opened: &mut Option<(Arc<Vault>, Arc<Index>)>,
         context: &JobContext,
     ) -> Result<String, String> {
-        let failed = |error: tympan_backup::Error| chain(&error);
+        let (who, since) = (Who::this_process(), now());
         if opened.is_none() {
-            let password = Password::of_file(&self.password_file);
-            let password = password.map_err(|fault| fault.message().to_owned())?;
-            let found = Settings::read(&self.vault);
-            let place = PlaceArguments { connections: found.connections(), ..self.place.clone() };
-            let backend = backend_at(&self.vault, &place);
-            let backend = backend.map_err(|fault| fault.message().to_owned())?;
-            let mut vault = password
-                .open_with(|password| Vault::open(backend.clone(), password))
-                .map_err(failed)?;
-            if backend.is_remote() {
-                keep_here(&mut vault, place.tree_cache);
-            }
-            let usual = Tuning::default();
-            vault.set_tuning(Tuning {
-                connections: found.connections().map(usize::from),
-                queue_bytes: found.queue_bytes().unwrap_or(usual.queue_bytes),
-                ..usual
-            });
+            let vault = self.open_vault().map_err(|reason| self.note_failure(since, reason))?;
             *opened = Some((Arc::new(vault), Arc::default()));
         }
         let Some((vault, index)) = opened else { return Err("the vault is not open".to_owned()) };
-        let (who, since) = (Who::this_process(), now());
         let (mut words, mut faults) = (Vec::new(), Vec::new());
         {
-            let lock = Lock::take(vault, &who, LockMode::Shared, LOCK_WAIT).map_err(failed)?;
+            let lock = Lock::take(vault, &who, LockMode::Shared, LOCK_WAIT);
+            let lock = lock.map_err(|error| self.note_failure(since, chain(&error)))?;
             let folders = Some(&*self.folders).filter(|folders| !folders.is_empty());
             // What is wrong with one must not cost the other.
             for source in [Some(None), folders.map(Some)].into_iter().flatten() {
@@ -382,6 +383,44 @@ impl Save {
             words.extend(thinned(done, age > self.status.max_age)?);
         }
         Ok(words.join("; "))
+    }
+
+    fn open_vault(&self) -> Result<Vault, String> {
+        let said = |fault: Fault| fault.message().to_owned();
+        let password = Password::of_file(&self.password_file).map_err(said)?;
+        let found = Settings::read(&self.vault);
+        let place = PlaceArguments {
+            connections: found.connections(),
+            tree_cache: found.tree_cache(),
+            ..self.place.clone()
+        };
+        let backend = backend_at(&self.vault, &place).map_err(said)?;
+        let opened = password.open_with(|password| Vault::open(backend.clone(), password));
+        let mut vault = opened.map_err(|error| chain(&error))?;
+        if backend.is_remote() {
+            keep_here(&mut vault, place.tree_cache());
+        }
+        let usual = Tuning::default();
+        vault.set_tuning(Tuning {
+            connections: found.connections().map(usize::from),
+            queue_bytes: found.queue_bytes().unwrap_or(usual.queue_bytes),
+            ..usual
+        });
+        Ok(vault)
+    }
+
+    /// Notes a run that has failed before anything was looked at; returns why.
+    fn note_failure(&self, start: Timestamp, reason: String) -> String {
+        let outcome = Err(reason.clone());
+        let run = Run::of((start, now()), vec![self.path.clone()], outcome, &Progress::default());
+        self.note(&run);
+        reason
+    }
+
+    fn note(&self, run: &Run) {
+        if let Err(error) = self.log.add(run) {
+            tracing::warn!(reason = %error, "a run is not in the log of runs");
+        }
     }
 
     /// Returns who snapshots name. Locks name the process itself, whatever it is called in the vault.
@@ -417,9 +456,7 @@ impl Save {
         let names =
             folders.map_or_else(|| vec![self.path.clone()], |all| all.iter().map(name).collect());
         let run = Run::of((start, now()), names, outcome, &progress);
-        if let Err(error) = self.log.add(&run) {
-            tracing::warn!(reason = %error, "a run is not in the log of runs");
-        }
+        self.note(&run);
         let saved = done.map_err(|error| chain(&error))?;
         if let Some(fault) = saved.iter().flat_map(|saved| &saved.faults).next() {
             return Err(format!("{} things are not saved, such as {fault}", run.faults));

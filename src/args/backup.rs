@@ -1,11 +1,12 @@
 //! The words of `tympan backup`.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::vault::{PlaceArguments, size};
+use super::vault::{PlaceArguments, rate, size};
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArguments {
@@ -38,7 +39,7 @@ pub(crate) struct VaultArguments {
     /// Waits so many seconds for others that use the vault.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) retry_lock: u64,
-    /// Prints JSON, one line for each thing.
+    /// Prints JSON, one line for each thing, and for how far a long run is; why it failed, if it did, on standard error.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -257,6 +258,32 @@ pub(crate) enum Backup {
     },
 }
 
+impl Backup {
+    /// Tells whether programs read what is printed.
+    pub(crate) fn is_json(&self) -> bool {
+        match self {
+            Self::Init(vault) | Self::Clients(vault) | Self::Runs(vault) => vault.json,
+            Self::Save(save) | Self::Estimate(save) => save.vault.json,
+            Self::Restore(restore) => restore.vault.json,
+            Self::Forget(forget) => forget.vault.json,
+            Self::Tune(tune) => tune.vault.json,
+            Self::List { vault, .. }
+            | Self::Ls { vault, .. }
+            | Self::Find { vault, .. }
+            | Self::Diff { vault, .. }
+            | Self::Dump { vault, .. }
+            | Self::Verify { vault, .. }
+            | Self::Prune { vault, .. }
+            | Self::Check { vault, .. }
+            | Self::Repair { vault, .. }
+            | Self::Key { vault, .. }
+            | Self::Unlock { vault, .. }
+            | Self::Stats { vault, .. }
+            | Self::Mount { vault, .. } => vault.json,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Tune {
     #[command(flatten)]
@@ -347,7 +374,7 @@ pub(crate) struct InstanceArguments {
 /// How much of the machine, and of the way to the vault, a save takes.
 #[derive(Debug, Args)]
 pub(crate) struct Tuning {
-    /// How much may wait to be written, in finished packs; packs are no larger than this.
+    /// How much may wait to be written or be on its way, in finished packs; packs are no larger than this.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) upload_queue: Option<u64>,
     /// The same in Obnam's nodes of 256 KiB.
@@ -359,6 +386,12 @@ pub(crate) struct Tuning {
     /// Waits so many milliseconds before each new piece is written.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
     pub(crate) delay_ms: u64,
+    /// Reads the sources no faster: `20 MiB` in a second; a number alone is in KiB.
+    #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "to")]
+    pub(crate) limit_read: Option<NonZeroU64>,
+    /// Reads so many times in a second at most: a file or a piece of a long one, or some chunks of a repository together.
+    #[arg(long, value_name = "COUNT", conflicts_with = "to")]
+    pub(crate) limit_iops: Option<NonZeroU64>,
     /// The home of an instance that serves meanwhile: the save works less while its visitors wait longer than before.
     #[arg(long, value_name = "HOME")]
     pub(crate) beside: Option<PathBuf>,

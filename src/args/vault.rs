@@ -30,13 +30,26 @@ pub(crate) struct PlaceArguments {
     /// Uploads no faster: `2 MiB` in a second; a number alone is in KiB, as for restic.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) limit_upload: Option<NonZeroU64>,
+    /// Downloads no faster, in the same units.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) limit_download: Option<NonZeroU64>,
     /// Removes and replaces nothing in the vault but locks.
     #[arg(long, env = "TYMPAN_VAULT_APPEND_ONLY")]
     pub(crate) append_only: bool,
     /// How much of a vault on another machine is kept here, so that it need not be fetched again: index, snapshots and
-    /// folders, sealed as there. `0` keeps nothing.
-    #[arg(long, value_name = "SIZE", default_value = "1 GiB", value_parser = size)]
-    pub(crate) tree_cache: u64,
+    /// folders, sealed as there. `0` keeps nothing; usually 1 GiB, or what `tune` has found.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) tree_cache: Option<u64>,
+}
+
+/// How much of a vault on another machine is kept here unless something else is said.
+const TREE_CACHE: u64 = 1 << 30;
+
+impl PlaceArguments {
+    /// Returns how much of a vault on another machine is kept here.
+    pub(crate) fn tree_cache(&self) -> u64 {
+        self.tree_cache.unwrap_or(TREE_CACHE)
+    }
 }
 
 /// What to do about hosts that nothing is known of.
@@ -49,7 +62,8 @@ pub(crate) enum HostKeysCheck {
     AcceptNew,
 }
 
-fn rate(text: &str) -> Result<NonZeroU64, String> {
+/// Reads a rate in bytes, or in KiB if it is a number alone.
+pub(super) fn rate(text: &str) -> Result<NonZeroU64, String> {
     let bytes = match text.trim().parse::<u64>() {
         Ok(kib) => kib.checked_mul(1024),
         Err(_) => crate::config::parse_size(text.trim_end_matches("/s")),

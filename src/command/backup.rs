@@ -24,7 +24,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tympan_backup::{Error, Progress, Unlock, Who};
+use serde_json::{Value, json};
+use tympan_backup::{Error, Id, Progress, Unlock, Who};
 
 pub(crate) use self::give_way::{Before, GivingWay, Yielded};
 use self::open::Opened;
@@ -43,6 +44,27 @@ const INCOMPLETE: u8 = 3;
 
 /// Runs the command.
 pub(crate) fn run(command: &Backup) -> Outcome {
+    let done = run_command(command);
+    match done {
+        Err(fault) if command.is_json() => {
+            tell_failure(&fault);
+            Ok(fault.exit_code())
+        }
+        done => done,
+    }
+}
+
+/// Says in restic's words why a command failed.
+fn tell_failure(fault: &Fault) {
+    use std::io::Write as _;
+    let said = json!({
+        "message_type": "exit_error", "code": fault.code(), "message": fault.message(),
+    });
+    // Where that cannot be written, the exit code has to do.
+    writeln!(std::io::stderr(), "{said}").ok();
+}
+
+fn run_command(command: &Backup) -> Outcome {
     match command {
         Backup::Init(arguments) => init(arguments),
         Backup::Save(arguments) => save::run(arguments),
@@ -98,7 +120,7 @@ fn failed(error: Error) -> Fault {
 fn init(arguments: &VaultArguments) -> Outcome {
     let vault = open::init(arguments)?;
     if arguments.json {
-        say!("{}", serde_json::json!({ "message_type": "initialized", "id": vault.id() }));
+        say!("{}", json!({ "message_type": "initialized", "id": vault.id() }));
     } else {
         say!(
             "made the vault `{}`; without its password nothing in it can be read again",
@@ -126,40 +148,54 @@ fn key(arguments: &VaultArguments, command: &Key) -> Outcome {
         }
         Key::Add(new) => {
             let id = vault.add_key(&password(new)?, cost, (&who, now)).map_err(failed)?;
-            say!("added the key {}", id.short());
+            tell_key(arguments, ("key_added", "added the key"), &id);
         }
         Key::Remove { key } => {
             let id = vault.remove_key(key).map_err(failed)?;
-            say!("removed the key {}", id.short());
+            tell_key(arguments, ("key_removed", "removed the key"), &id);
         }
         Key::Passwd(new) => {
             let id = vault.change_password(&password(new)?, cost, (&who, now)).map_err(failed)?;
-            say!("the vault opens with the new password, by the key {}", id.short());
+            let words = "the vault opens with the new password, by the key";
+            tell_key(arguments, ("password_changed", words), &id);
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn tell_key(arguments: &VaultArguments, (done, words): (&str, &str), id: &Id) {
+    if arguments.json {
+        say!("{}", json!({ "message_type": done, "id": id.to_string() }));
+    } else {
+        say!("{words} {}", id.short());
+    }
 }
 
 fn unlock(arguments: &VaultArguments, remove_all: bool) -> Outcome {
     let Opened { vault, who, .. } = open::open(arguments)?;
     let which = if remove_all { Unlock::All } else { Unlock::Stale };
     let removed = vault.unlock(&who, which).map_err(failed)?;
-    say!("removed {removed} locks");
+    if arguments.json {
+        say!("{}", json!({ "message_type": "unlocked", "removed_locks": removed }));
+    } else {
+        say!("removed {removed} locks");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows how far a run is, on a terminal, and stops it when a signal asks for that.
+/// Shows how far a run is, on a terminal or to a program, and stops it when a signal asks for that.
 struct Watch {
     done: std::sync::mpsc::Sender<()>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Watch {
-    fn begin(progress: &Arc<Progress>) -> Self {
+    fn begin(progress: &Arc<Progress>, is_json: bool) -> Self {
         let mut watch = Self::silent(progress);
         let (done, ended) = std::sync::mpsc::channel();
         let shown = progress.clone();
         watch.done = done;
+        let show = if is_json { show_status } else { show };
         watch.thread = Some(std::thread::spawn(move || show(&shown, &ended)));
         watch
     }
@@ -186,6 +222,44 @@ impl Drop for Watch {
 
 /// How often a line tells how far a run is, where there is no terminal for a bar.
 const LINE: Duration = Duration::from_secs(60);
+
+/// How often a program is told how far a run is.
+const STATUS: Duration = Duration::from_secs(1);
+
+/// A line of JSON now and then, in restic's words.
+fn show_status(progress: &Progress, ended: &std::sync::mpsc::Receiver<()>) {
+    let begin = Instant::now();
+    while ended.recv_timeout(STATUS) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        say!("{}", status(progress, begin.elapsed()));
+    }
+}
+
+/// Says how far a run is; of how much, where that is known.
+fn status(progress: &Progress, elapsed: Duration) -> Value {
+    use std::sync::atomic::Ordering::Relaxed;
+    let (items, bytes) = (progress.items.load(Relaxed), progress.bytes.load(Relaxed));
+    let (all, all_bytes) =
+        (progress.expected_items.load(Relaxed), progress.expected_bytes.load(Relaxed));
+    let mut said = json!({
+        "message_type": "status", "seconds_elapsed": elapsed.as_secs(), "files_done": items, "bytes_done": bytes,
+    });
+    if let Some(object) = said.as_object_mut().filter(|_| all > 0) {
+        object.insert("total_files".to_owned(), json!(all));
+        object.insert("total_bytes".to_owned(), json!(all_bytes));
+        // More than was expected is all of it.
+        let part = items.min(all) as f64 / all as f64;
+        object.insert("percent_done".to_owned(), json!(part));
+        let left = seconds_left((items, all), elapsed);
+        object.extend(left.map(|left| ("seconds_remaining".to_owned(), json!(left))));
+    }
+    said
+}
+
+/// Returns how long the rest takes if it goes on as before; nothing if nothing is done, or nothing left.
+fn seconds_left((items, all): (u64, u64), elapsed: Duration) -> Option<u64> {
+    let left = all.checked_sub(items).filter(|left| *left > 0 && items > 0)?;
+    Some(left.saturating_mul(elapsed.as_secs().max(1)) / items)
+}
 
 /// A bar with rate and time left where it is known how much there is, else a count with a rate; plain lines without a
 /// terminal.
@@ -216,12 +290,8 @@ fn how_far(progress: &Progress, elapsed: Duration) -> String {
     let expected = progress.expected_items.load(Relaxed);
     let seconds = elapsed.as_secs().max(1);
     let rate = indicatif::HumanBytes(bytes / seconds);
-    let left = match expected.saturating_sub(items) {
-        left if left > 0 && items > 0 => {
-            format!(" of {expected}, {} s left", left.saturating_mul(seconds) / items)
-        }
-        _ => String::new(),
-    };
+    let left = seconds_left((items, expected), elapsed);
+    let left = left.map_or_else(String::new, |left| format!(" of {expected}, {left} s left"));
     format!("{items}{left}, {}, {rate}/s", indicatif::HumanBytes(bytes))
 }
 
@@ -241,8 +311,22 @@ mod tests {
         assert_eq!(told(10), "50, 20.00 KiB, 2.00 KiB/s");
         progress.expected_items.store(200, Relaxed);
         assert_eq!(told(10), "50 of 200, 30 s left, 20.00 KiB, 2.00 KiB/s");
+        let status = |seconds| status(&progress, Duration::from_secs(seconds));
+        progress.expected_bytes.store(80 << 10, Relaxed);
+        assert_eq!(
+            status(10),
+            json!({
+                "message_type": "status", "seconds_elapsed": 10, "files_done": 50, "bytes_done": 20 << 10,
+                "total_files": 200, "total_bytes": 80 << 10, "percent_done": 0.25, "seconds_remaining": 30,
+            })
+        );
         // More than was expected.
         progress.items.store(201, Relaxed);
+        assert_eq!(status(10)["percent_done"], 1.0);
+        assert!(status(10).get("seconds_remaining").is_none());
+        progress.expected_items.store(0, Relaxed);
+        assert!(status(10).get("percent_done").is_none());
+        progress.expected_items.store(200, Relaxed);
         assert_eq!(told(10), "201, 20.00 KiB, 2.00 KiB/s");
     }
 }

@@ -64,6 +64,11 @@ impl Fault {
         writeln!(std::io::stderr(), "tympan: {}", self.message).ok();
     }
 
+    /// Returns the exit code as a number.
+    pub(crate) const fn code(&self) -> u8 {
+        self.code
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
     }

@@ -63,6 +63,7 @@ const GETS: &[&str] = &[
     "/api/v1/jobs/queues",
     "/api/v1/jobs/schedules",
     "/api/v1/jobs/configurations",
+    "/api/v1/backup/runs",
     "/api/v1/workflows",
     "/api/v1/workflows/models",
     "/api/v1/workflows/inbox",

@@ -415,6 +415,106 @@ fn a_save_beside_a_site_looks_at_its_log() {
     assert_eq!(bench.command("save", &nowhere).output().unwrap().status.code(), Some(2));
 }
 
+/// Programs read one object on each line, and hear what came of it in the last one.
+#[test]
+fn every_command_speaks_json() {
+    let bench = Bench::new();
+    fs::write(bench.source().join("file"), "text").unwrap();
+    fs::write(bench.path("second"), "another password\n").unwrap();
+    let source = bench.source().display().to_string();
+    let (second, out) = (bench.path("second"), bench.path("out"));
+    let (second, out) = (second.to_str().unwrap(), out.to_str().unwrap());
+    let say = |words: &[&str]| {
+        let (word, rest) = words.split_first().unwrap();
+        let output = bench.command(word, &[&["--json"], rest].concat()).output().unwrap();
+        let lines = |bytes: &[u8]| {
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            let objects = text.lines().map(serde_json::from_str::<serde_json::Value>);
+            let objects: Vec<_> = objects.map(|one| one.expect(&text)).collect();
+            assert!(objects.iter().all(serde_json::Value::is_object), "{words:?}: {text}");
+            objects
+        };
+        let mut said = lines(&output.stdout);
+        said.extend(lines(&output.stderr));
+        (output.status.code(), said)
+    };
+    // What the last line is called; an empty word where lines are records.
+    let check = |words: &[&str], message_type: &str| {
+        let (code, said) = say(words);
+        assert_eq!(code, Some(0), "{words:?}: {said:?}");
+        let last = said.last().unwrap_or_else(|| panic!("{words:?} says nothing"));
+        let found = last["message_type"].as_str().unwrap_or_default();
+        assert_eq!(found, message_type, "{words:?}: {said:?}");
+        last.clone()
+    };
+    check(&["save", &source], "summary");
+    fs::write(bench.source().join("more"), "text").unwrap();
+    check(&["save", "--verbose", &source], "summary");
+    for records in [
+        &["list"][..],
+        &["clients"],
+        &["runs"],
+        &["ls", "latest"],
+        &["find", "file"],
+        &["stats"],
+        &["key", "list"],
+    ] {
+        check(records, "");
+    }
+    let ids: Vec<String> =
+        say(&["list"]).1.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
+    check(&["diff", &ids[0], &ids[1]], "");
+    check(&["estimate", &source], "estimate");
+    assert_eq!(check(&["verify"], "summary")["differences"], 0);
+    assert_eq!(check(&["check", "--read-data"], "summary")["num_errors"], 0);
+    assert_eq!(
+        check(&["restore", "latest", "--path", &source, "--to", out], "summary")["items"],
+        2
+    );
+    assert_eq!(check(&["forget", "--keep", "1"], "summary")["kept"], 1);
+    check(&["prune"], "pruned");
+    check(&["repair"], "repaired");
+    let added = check(&["key", "add", "--new-password-file", second], "key_added");
+    let removed = check(&["key", "remove", added["id"].as_str().unwrap()], "key_removed");
+    assert_eq!(removed["id"], added["id"]);
+    assert_eq!(check(&["unlock"], "unlocked")["removed_locks"], 0);
+    check(&["key", "passwd", "--new-password-file", second], "password_changed");
+
+    // The password is another one now.
+    let (code, said) = say(&["list"]);
+    let [failure] = said.as_slice() else { panic!("{said:?}") };
+    assert_eq!((code, failure["code"].as_u64()), (Some(12), Some(12)), "{failure}");
+    assert_eq!(failure["message_type"], "exit_error");
+    assert!(failure["message"].as_str().is_some_and(|message| !message.is_empty()));
+}
+
+/// A program hears how far a long run is, and ends it.
+#[test]
+fn a_program_hears_how_far_a_save_is() {
+    use std::io::{BufRead, BufReader};
+    let bench = Bench::new();
+    fs::write(bench.source().join("file"), vec![7; 1 << 20]).unwrap();
+    let source = bench.source().display().to_string();
+    // It takes a quarter of an hour, of which nobody waits for more than a second.
+    let slowly = ["--json", "--limit-read", "1", source.as_str()];
+    let mut save = bench.hearing("save", &slowly);
+    let mut child = save.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(status["message_type"], "status", "{status}");
+    assert!(status["seconds_elapsed"].as_u64().is_some_and(|seconds| seconds > 0), "{status}");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    let failure: serde_json::Value = serde_json::from_slice(&ended.stderr).unwrap();
+    assert_eq!(
+        (&failure["message_type"], failure["code"].as_u64()),
+        (&"exit_error".into(), Some(130))
+    );
+    assert_eq!(bench.locks(), 0);
+}
+
 /// A first save is foretold from the files, and the next one from what has changed.
 #[test]
 fn an_estimate_tells_of_a_first_save_and_of_the_next() {
@@ -429,7 +529,8 @@ fn an_estimate_tells_of_a_first_save_and_of_the_next() {
     fs::write(bench.source().join("file4"), noise(1 << 20, &mut seed)).unwrap();
     let output = bench.command("estimate", &["--json", &source]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let estimate: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let estimate: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     let bytes = |which: &str| estimate[which]["data_added_packed"].as_u64().unwrap();
     // Noise does not compress, and little comes to it.
     let about = |mib: u64| (mib << 20)..((mib << 20) + (256 << 10));

@@ -45,7 +45,9 @@ impl Bench {
         let output = self.run(word, arguments);
         assert!(output.status.success(), "{word} {arguments:?}: {output:?}");
         let lines = String::from_utf8(output.stdout).unwrap();
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let said = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        // How far it was is told or not, by how fast the machine is.
+        said.filter(|one| one["message_type"] != "status").collect()
     }
 
     pub(crate) fn save(&self, source: &[&str]) -> Value {
@@ -180,6 +182,7 @@ fn an_author_saves_itself_by_schedule() {
         bench.path("beside/")
     );
     fs::write(home.join("tympan.toml"), config).unwrap();
+    fs::rename(bench.path("vault"), bench.path("away")).unwrap();
     let address = free_address();
     let author =
         Running::start(&["author", "--home", text(&home), "--listen", &address.to_string()]);
@@ -191,6 +194,20 @@ fn an_author_saves_itself_by_schedule() {
             std::thread::sleep(Duration::from_millis(100));
         }
     };
+    let runs = |query: &str| {
+        let headers = [("Authorization", basic("admin", password.trim()))];
+        let path = format!("/api/v1/backup/runs{query}");
+        let answer = ask(address, "GET", &path, &headers, b"").unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        serde_json::from_slice::<Value>(&answer.body).unwrap()
+    };
+    // A run that does not get as far as the vault is one, too.
+    let has_failed = || {
+        let failed = &runs("?kind=failed")["runs"][0];
+        failed["error"].is_string() && failed["snapshot"].is_null()
+    };
+    wait_for("a failure is not told", &has_failed);
+    fs::rename(bench.path("away"), bench.path("vault")).unwrap();
     let is_healthy = || {
         let headers = [("Authorization", basic("admin", password.trim()))];
         let health = ask(address, "GET", "/health", &headers, b"").unwrap();
@@ -215,6 +232,9 @@ fn an_author_saves_itself_by_schedule() {
         log.lines().filter(|line| line.contains(text(&bench.path("beside")))).count()
     };
     wait_for("there are no turns", &|| turns() >= 6);
+    assert_runs_are_told(&runs);
+    let answer = get(address, "/api/v1/backup/runs");
+    assert!(matches!(answer.status, 401 | 403), "{}", answer.text());
     drop(author);
     let list = bench.ok("list", &[]);
     let repository =
@@ -224,4 +244,28 @@ fn an_author_saves_itself_by_schedule() {
     let kept = list.len() - kept;
     assert!(kept <= 3, "{kept} snapshots of the folder are kept");
     assert!(home.join("logs/backup.jsonl").is_file());
+}
+
+/// Several turns of a repository and a folder have run.
+fn assert_runs_are_told(runs: &dyn Fn(&str) -> Value) {
+    let some = runs("?limit=3");
+    assert_eq!(some["runs"].as_array().unwrap().len(), 3);
+    assert_eq!(some["more"], true);
+    let full = runs("?kind=full");
+    let full = full["runs"].as_array().unwrap();
+    assert_eq!(full.len(), 2, "the first of each: {full:?}");
+    for run in full {
+        assert!(run["start"].as_str().unwrap() <= run["end"].as_str().unwrap(), "{run}");
+        assert!(run["bytes"].as_u64().unwrap() > 0 && run["storedBytes"].as_u64().unwrap() > 0);
+        assert!(run["snapshot"].is_string() && run["error"].is_null(), "{run}");
+    }
+    let all = runs("?limit=10000");
+    let starts: Vec<&str> =
+        all["runs"].as_array().unwrap().iter().map(|run| run["start"].as_str().unwrap()).collect();
+    assert!(starts.len() >= 8 && starts.is_sorted_by(|one, next| one >= next), "{starts:?}");
+    let last = starts[starts.len() / 2];
+    let later = runs(&format!("?limit=10000&since={last}"));
+    let later = later["runs"].as_array().unwrap();
+    assert!(!later.is_empty() && later.iter().all(|run| run["start"].as_str().unwrap() >= last));
+    assert!(later.len() < runs("?limit=10000")["runs"].as_array().unwrap().len());
 }

@@ -172,6 +172,7 @@ fn values(endpoint: &str, parameter: &str, name: &str) -> Vec<String> {
         (_, "branch") => text(&["launch"]),
         (_, "version" | "from") => text(&["1.0", "1.1", word]),
         (_, "sort") => text(&["name", "-title", "modified"]),
+        ("/api/v1/backup/runs", "since") => text(&["2026-01-01T00:00:00Z"]),
         (_, "since") => text(&["oldest"]),
         (_, "text" | "prefix") => text(&[word, &word[..5], "quokka7f3b"]),
         (_, "language") => text(&["sql2"]),

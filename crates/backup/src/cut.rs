@@ -1,8 +1,12 @@
 //! Cutting files into pieces where their content says so, as restic does: a Rabin fingerprint over 64 bytes.
 //!
-//! In: bytes, and the polynomial of the vault. Out: the length of the first piece.
+//! In: bytes or a stream, and the polynomial of the vault. Out: the length of the first piece, or piece by piece.
 //!
-//! Invariant: the cuts are those of restic with the same polynomial, so that both share pieces.
+//! Invariants
+//! * The cuts are those of restic with the same polynomial, so that both share pieces.
+//! * Of a stream, no more is in memory than the piece that is being looked for, and what was read with its end.
+
+use std::io::{self, Read};
 
 use crate::error::Result;
 use crate::seal::fill_random;
@@ -15,6 +19,8 @@ pub(crate) const MAX_PIECE: usize = 8 * 1024 * 1024;
 /// A piece ends where these bits of the fingerprint are zero: every 1 MiB in the mean.
 const MASK: u64 = (1 << 20) - 1;
 const DEGREE: u32 = 53;
+/// So much of a stream is read at once.
+const PART: usize = 1 << 20;
 
 /// Cuts by one polynomial.
 #[derive(Clone)]
@@ -50,32 +56,92 @@ impl Cutter {
 
     /// Returns the length of the first piece of `bytes`, which are all that is left of a file or at least
     /// [`MAX_PIECE`] of them.
+    #[cfg(any(fuzzing, test))]
     pub(crate) fn first(&self, bytes: &[u8]) -> usize {
-        if bytes.len() <= MIN_PIECE {
-            return bytes.len();
-        }
+        self.search(bytes, &mut Search::default()).unwrap_or(bytes.len())
+    }
+
+    /// Looks for the end of the first piece of `bytes`, from where a search of fewer of them has come to; nothing if that needs
+    /// more of them.
+    fn search(&self, bytes: &[u8], search: &mut Search) -> Option<usize> {
         let bytes = bytes.get(..MAX_PIECE).unwrap_or(bytes);
-        let (head, tail) = bytes.split_at(MIN_PIECE);
-        let mut hash = 0;
-        for byte in head.iter().skip(MIN_PIECE - WINDOW) {
-            hash = self.append(hash, *byte);
+        if search.length == 0 {
+            let window = bytes.get(MIN_PIECE - WINDOW..MIN_PIECE)?;
+            search.hash = window.iter().fold(0, |hash, byte| self.append(hash, *byte));
+            search.length = MIN_PIECE;
         }
-        let leaving = bytes.iter().skip(MIN_PIECE - WINDOW);
-        let mut length = MIN_PIECE;
-        for (byte, gone) in tail.iter().zip(leaving) {
+        let Search { mut hash, mut length } = *search;
+        let (entering, leaving) = (bytes.get(length..)?, bytes.get(length - WINDOW..)?);
+        for (byte, gone) in entering.iter().zip(leaving) {
             if hash & MASK == 0 {
-                return length;
+                return Some(length);
             }
             hash ^= self.out.get(usize::from(*gone)).copied().unwrap_or(0);
             hash = self.append(hash, *byte);
             length += 1;
         }
-        length
+        *search = Search { hash, length };
+        (length == MAX_PIECE).then_some(length)
     }
 
     fn append(&self, hash: u64, byte: u8) -> u64 {
         let index = (hash >> self.shift) as u8;
         (hash << 8 | u64::from(byte)) ^ self.modulo.get(usize::from(index)).copied().unwrap_or(0)
+    }
+}
+
+/// How far the search for the end of a piece has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Search {
+    /// The fingerprint of the bytes before.
+    hash: u64,
+    /// Bytes that are in the piece; 0 before it begins.
+    length: usize,
+}
+
+/// A stream, piece by piece.
+pub(crate) struct PieceReader<'a, R> {
+    source: R,
+    /// Without one, a piece is as long as may be.
+    cutter: Option<&'a Cutter>,
+    /// The piece that was given last, and what was read behind it.
+    buffer: Vec<u8>,
+    given: usize,
+    is_over: bool,
+}
+
+impl<'a, R: Read> PieceReader<'a, R> {
+    /// Begins with a stream that is expected to have so many bytes.
+    pub(crate) fn new(source: R, cutter: Option<&'a Cutter>, expected: u64) -> Self {
+        let room = usize::try_from(expected).unwrap_or(PART).min(PART);
+        // One more than there is, so that the end is seen without more room.
+        let buffer = Vec::with_capacity(room + 1);
+        Self { source, cutter, buffer, given: 0, is_over: false }
+    }
+
+    /// Returns the next piece; `has_read` is told what was read for it.
+    pub(crate) fn next(&mut self, has_read: impl Fn(u64)) -> io::Result<Option<&[u8]>> {
+        self.buffer.drain(..self.given);
+        let mut search = Search::default();
+        let length = loop {
+            let found = match self.cutter {
+                Some(cutter) => cutter.search(&self.buffer, &mut search),
+                None => Some(MAX_PIECE).filter(|length| self.buffer.len() >= *length),
+            };
+            match found {
+                Some(length) => break length,
+                None if self.is_over => break self.buffer.len(),
+                None => {}
+            }
+            let wanted = PART.min(MAX_PIECE - self.buffer.len());
+            let read = (&mut self.source).take(wanted as u64).read_to_end(&mut self.buffer)?;
+            self.is_over = read < wanted;
+            if read > 0 {
+                has_read(read as u64);
+            }
+        };
+        self.given = length;
+        Ok(self.buffer.get(..length).filter(|piece| !piece.is_empty()))
     }
 }
 
@@ -136,6 +202,22 @@ mod tests {
         assert_eq!(degree(made), Some(53));
     }
 
+    /// Gives so many bytes at a time.
+    struct Steps<'a> {
+        bytes: &'a [u8],
+        step: usize,
+    }
+
+    impl Read for Steps<'_> {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let length = out.len().min(self.step).min(self.bytes.len());
+            let (now, later) = self.bytes.split_at(length);
+            out[..length].copy_from_slice(now);
+            self.bytes = later;
+            Ok(length)
+        }
+    }
+
     #[test]
     fn pieces_keep_their_bounds_and_follow_content() {
         let cutter = Cutter::new(0x003d_a335_8b4d_c173).unwrap();
@@ -160,6 +242,35 @@ mod tests {
         };
         let whole = cut(&bytes);
         assert!(whole.len() > 2);
+        // However a stream gives its bytes, its pieces are the same.
+        for (length, step) in [
+            (bytes.len(), 1 << 30),
+            (bytes.len(), 70_001),
+            (MIN_PIECE, 9_999),
+            (PART, PART),
+            (1, 1),
+            (0, 1),
+        ] {
+            let stream = Steps { bytes: &bytes[..length], step };
+            let mut pieces = PieceReader::new(stream, Some(&cutter), 7);
+            let (mut ends, read) = (Vec::new(), std::cell::Cell::new(0));
+            let has_read = |bytes: u64| read.set(read.get() + bytes);
+            while let Some(piece) = pieces.next(has_read).unwrap() {
+                let begin = length - ends.last().copied().unwrap_or(length);
+                assert_eq!(piece, &bytes[begin..begin + piece.len()]);
+                ends.push(length - begin - piece.len());
+            }
+            assert_eq!(ends, cut(&bytes[..length]), "{length} in steps of {step}");
+            assert_eq!(read.get(), length as u64);
+        }
+        // Without a cutter, a piece is as long as may be.
+        let long = vec![1; MAX_PIECE + 3];
+        let mut pieces = PieceReader::new(long.as_slice(), None, 0);
+        let mut lengths = Vec::new();
+        while let Some(piece) = pieces.next(|_| ()).unwrap() {
+            lengths.push(piece.len());
+        }
+        assert_eq!(lengths, [MAX_PIECE, 3]);
         // An insertion at the start moves at most the first cuts.
         let mut shifted = vec![7; 1000];
         shifted.extend_from_slice(&bytes);

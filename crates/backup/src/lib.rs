@@ -24,8 +24,10 @@ pub mod fuzzing;
 #[cfg(test)]
 mod hostile;
 mod id;
+mod id_map;
 mod look;
 mod mount;
+mod pace;
 mod prune;
 mod repair;
 mod restore;
@@ -41,7 +43,7 @@ mod vault;
 mod verify;
 
 pub use backend::{
-    AppendOnly, Around, Backend, FileKind, FolderDisk, LocalBackend, PacedBackend, Rate,
+    AppendOnly, Around, Backend, FileKind, FolderDisk, Limits, LocalBackend, PacedBackend,
     RestAddress, RestBackend, RestLogin, S3Address, S3Backend, SftpAddress, SftpBackend,
     SftpOptions, Staged, SystemDisk, UnknownHost, without_secrets,
 };
@@ -53,11 +55,12 @@ pub use forget::{Keep, Reason, choose};
 pub use id::Id;
 pub use look::{Change, Difference, diff, dump, find_path, walk};
 pub use mount::{Mounted, Onlookers, Unmounted, mount};
+pub use pace::Rate;
 pub use prune::{PruneOptions, Pruned, prune};
 pub use repair::{Repaired, repair};
 pub use restore::{Existing, RestoreOptions, Restored, restore};
 pub use runs::{Run, RunKind, RunLog};
-pub use save::{Fault, Parent, Progress, SaveOptions, Saved, Session};
+pub use save::{Fault, Parent, Progress, ReadLimits, SaveOptions, Saved, Session};
 pub use source::below::{Below, LeftOut, StoreReference, folder_stands_on, stands_on};
 pub use source::directory::{absolute, save_directories};
 pub use source::estimate::{Estimate, estimate_full};

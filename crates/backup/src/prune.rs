@@ -271,7 +271,7 @@ fn rewrite(
     packs: &[Judged],
     progress: &Progress,
 ) -> Result<(u64, Listed)> {
-    let writer = Writer::new(vault, &Arc::default(), lock);
+    let writer = Writer::new(vault, &Arc::default(), lock).telling_packs();
     for one in packs {
         progress.go_on()?;
         let id = &one.pack.id;

@@ -144,7 +144,7 @@ fn repair_index(
         there.into_iter().partition(|(id, length)| is_listed(id, *length));
     let mut packs: Vec<StoredPack> =
         listed.iter().filter_map(|(id, _)| known.get(id).cloned()).collect();
-    let writer = Writer::new(vault, &Arc::default(), lock);
+    let writer = Writer::new(vault, &Arc::default(), lock).telling_packs();
     let mut damaged = Vec::new();
     for some in doubtful.chunks(TOGETHER) {
         progress.go_on()?;
@@ -171,7 +171,7 @@ fn repair_index(
             }
         }
     }
-    let (_, Listed { packs: saved, files: new }) = writer.finish(lock)?;
+    let (_, Listed { packs: saved, files: new, .. }) = writer.finish(lock)?;
     let is_right = repaired.listed_packs + repaired.missing_packs + repaired.damaged_packs == 0
         && repaired.damaged_index_files == 0;
     if is_right {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use tracing::warn;
 use crate::backend::FileKind;
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::pace::{Pace, Rate};
 use crate::source::below::LeftOut;
 use crate::source::exclude::Excludes;
 use crate::throttle::{Throttle, Working};
@@ -63,6 +65,18 @@ impl SaveOptions {
     }
 }
 
+/// How much of a source may be read in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadLimits {
+    /// Bytes.
+    pub bytes: Option<Rate>,
+    /// Reads, each of a file, a piece of a long one, or some chunks together.
+    pub calls: Option<Rate>,
+}
+
+/// A stop is soon seen: nobody sleeps for longer at once.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
 /// How far a run is; another thread may look, and stop it.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -72,12 +86,18 @@ pub struct Progress {
     pub read_items: AtomicU64,
     /// Bytes that are done, read or not.
     pub bytes: AtomicU64,
+    /// Bytes of the source that were read.
+    pub read_bytes: AtomicU64,
+    /// The calls by which they were.
+    pub reads: AtomicU64,
     /// Items that are expected, if that is known.
     pub expected_items: AtomicU64,
     /// Bytes that are expected, if that is known.
     pub expected_bytes: AtomicU64,
     stop: AtomicBool,
     throttle: OnceLock<Arc<Throttle>>,
+    /// When the source may be read next: by bytes, and by calls.
+    paces: OnceLock<[Option<Mutex<Pace>>; 2]>,
 }
 
 impl Progress {
@@ -90,6 +110,37 @@ impl Progress {
     pub fn brake_with(&self, throttle: Arc<Throttle>) {
         // A second one would be another person's: the first stays.
         self.throttle.set(throttle).ok();
+    }
+
+    /// Bounds how fast the source is read from now on; once for each run.
+    pub fn limit_reading(&self, limits: ReadLimits) {
+        let pace = |rate: Option<Rate>| rate.map(|rate| Mutex::new(Pace::new(rate)));
+        // As in `brake_with`.
+        self.paces.set([pace(limits.bytes), pace(limits.calls)]).ok();
+    }
+
+    /// Notes that some bytes of the source were read by one call; waits until they may have been, or the run is to stop.
+    pub(crate) fn has_read(&self, bytes: u64) {
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        if let Some(until) = self.take_turn(bytes, Instant::now()) {
+            while let Some(left) = until.checked_duration_since(Instant::now())
+                && !self.stop.load(Ordering::Relaxed)
+            {
+                std::thread::sleep(left.min(LONGEST_SLEEP));
+            }
+        }
+    }
+
+    /// Takes the time that a call for some bytes uses; returns when the limits allow to go on.
+    fn take_turn(&self, bytes: u64, now: Instant) -> Option<Instant> {
+        let [by_bytes, by_calls] = self.paces.get()?;
+        let take = |pace: &Option<Mutex<Pace>>, amount| {
+            let mut pace = pace.as_ref()?.lock();
+            pace.take(amount, now);
+            pace.free_at
+        };
+        take(by_bytes, bytes).max(take(by_calls, 1)).filter(|at| *at > now)
     }
 
     /// Fails if the run was asked to stop; waits if it is braked.
@@ -258,5 +309,45 @@ impl Vault {
     pub fn read_tree(&self, index: &Index, id: &Id) -> Result<Tree> {
         let bytes = self.read_blob(index, BlobKind::Tree, id)?;
         Tree::parse(&bytes).map_err(|fault| Error::Blob { what: "folder", id: *id, fault })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+
+    #[test]
+    fn a_source_is_read_no_faster_than_both_limits_allow() {
+        let rate = |number| NonZeroU64::new(number).map(Rate);
+        let begin = Instant::now();
+        for (bytes, calls, least_ms) in [
+            (rate(1_000), None, 10_000),
+            (None, rate(5), 800),
+            (rate(1_000), rate(5), 10_000),
+            (rate(1 << 40), rate(5), 800),
+        ] {
+            let progress = Progress::default();
+            progress.limit_reading(ReadLimits { bytes, calls });
+            let mut now = begin;
+            for _ in 0..4 {
+                now = progress.take_turn(2_500, now).unwrap_or(now);
+            }
+            let expected = begin + Duration::from_millis(least_ms);
+            assert_eq!(now, expected, "{bytes:?} {calls:?}");
+        }
+        assert_eq!(Progress::default().take_turn(1 << 40, begin), None);
+    }
+
+    /// An hour is due; a run that is to stop waits for none of it.
+    #[test]
+    fn who_is_to_stop_does_not_wait_for_a_limit() {
+        let progress = Progress::default();
+        progress.limit_reading(ReadLimits { bytes: NonZeroU64::new(1).map(Rate), calls: None });
+        progress.stop();
+        progress.has_read(3_600);
+        assert_eq!(progress.read_bytes.load(Ordering::Relaxed), 3_600);
+        assert_eq!(progress.reads.load(Ordering::Relaxed), 1);
     }
 }

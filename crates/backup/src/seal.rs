@@ -89,21 +89,27 @@ impl Key {
     /// Seals bytes.
     pub(crate) fn seal(&self, plain: &[u8]) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(plain.len() + OVERHEAD);
-        self.seal_into(plain, &mut out)?;
+        self.seal_appended(&mut out, |out| {
+            out.extend_from_slice(plain);
+            Ok(())
+        })?;
         Ok(out)
     }
 
-    /// Seals bytes and appends them; returns how many were appended.
-    pub(crate) fn seal_into(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<usize> {
+    /// Seals what `append` appends, where it comes to stand: what is long is not there twice.
+    pub(crate) fn seal_appended<T>(
+        &self,
+        out: &mut Vec<u8>,
+        append: impl FnOnce(&mut Vec<u8>) -> Result<T>,
+    ) -> Result<T> {
         let mut nonce = [0; NONCE_BYTES];
         fill_random(&mut nonce)?;
-        let start = out.len();
         out.extend_from_slice(&nonce);
-        out.extend_from_slice(plain);
-        let (_, body) = out.split_at_mut(start + NONCE_BYTES);
-        let tag = self.encrypt(&nonce, body);
+        let start = out.len();
+        let appended = append(out)?;
+        let tag = self.encrypt(&nonce, out.get_mut(start..).unwrap_or_default());
         out.extend_from_slice(&tag);
-        Ok(out.len() - start)
+        Ok(appended)
     }
 
     /// Seals bytes where they are; returns what stands before and after them when they are stored.
@@ -170,6 +176,15 @@ mod tests {
         let in_place = [before.as_slice(), &body, &after].concat();
         assert!(in_place.len() == sealed.len() && body != b"some bytes");
         assert_eq!(key.open(in_place).unwrap(), b"some bytes");
+        let mut appended = b"before".to_vec();
+        key.seal_appended(&mut appended, |out| {
+            out.extend_from_slice(b"some ");
+            out.extend_from_slice(b"bytes");
+            Ok(())
+        })
+        .unwrap();
+        let appended = appended.strip_prefix(b"before").unwrap().to_vec();
+        assert_eq!(key.open(appended).unwrap(), b"some bytes");
         for place in 0..sealed.len() {
             let mut damaged = sealed.clone();
             damaged[place] ^= 1;

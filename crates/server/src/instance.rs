@@ -165,6 +165,7 @@ pub struct Instance {
     /// What `/health` shows beside the instance's own checks.
     pub(crate) checks: crate::health::Checks,
     pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::Mounts>,
+    pub(crate) backups: crate::api::backup::BackupLog,
     /// Answers that are given again at once.
     pub(crate) hot: std::sync::OnceLock<crate::hot::HotAnswers>,
     /// Where others who read these blobs over HTTP say which they need.
@@ -231,6 +232,7 @@ impl Instance {
             receives: parking_lot::RwLock::default(),
             checks: crate::health::Checks::default(),
             mounts: std::sync::OnceLock::new(),
+            backups: crate::api::backup::BackupLog::default(),
             hot: std::sync::OnceLock::new(),
             guest_notes: std::sync::OnceLock::new(),
         };

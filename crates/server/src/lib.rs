@@ -47,6 +47,7 @@ mod visitor;
 mod watched;
 mod wishes;
 
+pub use api::backup::BackupRun;
 pub use image::{ExportPictures, ImageOptions};
 pub use instance::{Instance, InstanceOptions, Role, Telling, Told};
 pub use login::{Logins, Owner, TokenInfo, create_user, set_password};

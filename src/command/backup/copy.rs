@@ -51,8 +51,8 @@ pub(super) fn run(arguments: &Save, place: &Path) -> Outcome {
     };
     let (start, begin) = (open::now(), Instant::now());
     let progress = Arc::new(Progress::default());
-    let quiet = arguments.tuning.quiet;
-    let watch = if quiet { Watch::silent(&progress) } else { Watch::begin(&progress) };
+    let (quiet, json) = (arguments.tuning.quiet, arguments.vault.json);
+    let watch = if quiet { Watch::silent(&progress) } else { Watch::begin(&progress, json) };
     let copied = copy_repository(source, &target, (&Who::this_process(), depth), &progress);
     drop(watch);
     let copied = copied.map_err(failed);

@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     if !folders.is_empty() {
         let paths: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
         let progress = Arc::new(Progress::default());
-        let _watch = Watch::begin(&progress);
+        let _watch = Watch::begin(&progress, arguments.vault.json);
         let session = Session::new((&vault, &index), &lock, &progress);
         let begin = Instant::now();
         let saved = save_directories(&session, &paths, &options).map_err(failed)?;
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     for source in repositories {
         let dry = |options: &SaveOptions| {
             let progress = Arc::new(Progress::default());
-            let _watch = Watch::begin(&progress);
+            let _watch = Watch::begin(&progress, arguments.vault.json);
             let session = Session::new((&vault, &index), &lock, &progress);
             let begin = Instant::now();
             let (saved, path) = save::save_source(&session, source, (arguments, options))?;

@@ -68,10 +68,18 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
             say!("{verb} {words}");
         }
     }
-    if !json {
-        let is_gone = |one: &&Snapshot| gone.iter().any(|(id, _)| *id == one.id);
-        let left = own.len() - own.iter().filter(is_gone).count();
-        let elsewhere = others.len() - others.iter().filter(is_gone).count();
+    let is_gone = |one: &&Snapshot| gone.iter().any(|(id, _)| *id == one.id);
+    let left = own.len() - own.iter().filter(is_gone).count();
+    let elsewhere = others.len() - others.iter().filter(is_gone).count();
+    if json {
+        say!(
+            "{}",
+            json!({
+                "message_type": "summary", "kept": left, "forgotten": gone.len(), "of_other_clients": elsewhere,
+                "dry_run": arguments.dry_run,
+            })
+        );
+    } else {
         let elsewhere = match elsewhere {
             0 => String::new(),
             count => format!("; {count} of other clients stay as they are (`--all-clients`)"),
@@ -108,7 +116,7 @@ fn prune_under(
     json: bool,
 ) -> Result<(), Fault> {
     let progress = Arc::new(Progress::default());
-    let watch = Watch::begin(&progress);
+    let watch = Watch::begin(&progress, json);
     let options = PruneOptions { grace, now: open::now() };
     let pruned = tympan_backup::prune(&opened.vault, lock, &options, &progress).map_err(failed)?;
     drop(watch);
@@ -164,18 +172,18 @@ pub(super) fn check(
     };
     // What is kept here tells nothing about what is there.
     let mut there = arguments.clone();
-    there.place.tree_cache = 0;
+    there.place.tree_cache = Some(0);
     let opened = open::open(&there)?;
     let _lock = opened.lock_to_read(reading)?;
     let progress = Arc::new(Progress::default());
-    let watch = Watch::begin(&progress);
+    let watch = Watch::begin(&progress, arguments.json);
     let report = tympan_backup::check(&opened.vault, depth, &progress).map_err(failed)?;
     drop(watch);
     if arguments.json {
         say!(
             "{}",
             json!({
-                "snapshots": report.snapshots, "packs": report.packs, "packs_read": report.packs_read,
+                "message_type": "summary", "num_errors": report.faults.len(), "snapshots": report.snapshots, "packs": report.packs, "packs_read": report.packs_read,
                 "unlisted_packs": report.unlisted_packs, "marked_packs": report.marked_packs, "faults": report.faults,
             })
         );
@@ -201,12 +209,12 @@ pub(super) fn repair(arguments: &VaultArguments, read_data: bool) -> Outcome {
     refuse_append_only(arguments)?;
     // What is kept here tells nothing about what is there.
     let mut there = arguments.clone();
-    there.place.tree_cache = 0;
+    there.place.tree_cache = Some(0);
     let opened = open::open(&there)?;
     let lock = opened.lock(LockMode::Exclusive)?;
     let depth = if read_data { Depth::Data } else { Depth::Structure };
     let progress = Arc::new(Progress::default());
-    let watch = Watch::begin(&progress);
+    let watch = Watch::begin(&progress, arguments.json);
     let repaired = tympan_backup::repair(&opened.vault, &lock, (depth, open::now()), &progress);
     let repaired = repaired.map_err(failed)?;
     drop(watch);

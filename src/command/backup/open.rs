@@ -111,13 +111,13 @@ pub(super) fn open_to_save(arguments: &VaultArguments, who: &Who) -> Result<Vaul
 
 fn open_for(arguments: &VaultArguments, opening: Opening<'_>) -> Result<Vault, Fault> {
     let backend = place::backend(arguments)?;
-    let keys = place::kept_folder(arguments.place.tree_cache).map(|folder| folder.join("keys"));
+    let keys = place::kept_folder(arguments.place.tree_cache()).map(|folder| folder.join("keys"));
     let opening = Opening { keys: keys.as_deref(), ..opening };
     let password = password(arguments)?;
     let open = |password: &[u8]| Vault::open_for(backend.clone(), password, opening);
     let mut vault = password.open_with(open).map_err(failed)?;
     if backend.is_remote() {
-        place::keep_here(&mut vault, arguments.place.tree_cache);
+        place::keep_here(&mut vault, arguments.place.tree_cache());
     } else if let Err(error) = backend.remove_leftovers(SystemTime::now()) {
         // Elsewhere that costs time, and is left to a prune.
         tracing::warn!(%error, "what an earlier run left in the vault could not be removed");

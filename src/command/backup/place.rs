@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tympan_backup::{
-    AppendOnly, Backend, LocalBackend, PacedBackend, Rate, RestAddress, RestBackend, RestLogin,
-    S3Address, S3Backend, SftpAddress, SftpBackend, SftpOptions, UnknownHost, Vault, Who,
+    AppendOnly, Backend, Limits, LocalBackend, PacedBackend, Rate, RestAddress, RestBackend,
+    RestLogin, S3Address, S3Backend, SftpAddress, SftpBackend, SftpOptions, UnknownHost, Vault,
+    Who,
 };
 use tympan_blobs::{BucketOptions, Objects};
 use tympan_web::tls::Trust;
@@ -35,8 +36,12 @@ pub(super) fn backend(arguments: &VaultArguments) -> Result<Arc<dyn Backend>, Fa
 /// If the address, or a file that says how to get there, makes no sense.
 pub(crate) fn backend_at(place: &str, options: &PlaceArguments) -> Result<Arc<dyn Backend>, Fault> {
     let mut backend = bare(place, options)?;
-    if let Some(rate) = options.limit_upload {
-        backend = Arc::new(PacedBackend::new(backend, Rate(rate)));
+    let limits = Limits {
+        upload: options.limit_upload.map(Rate),
+        download: options.limit_download.map(Rate),
+    };
+    if limits != Limits::default() {
+        backend = Arc::new(PacedBackend::new(backend, limits));
     }
     if options.append_only {
         backend = Arc::new(AppendOnly::new(backend));

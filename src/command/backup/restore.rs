@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
     let clients = open::clients(&arguments.clients);
     let snapshot = opened.vault.find_snapshot(&arguments.snapshot, &clients).map_err(failed)?;
     let progress = Arc::new(Progress::default());
-    let watch = Watch::begin(&progress);
+    let watch = Watch::begin(&progress, vault.json);
     if let Some(home) = &arguments.home {
         let from = (&opened.vault, &index);
         let reference = stands_on((&opened.vault, &index), &snapshot).map_err(failed)?;
@@ -249,7 +249,7 @@ fn tell_home(
         say!(
             "{}",
             json!({
-                "root": root.to_string(), "ref": reference, "chunks": chunks, "blobs": blobs, "base": base,
+                "message_type": "summary", "root": root.to_string(), "ref": reference, "chunks": chunks, "blobs": blobs, "base": base,
                 "missing_chunks": missing.chunks, "missing_blobs": missing.blobs,
             })
         );
@@ -295,7 +295,7 @@ pub(super) fn verify(
     } else {
         let index = Index::load(&opened.vault).map_err(failed)?;
         let progress = Arc::new(Progress::default());
-        let _watch = Watch::begin(&progress);
+        let _watch = Watch::begin(&progress, arguments.json);
         let faults = tympan_backup::verify((&opened.vault, &index), &snapshot, &progress);
         findings.extend(faults.map_err(failed)?.iter().map(ToString::to_string));
     }
@@ -306,7 +306,10 @@ pub(super) fn verify(
             say!("{finding}");
         }
     }
-    if !arguments.json {
+    if arguments.json {
+        let (id, count) = (snapshot.id.to_string(), findings.len());
+        say!("{}", json!({ "message_type": "summary", "snapshot_id": id, "differences": count }));
+    } else {
         say!("{} differences from the snapshot {}", findings.len(), snapshot.id.short());
     }
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })

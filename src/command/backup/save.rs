@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use serde_json::json;
 use tympan_backup::{
-    Compression, Excludes, Index, LeftOut, Lock, LockMode, Parent, Progress, RepositorySource, Run,
-    RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, absolute, save_directories,
-    save_repository, without_secrets,
+    Compression, Excludes, Index, LeftOut, Lock, LockMode, Parent, Progress, Rate, ReadLimits,
+    RepositorySource, Run, RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, absolute,
+    save_directories, save_repository, without_secrets,
 };
 
 use super::give_way::{Before, GivingWay};
@@ -116,8 +116,13 @@ impl Runner<'_> {
             progress.expected_items.store(like.items, Ordering::Relaxed);
             progress.expected_bytes.store(like.bytes, Ordering::Relaxed);
         }
-        let tuning = &self.arguments.tuning;
-        let watch = if tuning.quiet { Watch::silent(&progress) } else { Watch::begin(&progress) };
+        let (tuning, json) = (&self.arguments.tuning, self.arguments.vault.json);
+        progress.limit_reading(ReadLimits {
+            bytes: tuning.limit_read.map(Rate),
+            calls: tuning.limit_iops.map(Rate),
+        });
+        let watch =
+            if tuning.quiet { Watch::silent(&progress) } else { Watch::begin(&progress, json) };
         let beside = tuning.beside.as_ref();
         let giving_way = beside
             .map(|home| GivingWay::begin(home, (Before::Watched, tuning.finish_within), &progress))
@@ -129,13 +134,13 @@ impl Runner<'_> {
         });
         drop(watch);
         if let Some(yielded) = giving_way.and_then(GivingWay::end).filter(|_| !tuning.quiet) {
-            if self.arguments.vault.json {
+            if json {
                 say!("{}", yielded.to_json());
             } else {
                 say!("{yielded}");
             }
         }
-        if tuning.verbose && !self.arguments.vault.json {
+        if tuning.verbose && !json {
             tell_more(&progress);
         }
         let outcome =
@@ -205,9 +210,8 @@ const NODE_BYTES: u64 = 256 << 10;
 fn vault_arguments(arguments: &Save, found: &Settings) -> VaultArguments {
     let mut vault = arguments.vault.clone();
     vault.place.connections = vault.place.connections.or(found.connections());
-    if let Some(nodes) = arguments.tuning.lru_size {
-        vault.place.tree_cache = nodes.saturating_mul(NODE_BYTES);
-    }
+    let nodes = arguments.tuning.lru_size.map(|nodes| nodes.saturating_mul(NODE_BYTES));
+    vault.place.tree_cache = vault.place.tree_cache.or(nodes).or(found.tree_cache());
     vault
 }
 

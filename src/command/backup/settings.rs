@@ -21,12 +21,16 @@ pub(crate) struct Settings {
     /// `--connections`.
     #[serde(skip_serializing_if = "Option::is_none")]
     connections: Option<u8>,
+    /// `--tree-cache`, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree_cache_mib: Option<u64>,
 }
 
 impl Settings {
     pub(super) fn set(&mut self, name: &str, value: u64) {
         match name {
             "connections" => self.connections = u8::try_from(value).ok(),
+            "tree-cache" => self.tree_cache_mib = Some(value),
             _ => self.upload_queue_mib = Some(value),
         }
     }
@@ -41,6 +45,16 @@ impl Settings {
         self.connections.filter(|count| (1..=64).contains(count))
     }
 
+    /// Returns how much of a vault on another machine is kept here.
+    pub(crate) fn tree_cache(&self) -> Option<u64> {
+        self.tree_cache_mib.map(|mib| mib.saturating_mul(MIB))
+    }
+
+    /// Returns what the folder is called that keeps what trials with these settings need not fetch again.
+    pub(super) fn cache_name(&self) -> String {
+        self.tree_cache_mib.map_or_else(|| "cache".to_owned(), |mib| format!("cache-{mib}"))
+    }
+
     /// Writes them as options.
     pub(super) fn options(&self) -> Vec<String> {
         let mut options = Vec::new();
@@ -49,6 +63,9 @@ impl Settings {
         }
         if let Some(connections) = self.connections {
             options.extend(["--connections".to_owned(), connections.to_string()]);
+        }
+        if let Some(mib) = self.tree_cache_mib {
+            options.extend(["--tree-cache".to_owned(), format!("{mib} MiB")]);
         }
         options
     }
@@ -91,4 +108,31 @@ fn file_of(place: &str) -> Option<PathBuf> {
     let config = config.or_else(|| Some(variable("HOME")?.join(".config")))?;
     let name = Id::of(place.trim_end_matches('/').as_bytes()).short();
     config.is_absolute().then(|| config.join(format!("tympan/backup/{name}.json")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_is_told_as_options() {
+        let mut found = Settings::default();
+        assert!(found.options().is_empty());
+        assert_eq!(
+            (found.queue_bytes(), found.connections(), found.tree_cache()),
+            (None, None, None)
+        );
+        for (name, value) in [("upload-queue", 64), ("connections", 8), ("tree-cache", 256)] {
+            found.set(name, value);
+        }
+        let options = "--upload-queue 64 MiB --connections 8 --tree-cache 256 MiB";
+        assert_eq!(found.options().join(" "), options);
+        assert_eq!((found.queue_bytes(), found.connections()), (Some(64 << 20), Some(8)));
+        assert_eq!(found.tree_cache(), Some(256 << 20));
+        let kept: Settings = serde_json::from_slice(&serde_json::to_vec(&found).unwrap()).unwrap();
+        assert_eq!(kept, found);
+        // What an earlier program has found is still good.
+        let old: Settings = serde_json::from_str(r#"{"connections":3}"#).unwrap();
+        assert_eq!((old.connections(), old.tree_cache()), (Some(3), None));
+    }
 }

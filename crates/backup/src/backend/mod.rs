@@ -24,7 +24,7 @@ pub use append_only::AppendOnly;
 pub use around::Around;
 pub(crate) use dry::DryBackend;
 pub use local::{FolderDisk, LocalBackend, SystemDisk};
-pub use paced::{PacedBackend, Rate};
+pub use paced::{Limits, PacedBackend};
 pub use rest::{RestAddress, RestBackend, RestLogin};
 pub use s3::{S3Address, S3Backend};
 pub use sftp::{SftpAddress, SftpBackend, SftpOptions, UnknownHost};

@@ -1,63 +1,48 @@
-//! Writing at no more than a rate: what is written uses up a budget that fills with time.
+//! Writing and reading at no more than a rate each.
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::{Around, Backend, FileKind, Listing, Staged};
 use crate::id::Id;
+use crate::pace::{Pace, Rate};
 
-/// Bytes in a second, at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate(pub std::num::NonZeroU64);
-
-impl Rate {
-    /// Returns how long so many bytes take.
-    fn span(self, bytes: u64) -> Duration {
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.0.get());
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-    }
+/// Bytes in a second that go to a place, and come from it, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Those that go there.
+    pub upload: Option<Rate>,
+    /// Those that come from there.
+    pub download: Option<Rate>,
 }
 
-/// When the next bytes may go.
-#[derive(Debug)]
-struct Pace {
-    rate: Rate,
-    free_at: Option<Instant>,
-}
-
-impl Pace {
-    /// Takes the time that some bytes use; returns how long to wait before they go.
-    fn take(&mut self, bytes: u64, now: Instant) -> Duration {
-        let begin = self.free_at.map_or(now, |free_at| free_at.max(now));
-        self.free_at = begin.checked_add(self.rate.span(bytes));
-        begin.saturating_duration_since(now)
-    }
-}
-
-/// A backend that writes at no more than a rate, taken over some files: each goes at once when its turn has come.
+/// A backend that is written and read at no more than a rate, taken over some files: each goes at once when its turn has
+/// come.
 #[derive(Debug)]
 pub struct PacedBackend {
     inner: Arc<dyn Backend>,
-    pace: Mutex<Pace>,
+    upload: Option<Mutex<Pace>>,
+    download: Option<Mutex<Pace>>,
 }
 
 impl PacedBackend {
-    /// Bounds how fast a backend is written.
+    /// Bounds how fast a backend is used.
     #[must_use]
-    pub const fn new(inner: Arc<dyn Backend>, rate: Rate) -> Self {
-        Self { inner, pace: Mutex::new(Pace { rate, free_at: None }) }
+    pub fn new(inner: Arc<dyn Backend>, limits: Limits) -> Self {
+        let pace = |rate: Option<Rate>| rate.map(|rate| Mutex::new(Pace::new(rate)));
+        Self { inner, upload: pace(limits.upload), download: pace(limits.download) }
     }
+}
 
-    /// Waits until a file may go.
-    fn wait(&self, kind: FileKind, bytes: usize) {
-        // A lock says that its process lives: it must not wait behind what the process writes.
-        if kind != FileKind::Lock {
-            let wait = self.pace.lock().take(bytes as u64, Instant::now());
-            std::thread::sleep(wait);
-        }
+/// Waits until so many bytes of a file may go.
+fn wait(pace: Option<&Mutex<Pace>>, kind: FileKind, bytes: usize) {
+    // A lock says that its process lives: it must not wait behind what the process does.
+    if let Some(pace) = pace.filter(|_| kind != FileKind::Lock) {
+        let wait = pace.lock().take(bytes as u64, Instant::now());
+        std::thread::sleep(wait);
     }
 }
 
@@ -66,13 +51,34 @@ impl Around for PacedBackend {
         &*self.inner
     }
 
+    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
+        wait(self.download.as_ref(), kind, 0);
+        let bytes = self.inner.read(kind, id)?;
+        if let Some(pace) = self.download.as_ref().filter(|_| kind != FileKind::Lock) {
+            // How long it is was not known before; whoever reads next waits for it.
+            pace.lock().take(bytes.len() as u64, Instant::now());
+        }
+        Ok(bytes)
+    }
+
+    fn read_range(
+        &self,
+        kind: FileKind,
+        id: &Id,
+        start: u64,
+        length: usize,
+    ) -> io::Result<Vec<u8>> {
+        wait(self.download.as_ref(), kind, length);
+        self.inner.read_range(kind, id, start, length)
+    }
+
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
-        self.wait(kind, bytes.len());
+        wait(self.upload.as_ref(), kind, bytes.len());
         self.inner.write(kind, id, bytes)
     }
 
     fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
-        self.wait(kind, bytes.len());
+        wait(self.upload.as_ref(), kind, bytes.len());
         self.inner.stage(kind, id, bytes)
     }
 
@@ -95,22 +101,63 @@ impl Around for PacedBackend {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::num::NonZeroU64;
+    use std::time::Duration;
 
+    use super::*;
+    use crate::backend::LocalBackend;
+
+    /// Nobody waits here: the first who comes goes at once, and what it took is waited for by the next.
     #[test]
-    fn the_rate_holds_over_many_files() {
-        let rate = Rate(std::num::NonZeroU64::new(1000).unwrap());
-        let (mut pace, begin) = (Pace { rate, free_at: None }, Instant::now());
-        let mut now = begin;
-        let mut sent = 0;
-        for bytes in [500, 1, 4000, 0, 250] {
-            now += pace.take(bytes, now);
-            assert!(now - begin >= rate.span(sent), "{bytes}");
-            sent += bytes;
+    fn what_is_read_and_written_takes_the_time_of_its_own_budget() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LocalBackend::new(dir.path().join("vault"));
+        folder.create().unwrap();
+        let id = Id::of(b"seven b");
+        for kind in [FileKind::Pack, FileKind::Lock] {
+            folder.write(kind, &id, b"seven b").unwrap();
         }
-        // Time in which nothing was written is not made up for.
-        now += Duration::from_secs(3600);
-        assert_eq!(pace.take(2000, now), Duration::ZERO);
-        assert_eq!(pace.take(1, now), Duration::from_secs(2));
+        let folder: Arc<dyn Backend> = Arc::new(folder);
+        type Call = fn(&PacedBackend, FileKind, &Id);
+        let calls: [(Call, [u64; 2]); 5] = [
+            (
+                |paced, kind, id| assert_eq!(Backend::read(paced, kind, id).unwrap(), b"seven b"),
+                [0, 7],
+            ),
+            (
+                |paced, kind, id| {
+                    assert_eq!(Backend::read_range(paced, kind, id, 1, 4).unwrap(), b"even")
+                },
+                [0, 4],
+            ),
+            (|paced, kind, id| Backend::write(paced, kind, id, b"seven b").unwrap(), [7, 0]),
+            (
+                |paced, kind, id| drop(Backend::stage(paced, kind, id, b"five.".to_vec()).unwrap()),
+                [5, 0],
+            ),
+            (|paced, kind, _| drop(Backend::list(paced, kind).unwrap()), [0, 0]),
+        ];
+        let rate = Some(Rate(NonZeroU64::MIN));
+        for (number, (call, seconds)) in calls.into_iter().enumerate() {
+            for kind in [FileKind::Pack, FileKind::Lock] {
+                let limits = Limits { upload: rate, download: rate };
+                let paced = PacedBackend::new(folder.clone(), limits);
+                let begin = Instant::now();
+                call(&paced, kind, &id);
+                let end = Instant::now();
+                let taken = [&paced.upload, &paced.download];
+                for (pace, seconds) in taken.into_iter().zip(seconds) {
+                    let seconds = if kind == FileKind::Lock { 0 } else { seconds };
+                    let free_at = pace.as_ref().unwrap().lock().free_at;
+                    let span = Duration::from_secs(seconds);
+                    let fits = free_at.is_none_or(|at| at >= begin + span && at <= end + span);
+                    assert!(fits && free_at.is_some() >= (seconds > 0), "call {number}, {kind}");
+                }
+            }
+        }
+        // Without a limit, nothing is counted.
+        let free = PacedBackend::new(folder, Limits { upload: rate, download: None });
+        Backend::read(&free, FileKind::Pack, &id).unwrap();
+        assert!(free.download.is_none() && free.upload.unwrap().lock().free_at.is_none());
     }
 }

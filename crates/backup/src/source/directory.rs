@@ -29,7 +29,7 @@ use super::exclude::CACHE_MARK;
 use super::facts::{attributes, mode_of, time};
 use super::names::Names;
 use super::table::{Entry, FolderTable, NewTable, TableFile, UNSETTLED, facts_of};
-use crate::cut::MAX_PIECE;
+use crate::cut::PieceReader;
 use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -394,23 +394,16 @@ impl Saver<'_> {
         // What is appended meanwhile belongs to the next save: whoever writes faster than this reads would hold it up forever.
         // Files of `/proc` say that they have no length.
         let length = file.metadata().map_err(failed)?.len();
-        let mut file = file.take(if length == 0 { u64::MAX } else { length });
-        let room = usize::try_from(expected).unwrap_or(MAX_PIECE).min(MAX_PIECE);
-        let mut buffer = Vec::with_capacity(room + 1);
+        let file = file.take(if length == 0 { u64::MAX } else { length });
+        let progress = self.session.progress;
+        let mut pieces = PieceReader::new(file, Some(self.session.vault.cutter()), expected);
         let (mut content, mut length) = (Vec::new(), 0);
-        loop {
-            let lacking = (MAX_PIECE - buffer.len()) as u64;
-            (&mut file).take(lacking).read_to_end(&mut buffer).map_err(failed)?;
-            if buffer.is_empty() {
-                return Ok((content, length));
-            }
-            self.session.progress.go_on()?;
-            let cut = self.session.vault.cutter().first(&buffer);
-            let piece = buffer.get(..cut).unwrap_or(&buffer);
+        while let Some(piece) = pieces.next(|bytes| progress.has_read(bytes)).map_err(failed)? {
+            progress.go_on()?;
             content.push(self.writer.add(BlobKind::Data, piece)?.0);
-            length += cut as u64;
-            buffer.drain(..cut);
+            length += piece.len() as u64;
         }
+        Ok((content, length))
     }
 
     /// Returns a node with all that the system knows about a path.

@@ -14,12 +14,13 @@
 //!
 //! Not here: which chunks belong to a part (`repository`); reading frames (`import`).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use tympan_store::{Chunk, ChunkId};
 
 use crate::error::Result;
 use crate::id::Id;
+use crate::id_map::IdMap;
 use crate::vault::index::{BlobKind, Index};
 use crate::vault::node::{Node, Tree};
 use crate::vault::write::Writer;
@@ -123,20 +124,18 @@ pub(super) struct KnownPiece {
 /// What is known of the chunks of some parts of the snapshot before.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// All that the parts' own chunks refer to.
-    refs: HashSet<ChunkId>,
-    /// Those that refer to nothing.
-    terminal: HashSet<ChunkId>,
+    /// All that the parts' own chunks refer to, and whether it is known to refer to nothing.
+    refs: IdMap<ChunkId, bool>,
     /// Pieces, by the first chunk in each.
-    pieces: HashMap<ChunkId, KnownPiece>,
+    pieces: IdMap<ChunkId, KnownPiece>,
 }
 
 impl Known {
     /// Finds out what the pieces of a part hold that has this chunk; its node is a folder, which was read, or a file.
     pub(super) fn of(chunk: &Chunk, (node, tree): (&Node, Option<&Tree>), index: &Index) -> Self {
-        let mut refs = HashSet::new();
-        let below: Vec<ChunkId> = chunk.chunk_refs().filter(|id| refs.insert(*id)).collect();
-        let mut known = Self { refs, ..Self::default() };
+        let mut known = Self::default();
+        let is_first = |id: &ChunkId| known.refs.insert(*id, false).is_none();
+        let below: Vec<ChunkId> = chunk.chunk_refs().filter(is_first).collect();
         let file = match tree {
             Some(tree) => tree.find(CHUNKS.as_bytes()),
             None => Some(node),
@@ -163,7 +162,7 @@ impl Known {
             let piece = KnownPiece { id: *id, length, chunks: chunks.to_vec() };
             known.pieces.insert(*first, piece);
         }
-        known.terminal.extend(terminal);
+        known.refs.extend(terminal.into_iter().map(|id| (id, true)));
         known
     }
 
@@ -171,13 +170,15 @@ impl Known {
     fn parts_in(&self, tree: Option<&Tree>) -> Option<HashSet<ChunkId>> {
         let nodes = tree.map_or(&[][..], |tree| tree.nodes.as_slice());
         let others = nodes.iter().filter(|node| node.name != CHUNKS.as_bytes());
-        others.map(|node| part_of(node).filter(|id| self.refs.contains(id))).collect()
+        others.map(|node| part_of(node).filter(|id| self.refs.contains_key(id))).collect()
     }
 
     /// Adds what is known of another part.
     pub(super) fn extend(&mut self, other: Self) {
-        self.refs.extend(other.refs);
-        self.terminal.extend(other.terminal);
+        self.refs.reserve(other.refs.len());
+        for (id, is_terminal) in other.refs {
+            *self.refs.entry(id).or_default() |= is_terminal;
+        }
         self.pieces.extend(other.pieces);
     }
 
@@ -193,12 +194,12 @@ impl Known {
 
     /// Tells whether one of the parts refers to a chunk.
     pub(super) fn refers_to(&self, id: &ChunkId) -> bool {
-        self.refs.contains(id)
+        self.refs.contains_key(id)
     }
 
     /// Tells whether a chunk is known to refer to no chunk, and to no blob.
     pub(super) fn is_terminal(&self, id: &ChunkId) -> bool {
-        self.terminal.contains(id)
+        self.refs.get(id) == Some(&true)
     }
 
     /// Finds the piece that holds these chunks and no others.

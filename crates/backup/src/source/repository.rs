@@ -38,10 +38,11 @@ use super::frames::{CHUNKS, Known, LAYOUT, Pieces, part_of, split};
 use super::lease::{Kept, keep_root};
 use super::view::{Before, CONTENT, Cuts, View, save_view};
 use crate::copy::CopyFacts;
-use crate::cut::MAX_PIECE;
+use crate::cut::{MAX_PIECE, PieceReader};
 use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::id_map::IdMap;
 use crate::save::{Earlier, Faults, Parent, SaveOptions, Saved, Session};
 use crate::vault::index::BlobKind;
 use crate::vault::node::{Node, NodeKind, Tree, go_mode};
@@ -188,7 +189,7 @@ fn save_root(
 #[derive(Default)]
 struct Candidates {
     /// Parts and large blobs, by the hash that they are named by.
-    nodes: HashMap<ChunkId, Node>,
+    nodes: IdMap<ChunkId, Node>,
     /// What is known of the chunks of the parts that these stand in.
     known: Known,
 }
@@ -203,9 +204,11 @@ impl Candidates {
         self.nodes.len() + self.known.count_refs()
     }
 
-    fn extend(&mut self, other: Self) {
-        self.nodes.extend(other.nodes);
-        self.known.extend(other.known);
+    /// Adds a part: its folder, if it is one, and what is known of its chunks.
+    fn add(&mut self, (tree, known): (Option<Tree>, Known)) {
+        let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
+        self.nodes.extend(nodes.filter_map(|node| Some((part_of(&node)?, node))));
+        self.known.extend(known);
     }
 
     /// Returns those of what is here that some parts refer to.
@@ -308,10 +311,11 @@ impl Saver<'_> {
     fn candidates(&self, parts: &[(ChunkId, &Node)]) -> Result<Candidates> {
         let candidates = Mutex::new(Candidates::default());
         for some in parts.chunks(self.at_once()) {
-            some.par_chunks(TOGETHER).try_for_each(|some| {
+            some.par_chunks(self.together(some.len())).try_for_each(|some| {
                 let _working = self.session.progress.begin()?;
                 let read = self.read_candidates(some);
-                candidates.lock().extend(read);
+                let mut candidates = candidates.lock();
+                read.into_iter().for_each(|part| candidates.add(part));
                 Ok::<(), Error>(())
             })?;
             if candidates.lock().count() >= self.at_once().saturating_mul(KNOWN_FOR_EACH) {
@@ -321,8 +325,16 @@ impl Saver<'_> {
         Ok(candidates.into_inner())
     }
 
+    /// Returns how many of so many parts are read together: few enough for all threads, where calls cost no round trip.
+    fn together(&self, parts: usize) -> usize {
+        if self.source.base.has_costly_round_trips() {
+            return TOGETHER;
+        }
+        parts.div_ceil(4 * rayon::current_num_threads()).clamp(1, TOGETHER)
+    }
+
     /// Reads some parts of the snapshot before at once.
-    fn read_candidates(&self, parts: &[(ChunkId, &Node)]) -> Candidates {
+    fn read_candidates(&self, parts: &[(ChunkId, &Node)]) -> Vec<(Option<Tree>, Known)> {
         let chunks = self.old_chunks(parts);
         let read = |(place, (_, node)): (usize, &(ChunkId, &Node))| {
             let tree = match &node.subtree {
@@ -334,14 +346,7 @@ impl Saver<'_> {
                 chunk.map(|chunk| Known::of(chunk, (node, tree.as_ref()), self.session.index));
             Some((tree, known.unwrap_or_default()))
         };
-        let read: Vec<_> = parts.par_iter().enumerate().filter_map(read).collect();
-        let mut candidates = Candidates::default();
-        for (tree, known) in read {
-            let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
-            candidates.nodes.extend(nodes.filter_map(|node| Some((part_of(&node)?, node))));
-            candidates.known.extend(known);
-        }
-        candidates
+        parts.par_iter().enumerate().filter_map(read).collect()
     }
 
     /// Reads the parts of the snapshot before that no part of a level refers to any more; `still` are those that one does. That
@@ -362,10 +367,17 @@ impl Saver<'_> {
         }
         let base = self.source.base;
         let ids: Vec<ChunkId> = parts.iter().map(|(id, _)| *id).collect();
-        match base.read_many(&ids) {
+        match self.read_chunks(&ids) {
             Ok(chunks) => chunks.into_iter().map(Some).collect(),
             Err(_) if base.has_costly_round_trips() => Vec::new(),
-            Err(_) => ids.iter().map(|id| base.read(id).ok()).collect(),
+            Err(_) => {
+                let chunks: Vec<Option<Chunk>> = ids.iter().map(|id| base.read(id).ok()).collect();
+                chunks
+                    .iter()
+                    .flatten()
+                    .for_each(|chunk| self.has_read(std::slice::from_ref(chunk)));
+                chunks
+            }
         }
     }
 
@@ -606,7 +618,7 @@ impl Saver<'_> {
         let mut read = Vec::with_capacity(ids.len());
         for some in ids.chunks(TOGETHER) {
             let own = self.own(some)?;
-            let chunks = self.source.base.read_many(&own)?;
+            let chunks = self.read_chunks(&own)?;
             read.extend(own.into_iter().zip(chunks));
         }
         Ok(read)
@@ -616,14 +628,30 @@ impl Saver<'_> {
     fn read_again(&self, ids: &[ChunkId]) -> Result<Vec<Part>> {
         let mut read = Vec::with_capacity(ids.len());
         for some in ids.chunks(TOGETHER) {
-            read.extend(some.iter().copied().zip(self.source.base.read_many(some)?));
+            read.extend(some.iter().copied().zip(self.read_chunks(some)?));
         }
         Ok(read)
     }
 
+    fn read_chunks(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
+        let chunks = self.source.base.read_many(ids)?;
+        self.has_read(&chunks);
+        Ok(chunks)
+    }
+
+    fn has_read(&self, chunks: &[Chunk]) {
+        if !chunks.is_empty() {
+            let bytes = chunks.iter().map(|chunk| chunk.bytes().len() as u64).sum();
+            self.session.progress.has_read(bytes);
+        }
+    }
+
     fn add_small(&self, ids: &[BlobId], pieces: &mut Pieces<'_>) -> Result<()> {
         for some in ids.chunks(TOGETHER) {
-            for (id, bytes) in some.iter().zip(self.source.base.read_blobs(some)?) {
+            let blobs = self.source.base.read_blobs(some)?;
+            let read = blobs.iter().flatten().map(|bytes| bytes.len() as u64).sum();
+            self.session.progress.has_read(read);
+            for (id, bytes) in some.iter().zip(blobs) {
                 match bytes {
                     Some(bytes) => pieces.add_blob(id.digest(), &bytes)?,
                     None => self.missing(id)?,
@@ -679,30 +707,22 @@ impl Saver<'_> {
     /// Saves a stream in pieces: one up to the greatest length of a piece, else cut by content.
     pub(super) fn save_stream(
         &self,
-        mut source: Box<dyn Read + Send>,
+        source: Box<dyn Read + Send>,
         length: u64,
     ) -> Result<(Vec<Id>, BlobId)> {
         use sha2::{Digest, Sha256};
         let failed = |source| Error::Source { path: "a blob of the repository".into(), source };
         let (mut hash, mut read, mut content) = (Sha256::new(), 0_u64, Vec::new());
-        let mut buffer = Vec::new();
-        loop {
-            let lacking = (MAX_PIECE - buffer.len()) as u64;
-            (&mut source).take(lacking).read_to_end(&mut buffer).map_err(failed)?;
-            if buffer.is_empty() {
-                return Ok((content, BlobId::new(hash.finalize().into(), read)));
-            }
-            self.session.progress.go_on()?;
-            let cut = match length {
-                0..=0x80_0000 => buffer.len(),
-                _ => self.session.vault.cutter().first(&buffer),
-            };
-            let piece = buffer.get(..cut).unwrap_or(&buffer);
+        let cutter = (length > MAX_PIECE as u64).then(|| self.session.vault.cutter());
+        let progress = self.session.progress;
+        let mut pieces = PieceReader::new(source, cutter, length);
+        while let Some(piece) = pieces.next(|bytes| progress.has_read(bytes)).map_err(failed)? {
+            progress.go_on()?;
             hash.update(piece);
             read += piece.len() as u64;
             content.push(self.writer.add(BlobKind::Data, piece)?.0);
-            buffer.drain(..cut);
         }
+        Ok((content, BlobId::new(hash.finalize().into(), read)))
     }
 
     fn save_bytes(&self, name: &str, bytes: &[u8]) -> Result<Node> {

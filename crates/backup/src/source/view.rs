@@ -260,6 +260,12 @@ impl Drawing<'_> {
             Err(error) => return Err(error),
         };
         self.saver.session.progress.add(1, 0);
+        // What its text was made of is about as long.
+        let texts = files.iter().filter_map(|file| match &file.content {
+            DrawnContent::Text(text) => Some(text.len() as u64),
+            DrawnContent::Blob(_) => None,
+        });
+        self.saver.session.progress.has_read(texts.sum());
         let mut top = Folder::default();
         for DrawnFile { place, content } in files {
             let Some((name, above)) = place.split_last() else { continue };

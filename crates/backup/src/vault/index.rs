@@ -15,6 +15,7 @@ use super::lock::Lock;
 use crate::backend::{FileKind, Listing};
 use crate::error::Result;
 use crate::id::Id;
+use crate::id_map::IdMap;
 
 /// What a blob of a pack is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -115,8 +116,8 @@ pub struct Index {
     table: Option<IndexTable>,
     packs: Vec<Id>,
     known_packs: HashSet<Id>,
-    data: HashMap<Id, Place>,
-    trees: HashMap<Id, Place>,
+    data: IdMap<Id, Place>,
+    trees: IdMap<Id, Place>,
     /// The index files that this was loaded from.
     files: Vec<Id>,
 }
@@ -271,7 +272,7 @@ impl Index {
         }
     }
 
-    fn table(&mut self, kind: BlobKind) -> &mut HashMap<Id, Place> {
+    fn table(&mut self, kind: BlobKind) -> &mut IdMap<Id, Place> {
         match kind {
             BlobKind::Data => &mut self.data,
             BlobKind::Tree => &mut self.trees,

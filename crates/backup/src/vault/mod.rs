@@ -40,7 +40,7 @@ use self::index_table::IndexTableFile;
 use self::open::{Early, Found};
 use self::snapshot::Snapshot;
 use crate::backend::{Backend, DryBackend, FileKind, Listing, Staged};
-use crate::compress::{Compression, compress, decompress, decompress_unknown};
+use crate::compress::{Compression, compress_json, compress_onto, decompress, decompress_unknown};
 use crate::cut::{self, Cutter};
 use crate::error::{Error, Result, is_lost, is_passing};
 use crate::id::Id;
@@ -145,7 +145,8 @@ fn pid_scope() -> String {
 pub struct Tuning {
     /// Packs that are written at once; the backend knows how many pay off.
     pub connections: Option<usize>,
-    /// Bytes of finished packs that may wait to be written. Packs are no larger.
+    /// Bytes of finished packs that may wait to be written or be on their way, but for one on each connection and one that
+    /// waits in any case. Packs are no larger.
     pub queue_bytes: u64,
     /// A wait before each new piece.
     pub delay: Duration,
@@ -477,17 +478,17 @@ impl Vault {
 
     /// Seals JSON as it is written.
     pub(crate) fn seal_json<T: Serialize>(&self, kind: FileKind, value: &T) -> Result<Vec<u8>> {
-        let plain = serde_json::to_vec(value)
-            .map_err(|error| Error::Refused(format!("cannot encode a {kind}: {error}")))?;
-        let packed = match self.config.version {
-            1 => None,
-            _ => compress(&plain, self.compression),
-        };
-        let bytes = match packed {
-            Some(packed) => [&[COMPRESSED], packed.as_slice()].concat(),
-            None => plain,
-        };
-        self.key.seal(&bytes)
+        let mut sealed = Vec::new();
+        self.key.seal_appended(&mut sealed, |out| {
+            let encoded = if self.config.version == 1 {
+                serde_json::to_writer(out, value).map_err(io::Error::from)
+            } else {
+                out.push(COMPRESSED);
+                compress_json(value, self.compression, out)
+            };
+            encoded.map_err(|error| Error::Refused(format!("cannot encode a {kind}: {error}")))
+        })?;
+        Ok(sealed)
     }
 
     /// Brings a file to the vault without its name, which is that of its bytes.
@@ -564,18 +565,24 @@ impl Vault {
         unpacked(bytes, MAX_UNPACKED).map_err(damaged)
     }
 
-    /// Seals a piece or a folder for a pack: the sealed bytes, and the plain length if they are compressed.
-    fn seal_blob(&self, kind: BlobKind, plain: &[u8]) -> Result<(Vec<u8>, Option<u32>)> {
+    /// Seals a piece or a folder for a pack into a buffer; returns the plain length if it is compressed.
+    fn seal_blob(&self, kind: BlobKind, plain: &[u8], out: &mut Vec<u8>) -> Result<Option<u32>> {
         let wanted = self.config.version > 1
             && (kind == BlobKind::Tree || self.compression != Compression::Off);
-        let packed = if wanted { compress(plain, self.compression) } else { None };
-        let packed = packed.filter(|packed| packed.len() < plain.len() || kind == BlobKind::Tree);
-        match packed {
-            Some(packed) => {
-                Ok((self.key.seal(&packed)?, Some(u32::try_from(plain.len()).unwrap_or(u32::MAX))))
+        let compression = match kind {
+            BlobKind::Data => self.compression,
+            BlobKind::Tree => self.compression.of_folders(),
+        };
+        self.key.seal_appended(out, |out| {
+            let before = out.len();
+            let packed = if wanted { compress_onto(plain, compression, out) } else { None };
+            if packed.is_some_and(|length| length < plain.len() || kind == BlobKind::Tree) {
+                return Ok(Some(u32::try_from(plain.len()).unwrap_or(u32::MAX)));
             }
-            None => Ok((self.key.seal(plain)?, None)),
-        }
+            out.truncate(before);
+            out.extend_from_slice(plain);
+            Ok(None)
+        })
     }
 
     /// Opens what was cut from a pack, and checks it against its id.

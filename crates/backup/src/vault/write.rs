@@ -6,11 +6,13 @@
 //! * A blob that is listed, or was brought before, is not written again.
 //! * An index file appears only after all its packs are durable, and [`Writer::finish`] returns after all indexes.
 //! * A durable pack is listed a few minutes later at the latest.
-//! * Memory is bounded: some packs wait to be written, then whoever brings more waits.
+//! * Memory is bounded: two packs are being filled, one is on its way by each connection, and some wait to be; then whoever
+//!   brings more waits. Their buffers are used again.
 //!
 //! On failure: the first failure is kept, all later calls return it or stop. A writer that is dropped before its end, as by
 //! an interruption, writes no more packs, and lists those that are durable, so that the next run finds what is in them.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,6 +37,10 @@ const MIN_PACK_BYTES: usize = 1 << 20;
 const MAX_QUEUE: usize = 4096;
 /// A pack is closed when it holds so many blobs, so that its header stays small.
 const PACK_BLOBS: usize = 10_000;
+/// Room in the buffer of a pack for the piece that fills it, if that is short, and for its header.
+const PACK_ROOM: usize = 1 << 20;
+/// A thread keeps a buffer of so many bytes for the next piece.
+const KEPT_SEALED: usize = 2 << 20;
 /// The files with which a short run ends: a pack of pieces and one of folders, the index, and what needs it.
 pub(super) const LAST_FILES: usize = 4;
 /// An index file is written when so many blobs wait for one,
@@ -44,11 +50,27 @@ const INDEX_WAIT: Duration = Duration::from_mins(5);
 /// How often it is looked whether that is so while no packs come.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// Packs that were written and listed, and the index files that list them.
+/// Index files that were written, and the packs that they list if somebody has asked for these.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) packs: Vec<StoredPack>,
     pub(crate) files: Vec<Id>,
+    tells_packs: bool,
+}
+
+impl Listed {
+    /// Notes that a file lists some packs: all that a large run has written is much to keep in mind.
+    fn add(&mut self, file: Id, packs: Vec<StoredPack>) {
+        self.files.push(file);
+        if self.tells_packs {
+            self.packs.extend(packs);
+        }
+    }
+}
+
+thread_local! {
+    /// Where this thread seals what it brings.
+    static SEALED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// What was written.
@@ -95,8 +117,9 @@ impl Unlisted {
 #[derive(Debug, Default)]
 struct Shared {
     unlisted: Mutex<Unlisted>,
-    /// Packs that are listed.
     listed: Mutex<Listed>,
+    /// Buffers of packs that were written.
+    spare: Mutex<Vec<Vec<u8>>>,
     failure: Mutex<Option<Error>>,
     has_failed: AtomicBool,
     stored_bytes: AtomicU64,
@@ -132,8 +155,8 @@ impl Writer {
         let queue_bytes = usize::try_from(vault.tuning.queue_bytes).unwrap_or(usize::MAX);
         let pack_bytes = queue_bytes.clamp(MIN_PACK_BYTES, PACK_BYTES);
         vault.backend.expect_writes(LAST_FILES);
-        let (queue, packs) = sync_channel((queue_bytes / pack_bytes).clamp(1, MAX_QUEUE));
         let connections = vault.tuning.connections.unwrap_or_else(|| vault.backend.connections());
+        let (queue, packs) = sync_channel(waiting_packs(queue_bytes / pack_bytes, connections));
         let packs = Arc::new(Mutex::new(packs));
         let shared = Arc::new(Shared::default());
         let threads = (0..connections.max(1)).map(|_| {
@@ -157,6 +180,12 @@ impl Writer {
         }
     }
 
+    /// From now on, what is listed is kept in mind, for [`Writer::finish`].
+    pub(crate) fn telling_packs(self) -> Self {
+        self.shared.listed.lock().tells_packs = true;
+        self
+    }
+
     /// Tells whether a blob is in the vault, or was brought.
     pub(crate) fn contains(&self, kind: BlobKind, id: &Id) -> bool {
         self.index.contains(kind, id) || self.seen.lock().contains(&(kind, *id))
@@ -171,13 +200,19 @@ impl Writer {
         if kind == BlobKind::Data && !self.vault.tuning.delay.is_zero() {
             std::thread::sleep(self.vault.tuning.delay);
         }
-        let (sealed, raw) = self.vault.seal_blob(kind, plain)?;
+        let mut sealed = SEALED.take();
+        sealed.clear();
+        let raw = self.vault.seal_blob(kind, plain, &mut sealed)?;
         match kind {
             BlobKind::Data => self.pieces.fetch_add(1, Ordering::Relaxed),
             BlobKind::Tree => self.folders.fetch_add(1, Ordering::Relaxed),
         };
         self.plain_bytes.fetch_add(plain.len() as u64, Ordering::Relaxed);
         self.append((kind, id), &sealed, raw)?;
+        // Threads outlive a run: what a long piece took is given back.
+        if sealed.capacity() <= KEPT_SEALED {
+            SEALED.set(sealed);
+        }
         Ok((id, true))
     }
 
@@ -189,16 +224,22 @@ impl Writer {
         raw: Option<u32>,
     ) -> Result<()> {
         let [data, trees] = &self.packs;
-        let full = {
-            let mut pack = if kind == BlobKind::Data { data } else { trees }.lock();
-            let offset = length_of(pack.bytes.len());
-            let length = length_of(sealed.len());
-            pack.bytes.extend_from_slice(sealed);
-            pack.blobs.push(StoredBlob { id, kind, offset, length, uncompressed_length: raw });
-            let is_full = pack.bytes.len() >= self.pack_bytes || pack.blobs.len() >= PACK_BLOBS;
-            is_full.then(|| std::mem::take(&mut *pack))
-        };
-        full.map_or(Ok(()), |pack| self.send(pack))
+        let mut pack = if kind == BlobKind::Data { data } else { trees }.lock();
+        if pack.bytes.capacity() == 0 {
+            let spare = self.shared.spare.lock().pop();
+            pack.bytes = spare.unwrap_or_else(|| Vec::with_capacity(self.pack_bytes + PACK_ROOM));
+        }
+        let offset = length_of(pack.bytes.len());
+        let length = length_of(sealed.len());
+        // A buffer that grew by itself would double.
+        pack.bytes.reserve_exact(sealed.len());
+        pack.bytes.extend_from_slice(sealed);
+        pack.blobs.push(StoredBlob { id, kind, offset, length, uncompressed_length: raw });
+        if pack.bytes.len() < self.pack_bytes && pack.blobs.len() < PACK_BLOBS {
+            return Ok(());
+        }
+        // The others wait, too: each of them would fill one more pack meanwhile.
+        self.send(std::mem::take(&mut *pack))
     }
 
     fn send(&self, pack: Pack) -> Result<()> {
@@ -298,14 +339,21 @@ impl Writer {
     fn stage_index(&mut self, last: Vec<StoredPack>) -> Result<(StoredIndex, Option<Staged>)> {
         self.join();
         self.fail_if_failed()?;
-        let mut all = self.shared.unlisted.lock().index.clone();
-        all.packs.extend(last);
-        if all.packs.is_empty() {
-            return Ok((all, None));
+        let mut all = std::mem::take(&mut *self.shared.unlisted.lock());
+        let durable = all.index.packs.len();
+        all.index.packs.extend(last);
+        if all.index.packs.is_empty() {
+            return Ok((all.index, None));
         }
-        let staged = self.vault.stage_json(FileKind::Index, &all)?;
-        let durable = std::mem::take(&mut *self.shared.unlisted.lock());
-        Ok((durable.index, Some(staged)))
+        let staged = self.vault.stage_json(FileKind::Index, &all.index);
+        all.index.packs.truncate(durable);
+        match staged {
+            Ok(staged) => Ok((all.index, Some(staged))),
+            Err(error) => {
+                *self.shared.unlisted.lock() = all;
+                Err(error)
+            }
+        }
     }
 
     /// Lets the last packs appear, and then the index.
@@ -329,9 +377,7 @@ impl Writer {
         let Some(index) = &last.index else { return Ok(()) };
         let (revealed, confirmed) = vault.both(|| vault.reveal(index), || lock.confirm());
         revealed?;
-        let mut listed = self.shared.listed.lock();
-        listed.files.push(index.id());
-        listed.packs.extend(last.durable.packs);
+        self.shared.listed.lock().add(index.id(), last.durable.packs);
         confirmed
     }
 
@@ -354,8 +400,11 @@ impl Drop for Writer {
         if unlisted.packs.is_empty() {
             return;
         }
-        let listed = self.witness.confirm();
-        let listed = listed.and_then(|()| list(&self.vault, unlisted, &self.shared.listed));
+        let listed = self.witness.confirm().and_then(|()| {
+            let file = self.vault.write_json(FileKind::Index, &unlisted)?;
+            self.shared.listed.lock().add(file, unlisted.packs);
+            Ok(())
+        });
         if let Err(error) = listed {
             // Packs that are not listed are garbage, which a prune removes.
             debug!(%error, "what a run has written is not listed");
@@ -368,16 +417,9 @@ fn length_of(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Writes index files for packs that are durable.
-fn list(vault: &Vault, index: StoredIndex, listed: &Mutex<Listed>) -> Result<()> {
-    if index.packs.is_empty() {
-        return Ok(());
-    }
-    let file = vault.write_json(FileKind::Index, &index)?;
-    let mut listed = listed.lock();
-    listed.files.push(file);
-    listed.packs.extend(index.packs);
-    Ok(())
+/// Returns how many packs may wait where so many may wait or be on their way.
+fn waiting_packs(packs: usize, connections: usize) -> usize {
+    packs.saturating_sub(connections).clamp(1, MAX_QUEUE)
 }
 
 /// Writes packs until there are no more, or one fails.
@@ -406,9 +448,11 @@ struct SealedPack {
 
 fn seal_pack(vault: &Vault, mut pack: Pack) -> Result<SealedPack> {
     let header = vault.key.seal(&header_of(&pack.blobs))?;
+    pack.bytes.reserve_exact(header.len() + 4);
     pack.bytes.extend_from_slice(&header);
     pack.bytes.extend_from_slice(&length_of(header.len()).to_le_bytes());
     let id = Id::of(&pack.bytes);
+    pack.blobs.shrink_to_fit();
     Ok(SealedPack { listed: StoredPack { id, blobs: pack.blobs }, bytes: pack.bytes })
 }
 
@@ -476,10 +520,12 @@ fn at_once<A: Send, T: Send>(
 }
 
 fn write_pack(vault: &Vault, pack: Pack, shared: &Shared) -> Result<()> {
-    let SealedPack { listed: pack, bytes } = seal_pack(vault, pack)?;
+    let SealedPack { listed: pack, mut bytes } = seal_pack(vault, pack)?;
     vault.write(FileKind::Pack, &pack.id, &bytes)?;
     note_pack(vault, &pack, &bytes, shared);
     shared.unlisted.lock().add(pack, Instant::now());
+    bytes.clear();
+    shared.spare.lock().push(bytes);
     Ok(())
 }
 
@@ -489,17 +535,23 @@ fn list_if_due((vault, witness): (&Vault, &Witness), shared: &Shared, now: Insta
         let mut unlisted = shared.unlisted.lock();
         unlisted.is_due(now).then(|| std::mem::take(&mut *unlisted))
     };
-    let Some(due) = due else { return Ok(()) };
+    let Some(Unlisted { index, since }) = due else { return Ok(()) };
     // Without the lock, a prune may have removed the packs that are to be listed.
-    let packs = due.index.packs.clone();
-    let done = witness.confirm().and_then(|()| list(vault, due.index, &shared.listed));
-    if done.as_ref().is_err_and(|error| !matches!(error, Error::LockLost)) {
-        // They are as durable as before: the writer's end tries once more.
-        let mut unlisted = shared.unlisted.lock();
-        unlisted.index.packs.extend(packs);
-        unlisted.since = due.since;
+    let done = witness.confirm().and_then(|()| vault.write_json(FileKind::Index, &index));
+    match done {
+        Ok(file) => {
+            shared.listed.lock().add(file, index.packs);
+            Ok(())
+        }
+        Err(Error::LockLost) => Err(Error::LockLost),
+        Err(error) => {
+            // They are as durable as before: the writer's end tries once more.
+            let mut unlisted = shared.unlisted.lock();
+            unlisted.index.packs.extend(index.packs);
+            unlisted.since = since;
+            Err(error)
+        }
     }
-    done
 }
 
 /// Encodes what a pack holds: kind, lengths and id of each blob.
@@ -555,7 +607,7 @@ mod tests {
     use super::*;
     use crate::backend::LocalBackend;
     use crate::vault::lock::{LockMode, Unlock};
-    use crate::vault::{KeyCost, Who};
+    use crate::vault::{KeyCost, Tuning, Who};
 
     /// Brings so many blobs that an index is written before the end, without the lock by then.
     #[test]
@@ -631,6 +683,54 @@ mod tests {
         assert_eq!(listed(next + INDEX_WAIT), [true, true, true]);
         assert_eq!(listed(next + INDEX_WAIT * 2), [true, true, true]);
         assert_eq!(vault.list(FileKind::Index).unwrap().len(), 2);
+    }
+
+    /// However many threads bring pieces, and however slowly packs are written.
+    #[test]
+    fn no_more_packs_are_in_memory_than_may_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
+        let who = Who::this_process();
+        let by = (&who, Timestamp::UNIX_EPOCH);
+        let mut vault = Vault::init(backend, b"x", KeyCost { log_rounds: 4 }, by).unwrap();
+        let connections = 2;
+        let queue_bytes = 4 * MIN_PACK_BYTES as u64;
+        vault.set_tuning(Tuning {
+            connections: Some(connections),
+            queue_bytes,
+            ..Tuning::default()
+        });
+        let vault = Arc::new(vault);
+        for tells_packs in [false, true] {
+            let lock = Lock::take(&vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+            let writer = Writer::new(&vault, &Arc::default(), &lock);
+            let writer = if tells_packs { writer.telling_packs() } else { writer };
+            let shared = writer.shared.clone();
+            let piece = vec![0; queue_bytes as usize / 2];
+            std::thread::scope(|scope| {
+                for thread in 0..4_u8 {
+                    let (writer, piece) = (&writer, &piece);
+                    scope.spawn(move || {
+                        for number in 0..8 {
+                            let id = Id::of(&[thread, number, tells_packs.into()]);
+                            writer.append((BlobKind::Data, id), piece, None).unwrap();
+                        }
+                    });
+                }
+            });
+            let (_, listed) = writer.finish(&lock).unwrap();
+            assert_eq!(listed.packs.len(), if tells_packs { 16 } else { 0 });
+            assert_eq!(listed.files.len(), 1);
+            let buffers = shared.spare.lock();
+            // One is being filled, one waits, and the others are on their way.
+            assert!((1..=2 + connections).contains(&buffers.len()), "{}", buffers.len());
+            let longest = buffers.iter().map(Vec::capacity).max().unwrap();
+            assert!(longest < queue_bytes as usize + 2 * PACK_ROOM, "{longest}");
+        }
+        assert_eq!(
+            [(2, 5), (2, 2), (8, 5)].map(|(packs, ways)| waiting_packs(packs, ways)),
+            [1, 1, 3]
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tympan_backup::{
-    AppendOnly, Backend, FileKind, Id, LocalBackend, PacedBackend, Rate, SftpBackend,
+    AppendOnly, Backend, FileKind, Id, Limits, LocalBackend, PacedBackend, Rate, SftpBackend,
 };
 use tympan_testkit::rest_server::{RestRules, RestServer};
 
@@ -150,8 +150,9 @@ fn a_folder_conforms() {
 fn a_folder_at_a_rate_conforms() {
     let dir = tempfile::tempdir().unwrap();
     let inner = Arc::new(LocalBackend::new(dir.path().join("vault")));
-    let rate = Rate(std::num::NonZeroU64::new(1 << 40).unwrap());
-    conforms(&(Arc::new(PacedBackend::new(inner, rate)) as Arc<dyn Backend>));
+    let rate = std::num::NonZeroU64::new(1 << 40).map(Rate);
+    let limits = Limits { upload: rate, download: rate };
+    conforms(&(Arc::new(PacedBackend::new(inner, limits)) as Arc<dyn Backend>));
 }
 
 #[test]

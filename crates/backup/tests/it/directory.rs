@@ -60,6 +60,27 @@ fn what_did_not_change_is_neither_read_nor_written() {
     assert_eq!(full.written.pieces, 0);
 }
 
+/// Limits count what is read, and nothing else.
+#[test]
+fn what_is_read_of_folders_is_counted() {
+    let bench = Bench::new();
+    fs::create_dir(bench.source()).unwrap();
+    fs::write(bench.source().join("short"), "ten bytes.").unwrap();
+    fs::write(bench.source().join("empty"), "").unwrap();
+    let long = (9 << 20) + 7;
+    fs::write(bench.source().join("long"), noise(long, 3)).unwrap();
+    let options = SaveOptions::new(Who::this_process(), now());
+    let read = || {
+        let progress = Progress::default();
+        save_with(&bench.vault, &[bench.source()], &options, &progress).unwrap();
+        (progress.read_bytes.into_inner(), progress.reads.into_inner())
+    };
+    let (bytes, reads) = read();
+    assert_eq!(bytes, 10 + long as u64);
+    assert!((3..=40).contains(&reads), "{reads}");
+    assert_eq!(read(), (0, 0));
+}
+
 #[test]
 fn a_file_replaced_with_equal_length_and_time_is_noticed() {
     let bench = Bench::new();

@@ -13,6 +13,7 @@ mod crash;
 mod directory;
 mod fill;
 mod full_disk;
+mod growth;
 mod index_table;
 mod kill;
 mod lock;

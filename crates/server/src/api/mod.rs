@@ -12,6 +12,7 @@
 
 mod account;
 mod agent;
+pub(crate) mod backup;
 mod blob;
 mod branch;
 mod children;
@@ -79,6 +80,7 @@ const TABLES: &[&[Endpoint]] = &[
     workflow::STEPS,
     agent::ENDPOINTS,
     schedule::ENDPOINTS,
+    backup::ENDPOINTS,
     step::ENDPOINTS,
     mount::ENDPOINTS,
     openapi::ENDPOINTS,

@@ -309,6 +309,7 @@ pub(crate) fn all() -> Map<String, Value> {
         super::reference::schemas(),
         super::agent::schemas(),
         super::schedule::schemas(),
+        super::backup::schemas(),
         super::step::schemas(),
         super::query::schemas(),
         super::account::schemas(),

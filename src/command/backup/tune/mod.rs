@@ -31,6 +31,8 @@ use crate::say;
 
 /// Where the usual queue begins, in MiB.
 const QUEUE: Range = Range { start: 32, least: 1, most: 2048 };
+/// What is kept of a vault elsewhere, in MiB: from little on, as more than what is at work at once brings nothing.
+const TREES: Range = Range { start: 4, least: 1, most: 4096 };
 const MIB: u64 = 1 << 20;
 
 /// Searches, prints the table, and keeps the settings.
@@ -41,7 +43,11 @@ pub(super) fn run(arguments: &Tune) -> Outcome {
     let mut settings = Settings::default();
     let usual = if bench.backend.is_remote() { 5 } else { 2 };
     let connections = Range { start: usual, least: 1, most: 64 };
-    let searched = [("upload-queue", QUEUE, "MiB"), ("connections", connections, "")];
+    let mut searched = vec![("upload-queue", QUEUE, "MiB"), ("connections", connections, "")];
+    // A first save reads nothing of the vault, and one here is read where it is.
+    if bench.backend.is_remote() && arguments.scenario != Scenario::Full {
+        searched.push(("tree-cache", TREES, "MiB"));
+    }
     for (name, range, unit) in searched {
         let mut trial = |value: u64| {
             let mut tried = settings.clone();
@@ -172,6 +178,9 @@ impl<'a> Bench<'a> {
             for entry in fs::read_dir(self.cache.path()).map_err(cannot)? {
                 fs::remove_dir_all(entry.map_err(cannot)?.path()).map_err(cannot)?;
             }
+        } else if !self.cache.path().join(settings.cache_name()).exists() {
+            // What is kept was there before, in use.
+            self.save(settings)?;
         }
         self.save(settings)
     }
@@ -190,7 +199,7 @@ impl<'a> Bench<'a> {
         command.env("TYMPAN_VAULT_PASSWORD", &self.password);
         command.env_remove("TYMPAN_VAULT_APPEND_ONLY");
         // What is kept for the real vault is of no use, and these runs are not to be in any log.
-        command.env("XDG_CACHE_HOME", self.cache.path().join("cache"));
+        command.env("XDG_CACHE_HOME", self.cache.path().join(settings.cache_name()));
         command.env("XDG_STATE_HOME", self.cache.path().join("state"));
         command.env("XDG_CONFIG_HOME", self.cache.path().join("config"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -250,11 +259,11 @@ impl<'a> Bench<'a> {
         if place.ssh_host_keys_check == HostKeysCheck::AcceptNew {
             options.extend(["--ssh-host-keys-check".to_owned(), "accept-new".to_owned()]);
         }
-        if let Some(rate) = place.limit_upload {
-            options.extend([
-                "--limit-upload".to_owned(),
-                format!("{} KiB", rate.get().div_ceil(1024)),
-            ]);
+        let limits =
+            [("--limit-upload", place.limit_upload), ("--limit-download", place.limit_download)];
+        for (name, rate) in limits {
+            let rate = rate.map(|rate| format!("{} KiB", rate.get().div_ceil(1024)));
+            options.extend(rate.into_iter().flat_map(|rate| [name.to_owned(), rate]));
         }
         options
     }

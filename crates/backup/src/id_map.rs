@@ -1,0 +1,88 @@
+//! Maps by ids: an id is a hash already, and large saves look up many.
+//!
+//! Each map has a key of its own, so that nobody can choose ids that fall together, and what comes out of one map in order
+//! does not go into another in that order.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A map by ids.
+pub(crate) type IdMap<K, V> = HashMap<K, V, IdState>;
+
+/// An odd number without a pattern: the golden ratio's.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The key of a map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdState(u64);
+
+impl Default for IdState {
+    fn default() -> Self {
+        static NEXT: LazyLock<AtomicU64> =
+            LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(0_u8)));
+        Self(NEXT.fetch_add(SPREAD, Ordering::Relaxed))
+    }
+}
+
+impl BuildHasher for IdState {
+    type Hasher = IdHasher;
+
+    fn build_hasher(&self) -> IdHasher {
+        IdHasher(self.0)
+    }
+}
+
+/// Mixes the key with what an id says of itself: eight of its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let number = part.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            self.write_u64(number);
+        }
+    }
+
+    fn write_u64(&mut self, head: u64) {
+        let product = u128::from(self.0 ^ head) * u128::from(SPREAD);
+        self.0 = (product as u64) ^ (product >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::Id;
+
+    #[test]
+    fn ids_fall_apart_by_both_ends_of_their_hash() {
+        let state = IdState::default();
+        let other = IdState::default();
+        let id = |number: u32| Id::of(&number.to_le_bytes());
+        // A table goes by the low bits and by the high ones.
+        for bits in [|hash: u64| hash & 0xffff, |hash: u64| hash >> 48] {
+            let places: HashSet<u64> =
+                (0..65_536).map(|number| bits(state.hash_one(id(number)))).collect();
+            // Of so many places, so many are taken by chance: all but the e-th part.
+            assert!((40_000..43_000).contains(&places.len()), "{}", places.len());
+        }
+        assert!((0..100).all(|number| state.hash_one(id(number)) != other.hash_one(id(number))));
+    }
+
+    #[test]
+    fn what_is_put_into_a_map_is_found() {
+        let id = |number: u32| Id::of(&number.to_le_bytes());
+        let map: IdMap<Id, u32> = (0..1_000).map(|number| (id(number), number)).collect();
+        assert!((0..1_000).all(|number| map.get(&id(number)) == Some(&number)));
+        assert!((1_000..2_000).all(|number| !map.contains_key(&id(number))));
+    }
+}
