@@ -135,9 +135,31 @@ pub(crate) struct Output {
     pub(crate) json: bool,
 }
 
+/// What of a plan may be left out.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Allowed {
+    /// Leaves out elements of this class where they cannot be run, with what stands below them, as if they were disabled;
+    /// for plans of JMeter, such as `JDBCSampler`. May be repeated.
+    #[arg(long = "allow-ignore", value_name = "CLASS", value_delimiter = ',')]
+    pub(crate) allow_ignore: Vec<String>,
+}
+
+/// Logs to which a target writes what goes wrong.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Logs {
+    /// Fails on new lines of errors in this log; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) watch_log: Vec<PathBuf>,
+    /// What a line of an error is, as a regular expression, instead of the usual words.
+    #[arg(long, value_name = "PATTERN", requires = "watch_log")]
+    pub(crate) log_pattern: Option<String>,
+}
+
 /// What comes of a command that takes no plan.
 #[derive(Debug, Args)]
 pub(crate) struct Kept {
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     /// Keeps arguments, summary and report in a new folder `run-...` below this one.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
@@ -224,6 +246,8 @@ pub(crate) struct Get {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) trace: usize,
     #[command(flatten)]
+    pub(crate) logs: Logs,
+    #[command(flatten)]
     pub(crate) kept: KeptRun,
     #[command(flatten)]
     pub(crate) agents: Agents,
@@ -245,8 +269,8 @@ pub(crate) struct KeptRun {
     /// Keeps arguments, plan, histograms, seconds, summary and report in a new folder `run-...` below this one.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
-    /// A process of this machine to watch beside the load, for the seconds that --keep writes.
-    #[arg(long, requires = "keep")]
+    /// A process of this machine to watch beside the load: processors, memory, files, threads.
+    #[arg(long)]
     pub(crate) pid: Option<u32>,
 }
 
@@ -360,6 +384,8 @@ pub(crate) struct Jmeter {
     /// A file of properties that is read before those of -q.
     #[arg(short = 'p', long = "propfile", value_name = "FILE")]
     pub(crate) property_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     /// A property of Java; accepted for JMeter's sake, there is no Java.
     #[arg(short = 'D', long = "systemproperty")]
     pub(crate) system_properties: Vec<String>,
@@ -418,6 +444,10 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) without_listeners: bool,
     /// Threads; one per processor unless given.
+    #[command(flatten)]
+    pub(crate) allowed: Allowed,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
     /// What random numbers derive from.
@@ -448,6 +478,8 @@ pub(crate) struct Check {
     #[arg(long)]
     pub(crate) json: bool,
 }
+    #[command(flatten)]
+    pub(crate) allowed: Allowed,
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
@@ -458,6 +490,8 @@ pub(crate) struct ReportArguments {
     #[arg(long, value_name = "project.toml")]
     pub(crate) project: Option<PathBuf>,
     /// Where the HTML file goes.
+    pub(crate) logs: Logs,
+    #[command(flatten)]
     #[arg(short = 'o', long = "out", value_name = "FILE.html")]
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
@@ -472,6 +506,8 @@ pub(crate) struct Log {
     /// Requests at most.
     #[arg(short = 'm', value_name = "REQUESTS")]
     pub(crate) most_requests: Option<u64>,
+    #[command(flatten)]
+    pub(crate) allowed: Allowed,
     /// `-xdev` leaves out POST requests to CRXDE.
     #[arg(short = 'x', value_name = "dev", value_parser = ["dev"])]
     pub(crate) exclude: Option<String>,

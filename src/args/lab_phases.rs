@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::lab::{Kept, Output, Window};
+use super::lab::{Allowed, Kept, Logs, Output, Window};
 
 /// A plan, and how to run it.
 #[derive(Debug, Args)]
@@ -18,6 +18,8 @@ pub(crate) struct Subject {
     /// A property, `name=value`; may be repeated.
     #[arg(short = 'J', long = "property")]
     pub(crate) properties: Vec<String>,
+    #[command(flatten)]
+    pub(crate) allowed: Allowed,
     /// A process of this machine to watch beside the load: processors, memory, files, threads.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
@@ -30,6 +32,8 @@ pub(crate) struct Subject {
     /// Keeps plan, arguments, summary and report in a new folder `run-...` below this one.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -1,5 +1,6 @@
 //! The commands of `tympan lab` that prove, tune and look at a site: their exit codes and what they print.
 
+use std::io::Write as _;
 use std::process::Output;
 
 use serde_json::Value;
@@ -60,6 +61,159 @@ fn verify_tells_same_from_changed_from_unanswered() {
     assert!(unread.text.contains("LOG NOT READ cannot read `error.lgo`"), "{}", unread.text);
     let unread = verify(&url(&before), &["--watch-log", "error.lgo", "--json"]).json();
     assert_eq!(unread["logs_not_read"].as_array().unwrap().len(), 1);
+}
+
+/// Returns the words of every command that loads a site, each with as little load as it takes.
+fn loads(site: &str) -> Vec<Vec<String>> {
+    let page = format!("{site}/a.html");
+    let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+    vec![
+        words(&format!("get {page} -n 2")),
+        words(&format!("ab -n 2 {page}")),
+        words(&format!("run plan.toml --target {site}")),
+        words(&format!("run plan.toml --target {site} --agents 2")),
+        words(&format!("jmeter -n -t plan.jmx -Jport={}", site.rsplit(':').next().unwrap())),
+        words(&format!("slo {page} --samples 2")),
+        words(&format!("slo {page} --samples 2 --watch --rounds 1")),
+        words(&format!("page {page} --visits 1")),
+        words(&format!("component {page} --avg 20/s --peak 20/s --hold 1s")),
+        words(&format!("breakpoint {page} --users --from 1 --steps 1 --dwell 200ms --exact-dwell")),
+        words(&format!("golive {page} --avg 20/s --peak 20/s --factor 1 --hold 1s")),
+        words(&format!(
+            "errors {page} --rate 20/s --for 1s --share 50% --within 60s --delta 100000%"
+        )),
+        words(&format!("replay access.log --target {site}")),
+    ]
+}
+
+const SAMPLER: &str = r#"<?xml version="1.0"?><jmeterTestPlan version="1.2"><hashTree><TestPlan testname="p"/><hashTree>
+<ThreadGroup testname="g"><stringProp name="ThreadGroup.num_threads">1</stringProp>
+<elementProp name="ThreadGroup.main_controller" elementType="LoopController"><stringProp name="LoopController.loops">1</stringProp></elementProp>
+</ThreadGroup><hashTree><HTTPSamplerProxy testname="s"><stringProp name="HTTPSampler.domain">127.0.0.1</stringProp>
+<stringProp name="HTTPSampler.port">${__P(port)}</stringProp><stringProp name="HTTPSampler.path">/a.html</stringProp>
+<stringProp name="HTTPSampler.method">GET</stringProp></HTTPSamplerProxy><hashTree/></hashTree></hashTree></hashTree></jmeterTestPlan>"#;
+
+#[test]
+fn every_load_fails_on_what_is_logged_as_an_error_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::fs::write(path.join("plan.jmx"), SAMPLER).unwrap();
+    std::fs::write(
+        path.join("plan.toml"),
+        "target = \"http://127.0.0.1:9\"\n[load]\nusers = 2\nvisits = 1\n[[scenario]]\nname = \"s\"\n[[scenario.step]]\npath = \"/a.html\"\n",
+    )
+    .unwrap();
+    std::fs::write(
+        path.join("access.log"),
+        "10.0.0.1 - - [21/Nov/2026:00:00:00 +0000] \"GET /a.html HTTP/1.1\" 200 5 \"-\" \"-\"\n",
+    )
+    .unwrap();
+    std::fs::write(path.join("quiet.log"), "*ERROR* old\n").unwrap();
+    std::fs::write(path.join("loud.log"), "*ERROR* old\n").unwrap();
+    let log = path.join("loud.log");
+    let origin = Origin::start(move |seen| {
+        let mut file = std::fs::File::options().append(true).open(&log).unwrap();
+        file.write_all(b"*INFO* ERRORS are not meant\n*ERROR* [x] new\n").unwrap();
+        // The usual mistakes of `errors` are answered as they should be.
+        match seen.target.as_str() {
+            "/a.html" => Answer::html("x"),
+            _ => Answer::status(404),
+        }
+    });
+    let site = format!("http://{}", origin.addr());
+    for words in loads(&site) {
+        let told = |log: &str| {
+            let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+            words.splice(1..1, ["--watch-log", log]);
+            lab(path, &words)
+        };
+        let check = |log: &str, code: i32, expected: &str| {
+            let told = told(log);
+            assert_eq!(told.code, Some(code), "{words:?} {log}\n{}{}", told.text, told.errors);
+            assert!(told.text.contains(expected), "{words:?} {log}\n{}", told.text);
+        };
+        // Few random arrivals may be fewer than these two ask for.
+        let is_judged_by_chance = matches!(words[0].as_str(), "component" | "golive");
+        if !is_judged_by_chance {
+            check("quiet.log", 0, "");
+        }
+        check("loud.log", 1, "[x] new");
+        check("gone.log", 3, "LOG NOT READ cannot read `gone.log`");
+    }
+    let page = format!("{site}/a.html");
+    let json = lab(path, &["get", &page, "--watch-log", "loud.log", "--json"]).json();
+    assert_eq!(json["errors_logged"][0]["count"], 1, "{json}");
+    assert_eq!(json["goals"][0]["met"], false);
+    let sheet = lab(path, &["page", &page, "--watch-log", "loud.log", "--json"]).json();
+    assert!(sheet["errors_logged"][0]["count"].as_u64() > Some(0), "{sheet}");
+    let own = ["--watch-log", "loud.log", "--log-pattern", "meant$"];
+    let told = lab(path, &[&["get", &page][..], &own[..]].concat());
+    assert!(told.text.contains("ERROR LOGGED loud.log: *INFO*"), "{}", told.text);
+    let pods = ["run", "plan.toml", "--agents", "2", "--emit", "k8s", "--watch-log", "loud.log"];
+    assert_eq!(lab(path, &pods).code, Some(2));
+}
+
+#[test]
+fn a_check_names_the_subset_of_each_plan_and_leaves_out_what_it_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::fs::write(path.join("good.jmx"), SAMPLER).unwrap();
+    let odd = "<JDBCSampler testname=\"users\"/><hashTree/></hashTree></hashTree></hashTree></jmeterTestPlan>";
+    let text = SAMPLER.replace("</hashTree></hashTree></hashTree></jmeterTestPlan>", odd);
+    std::fs::write(path.join("odd.jmx"), text).unwrap();
+    let told = lab(path, &["check", "good.jmx", "odd.jmx"]);
+    assert_eq!(told.code, Some(2), "{}", told.text);
+    assert!(told.text.contains("good.jmx: can be run (subset 1 of 4)"), "{}", told.text);
+    let beyond = "odd.jmx: cannot be run (beyond subset 4: JDBCSampler)";
+    assert!(told.text.contains(beyond), "{}", told.text);
+    let words = ["check", "odd.jmx", "--allow-ignore", "JDBCSampler", "--explain"];
+    let told = lab(path, &words);
+    assert_eq!(told.code, Some(0), "{}", told.text);
+    assert!(told.text.contains("JDBCSampler \"users\": left out"), "{}", told.text);
+    assert!(told.text.contains("1 HTTPSamplerProxy  (subset 1)"), "{}", told.text);
+    let json = lab(path, &["check", "good.jmx", "odd.jmx", "--json"]).json();
+    assert_eq!(
+        (&json["plans"][0]["subset"], &json["plans"][1]["subset"]),
+        (&1.into(), &Value::Null)
+    );
+    assert_eq!(json["plans"][1]["beyond"][0], "JDBCSampler");
+    let refused = lab(path, &["run", "odd.jmx"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.errors.contains("--allow-ignore JDBCSampler"), "{}", refused.errors);
+    let origin = Origin::always(Answer::html("x"));
+    let port = format!("-Jport={}", origin.addr().port());
+    for agents in [&[][..], &["--agents", "2"]] {
+        let words = ["run", "odd.jmx", &port, "--allow-ignore", "JDBCSampler"];
+        let run = lab(path, &[&words[..], agents].concat());
+        assert_eq!(run.code, Some(0), "{}{}", run.text, run.errors);
+        assert!(run.text.contains("LEFT OUT odd.jmx:"), "{}", run.text);
+    }
+    assert_eq!(origin.requests(), 2);
+}
+
+/// A line of one round is not told again in the next, and still fails the whole.
+#[test]
+fn a_latency_goal_that_is_watched_tells_new_lines_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let log = path.join("error.log");
+    std::fs::write(&log, "").unwrap();
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let origin = Origin::start(move |_| {
+        if count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
+            std::fs::write(&log, "*ERROR* only once\n").unwrap();
+        }
+        Answer::html("x")
+    });
+    let page = format!("http://{}/", origin.addr());
+    let words = ["slo", &page, "--samples", "1", "--watch", "--rounds", "2"];
+    // The line itself is the change that the second round waits for.
+    let more = ["--watch-dir", ".", "--watch-log", "error.log"];
+    let told = lab(path, &[&words[..], &more[..]].concat());
+    assert_eq!(told.code, Some(1), "{}", told.text);
+    assert_eq!(told.text.matches("only once").count(), 1, "{}", told.text);
+    let lines: Vec<&str> = told.text.lines().collect();
+    assert!(lines[0].starts_with("1 MISSED") && lines[2].starts_with("2 met"), "{}", told.text);
 }
 
 #[test]

@@ -41,7 +41,8 @@ impl<'a> Keeper<'a> {
 pub(super) struct Ended<'a> {
     folder: Option<&'a Path>,
     plan: Option<&'a Path>,
-    watched: Vec<Facts>,
+    /// What was seen of the process, if one was watched.
+    pub(super) watched: Vec<Facts>,
 }
 
 impl Ended<'_> {
@@ -52,7 +53,7 @@ impl Ended<'_> {
         write(&run.join("summary.json"), &format!("{}\n", report::json(report)))?;
         write(&run.join("report.html"), &report::html(report))?;
         write(&run.join("hist.hlog"), &hlog::text(results))?;
-        write(&run.join("metrics.csv"), &metrics::text(results, &self.watched))
+        write(&run.join("metrics.csv"), &metrics::text(results))
     }
 }
 

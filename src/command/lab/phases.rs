@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tympan_lab::goal::{self, Goal};
-use tympan_lab::phase::{self};
+use tympan_lab::live::Live;
+use tympan_lab::phase::{self, Show};
 use tympan_lab::phase::{breakpoint, component, endure, errors, golive};
 use tympan_lab::plan::{Amount, Offer, Plan, Run, parse_rate};
 use tympan_lab::report::sheet::Sheet;
 
 use super::keep::new_folder;
+use super::logs::WatchedLogs;
 use super::{duration, fault, goals, open, write};
 use crate::args::lab::Output;
 use crate::args::lab_phases::{Breakpoint, Component, Endure, Errors, Golive, Load, Subject};
@@ -123,8 +125,11 @@ pub(super) fn component(arguments: &Component) -> Outcome {
         pid: arguments.pid,
     };
     let run = Run { workers: arguments.workers, ..Run::default() };
-    let sheet = component::run(&trial, &run, &mut teller(&arguments.kept.output));
-    let sheet = sheet.map_err(|error| fault(&error))?;
+    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
+    let show = Some(Show(&show));
+    let sheet = component::run(&trial, &run, show, &mut teller(&arguments.kept.output));
+    let mut sheet = sheet.map_err(|error| fault(&error))?;
+    logs.tell(&mut sheet);
     finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
@@ -141,7 +146,7 @@ fn with_subject(
     arguments: &Subject,
     test: impl FnOnce(&phase::Subject<'_>, Vec<Goal>, &mut dyn FnMut(&str)) -> Result<Sheet, Fault>,
 ) -> Outcome {
-    let plan = load(&arguments.plan)?;
+    let plan = load(&arguments.plan, &arguments.allowed.allow_ignore)?;
     let mut properties = super::send::properties(&arguments.properties)?;
     if let Some(target) = &arguments.target {
         properties.extend(target_properties(target, &arguments.plan)?);
@@ -155,10 +160,19 @@ fn with_subject(
         without_listeners: true,
         ..Run::default()
     };
-    let subject = phase::Subject { plan: &plan, run, pid: arguments.pid };
-    let sheet = test(&subject, goals, &mut teller(&arguments.output))?;
+    let subject = phase::Subject { plan: &plan, run, pid: arguments.pid, show: Some(Show(&show)) };
+    let logs = WatchedLogs::begin(&arguments.logs)?;
+    let mut tell = teller(&arguments.output);
+    super::send::tell_left_out(&plan, &mut tell);
+    let mut sheet = test(&subject, goals, &mut tell)?;
+    logs.tell(&mut sheet);
     let file = (!is_url(&arguments.plan)).then(|| Path::new(&arguments.plan));
     finish(&sheet, &arguments.output, arguments.keep.as_deref(), file)
+}
+
+/// Shows a phase at standard error.
+fn show(name: &str, lasts: Duration) -> Live {
+    super::live(name, Some(lasts))
 }
 
 fn teller(output: &Output) -> impl FnMut(&str) + use<> {
@@ -174,9 +188,11 @@ fn is_url(text: &str) -> bool {
     text.starts_with("http://") || text.starts_with("https://")
 }
 
-fn load(text: &str) -> Result<Plan, Fault> {
-    let plan = if is_url(text) { Plan::of_url(text) } else { Plan::load(Path::new(text)) };
-    plan.map_err(|error| fault(&error))
+fn load(text: &str, classes: &[String]) -> Result<Plan, Fault> {
+    if is_url(text) {
+        return Plan::of_url(text).map_err(|error| fault(&error));
+    }
+    super::send::load(Path::new(text), classes)
 }
 
 /// Returns `http://host:port` and the rest.

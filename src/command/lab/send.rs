@@ -8,13 +8,15 @@ use std::process::ExitCode;
 use tympan_lab::ab;
 use tympan_lab::get;
 use tympan_lab::plan::{Plan, Run as PlanRun};
-use tympan_lab::{goal, honesty, redact};
+use tympan_lab::watch_log::Logged;
+use tympan_lab::{Error, Finding, goal, honesty, redact};
 
 use super::keep::Keeper;
 use super::pages::addresses;
+use super::logs::WatchedLogs;
 use super::{Telling, conclude, duration, fault, goals, read_text, write};
 use crate::args::lab::{Ab, Arrivals, Get, Jmeter, KeptRun, Output, ReportArguments, Run};
-use crate::command::{Fault, Outcome};
+use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::say;
 
 pub(super) fn headers(texts: &[String]) -> Result<Vec<(String, String)>, Fault> {
@@ -67,27 +69,28 @@ pub(super) fn get(arguments: &Get) -> Outcome {
     let title = load.urls.first().map_or_else(|| "get".to_owned(), |url| redact::text(url));
     let title = title.as_str();
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
+    let logs = WatchedLogs::begin(&arguments.logs)?;
         only_here(&arguments.kept)?;
-        return super::fleet::get(fleet, &load, title, &arguments.output);
+        return super::fleet::get(fleet, &load, title, (&arguments.output, logs));
     }
     let keeper = Keeper::begin(&arguments.kept, None);
     let mut live = super::live(title, load.duration);
     live.guard(&goals);
-    let results = load.run_shown(&mut live).map_err(|error| fault(&error))?;
+    let mut results = load.run_shown(&mut live).map_err(|error| fault(&error))?;
     drop(live);
     let output = &arguments.output;
     conclude(
-        &results,
-        &Telling { title, goals: &goals, output, is_own: true, keeper: keeper.end() },
+        &mut results,
+        &Telling { title, goals: &goals, output, is_own: true, keeper: keeper.end(), logs },
     )
 }
 
 fn only_here(kept: &KeptRun) -> Result<(), Fault> {
-    if kept.keep.is_none() {
+    if kept.keep.is_none() && kept.pid.is_none() {
         return Ok(());
     }
     Err(Fault::usage(
-        "`--keep` keeps what this process measures itself; with agents use --report and --json",
+        "`--keep` and `--pid` are for what this process measures itself; with agents use --report and --json",
     ))
 }
 
@@ -229,19 +232,20 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     }
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
         only_here(&arguments.kept)?;
-        return super::fleet::run(fleet, &arguments.plan, &run, &arguments.output);
+        return super::fleet::run(fleet, &arguments.plan, &run, (&arguments.output, logs));
     }
-    play(
-        &arguments.plan,
-        &run,
-        &arguments.output,
-        Keeper::begin(&arguments.kept, Some(arguments.plan.as_path())),
-    )
+    let keeper = Keeper::begin(&arguments.kept, Some(arguments.plan.as_path()));
+    play(&arguments.plan, &run, &arguments.output, (keeper, logs))
 }
 
-fn play(path: &Path, run: &PlanRun, output: &Output, keeper: Keeper<'_>) -> Outcome {
+fn play(
+    path: &Path,
+    run: &PlanRun,
+    output: &Output,
+    (keeper, logs): (Keeper<'_>, WatchedLogs),
+) -> Outcome {
     let mut goals = goals(output.goals.as_deref())?;
-    let plan = Plan::load(path).map_err(|error| fault(&error))?;
+    let plan = load(path, &run.left_out)?;
     goals.extend(plan.goals.iter().cloned());
     let run = &PlanRun { goals: goals.clone(), ..run.clone() };
     let is_quiet = output.json;
@@ -250,12 +254,42 @@ fn play(path: &Path, run: &PlanRun, output: &Output, keeper: Keeper<'_>) -> Outc
             say!("{line}");
         }
     };
+        left_out: arguments.allowed.allow_ignore.clone(),
     if plan.inventory.ignored > 0 {
         tell(&format!("{} listeners of the plan have nothing to do here", plan.inventory.ignored));
     }
+/// Reads a plan for a run; where it is refused, says how what cannot be run could be left out.
+pub(super) fn load(path: &Path, classes: &[String]) -> Result<Plan, Fault> {
+    Plan::load_without(path, classes).map_err(|error| match &error {
+        Error::Refused(findings) if !classes_of(findings).is_empty() => Fault::usage(format!(
+            "{error}; `tympan lab check --explain` tells what the plan is made of. Disable what cannot be run, or leave it \
+             out: --allow-ignore {}",
+            classes_of(findings).join(" --allow-ignore ")
+        )),
+        _ => fault(&error),
+    })
+}
+
+/// Returns the classes of the elements that findings are about; they begin with them: `JDBCSampler "load users": ...`.
+fn classes_of(findings: &[Finding]) -> Vec<&str> {
+    let starts = findings.iter().filter_map(|finding| finding.message.split_once(" \""));
+    let is_class = |class: &&str| class.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let mut classes: Vec<&str> = starts.map(|(class, _)| class).filter(is_class).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    classes
+}
+
+/// Names what was left out of a plan.
+pub(super) fn tell_left_out(plan: &Plan, tell: &mut dyn FnMut(&str)) {
+    for place in &plan.inventory.left_out {
+        tell(&format!("LEFT OUT {place}"));
+    }
+}
+
     let title = if plan.name().is_empty() { "plan" } else { plan.name() };
     // Where there is no terminal, JMeter's summary lines tell how the run goes on.
-    let outcome = if std::io::stderr().is_terminal() {
+    let mut outcome = if std::io::stderr().is_terminal() {
         let mut live = super::live(title, run.offer.as_ref().map(|offer| offer.lasts));
         plan.run_shown(run, &mut tell, &mut live)
     } else {
@@ -266,8 +300,8 @@ fn play(path: &Path, run: &PlanRun, output: &Output, keeper: Keeper<'_>) -> Outc
     for problem in &outcome.faults {
         tracing::error!(reason = %problem, "a thread of the plan ended early");
     }
-    let telling = Telling { title, goals: &goals, output, is_own: true, keeper };
-    let code = conclude(&outcome.results, &telling)?;
+    let telling = Telling { title, goals: &goals, output, is_own: true, keeper, logs };
+    let code = conclude(&mut outcome.results, &telling)?;
     Ok(if outcome.faults.is_empty() { code } else { ExitCode::from(3) })
 }
 
@@ -275,6 +309,7 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
     let mut output = Output { goals: None, report: None, junit: None, markdown: None, json: false };
     if let Some(rows) = &arguments.report_only {
         let page = report_path(arguments);
+    let logs = WatchedLogs::begin(&arguments.logs)?;
         let rows = Some(rows.clone());
         let report = ReportArguments { rows, project: None, out: page, output };
         return super::read::report(&report);
@@ -298,6 +333,7 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
     }
     let mut properties_of_all = HashMap::new();
     for file in arguments.property_file.iter().chain(&arguments.property_files) {
+    tell_left_out(&plan, &mut tell);
         properties_of_all.extend(tympan_lab::properties::parse(&read_text(file)?));
     }
     properties_of_all.extend(properties(&arguments.global_properties)?);
@@ -308,7 +344,8 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
         hosts: hosts(&arguments.resolve)?,
         ..PlanRun::default()
     };
-    play(plan, &run, &output, Keeper::nothing())
+    let logs = WatchedLogs::begin(&arguments.logs)?;
+    play(plan, &run, &output, (Keeper::nothing(), logs))
 }
 
 fn delete(path: &Path) -> Result<(), Fault> {
@@ -329,3 +366,4 @@ fn report_path(arguments: &Jmeter) -> Option<std::path::PathBuf> {
     std::fs::create_dir_all(path).ok();
     Some(path.join("index.html"))
 }
+        left_out: arguments.allowed.allow_ignore.clone(),

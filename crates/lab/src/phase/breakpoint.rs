@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Measured, Phase, Subject, add_row, first_reason, grid, measure, watch};
+use super::{Measured, Phase, Subject, add_row, first_reason, grid, measure, target_charts, watch};
 use crate::Result;
 use crate::goal::show;
 use crate::plan::{Amount, Offer};
@@ -392,6 +392,7 @@ fn tell(search: &Search, all: &[Measured], steps: &[Step], signs: &[Option<Sign>
     }
     sheet.parts.push(Part::Grid(table));
     sheet.parts.extend(curves(steps, unit).map(Part::Curves));
+    sheet.parts.extend(target_charts(&all.iter().collect::<Vec<_>>()));
     sheet.json = to_json(all, knee, law, signs, first_bad);
     sheet
 }

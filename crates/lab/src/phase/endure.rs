@@ -239,6 +239,8 @@ fn tell(endurance: &Endurance, measured: &Measured) -> Sheet {
             lines: vec![(series.name.to_owned(), series.points.clone())],
         }));
     }
+    // Processors; memory, threads and files are among the figures above.
+    sheet.parts.extend(super::target_charts(&[measured]).into_iter().take(1));
     sheet.json = json!({ "run": measured.to_json(), "trends": trends });
     sheet
 }

@@ -85,6 +85,56 @@ fn facts(pid: u32, at: Duration) -> Option<Facts> {
     })
 }
 
+/// One chart of what was seen: lines over seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chart {
+    /// What it shows.
+    pub title: &'static str,
+    /// What its vertical axis counts.
+    pub unit: &'static str,
+    /// Names and points.
+    pub lines: Vec<(&'static str, Vec<(f64, f64)>)>,
+}
+
+/// Returns the charts of what was seen: processors, memory, threads and open files.
+#[must_use]
+pub fn charts(seen: &[Facts]) -> Vec<Chart> {
+    let over = |value: &dyn Fn(&Facts) -> f64| -> Vec<(f64, f64)> {
+        seen.iter().map(|facts| (facts.at.as_secs_f64(), value(facts))).collect()
+    };
+    let busy = |pair: &[Facts]| -> Option<(f64, f64)> {
+        let [before, now] = pair else { return None };
+        let span = now.at.saturating_sub(before.at).as_secs_f64();
+        let cpu = now.cpu.saturating_sub(before.cpu).as_secs_f64();
+        // The last look follows the one before it at once; the kernel's ticks are coarser than that.
+        (span > SHORTEST).then(|| (now.at.as_secs_f64(), cpu / span))
+    };
+    let processors = seen.windows(2).filter_map(busy).collect();
+    let memory = over(&|facts| facts.memory as f64 / 1e6);
+    let threads = over(&|facts| facts.threads as f64);
+    let files = over(&|facts| facts.files as f64);
+    vec![
+        Chart {
+            title: "Processors of the tested process (1 is one busy processor)",
+            unit: "",
+            lines: vec![("processors", processors)],
+        },
+        Chart {
+            title: "Memory of the tested process",
+            unit: "MB",
+            lines: vec![("resident", memory)],
+        },
+        Chart {
+            title: "Threads and open files of the tested process",
+            unit: "",
+            lines: vec![("threads", threads), ("open files", files)],
+        },
+    ]
+}
+
+/// Seconds between two looks that are too few to tell of processor time.
+const SHORTEST: f64 = 0.2;
+
 /// Returns the share of all processors that the process used between the first and the last look.
 #[must_use]
 pub fn cpu_share(seen: &[Facts]) -> Option<f64> {
@@ -118,5 +168,24 @@ mod tests {
         let processors = crate::load::processors() as f64;
         assert_eq!(cpu_share(&[at(0, 10), at(10, 15)]), Some(0.5 / processors));
         assert_eq!(cpu_share(&[at(0, 1)]), None);
+    }
+
+    #[test]
+    fn charts_show_what_was_used_between_two_looks() {
+        let at = |ms: u64, cpu: u64| Facts {
+            at: Duration::from_millis(ms),
+            cpu: Duration::from_millis(cpu),
+            memory: 5_000_000,
+            files: 7,
+            threads: 3,
+        };
+        let all = charts(&[at(0, 400), at(1000, 1400), at(3000, 1900), at(3010, 1910)]);
+        assert_eq!(all[0].lines, [("processors", vec![(1.0, 1.0), (3.0, 0.25)])]);
+        assert_eq!(all[1].lines[0].1[3], (3.01, 5.0));
+        let [(_, threads), (_, files)] = all[2].lines.as_slice() else { panic!("{all:?}") };
+        assert_eq!((threads[0], files[0]), ((0.0, 3.0), (0.0, 7.0)));
+        assert!(
+            charts(&[]).iter().all(|chart| chart.lines.iter().all(|(_, line)| line.is_empty()))
+        );
     }
 }

@@ -45,6 +45,8 @@ pub struct Run {
     pub goals: Vec<Goal>,
     /// Names that have other addresses for this run than the system says; several stand with commas between them.
     pub hosts: HashMap<String, String>,
+    /// Classes of elements that whoever reads the plan leaves out where they cannot be run.
+    pub left_out: Vec<String>,
 }
 
 /// A load for any plan: its groups share it by their own numbers of users.

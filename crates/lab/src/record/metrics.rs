@@ -12,9 +12,9 @@ pub const HEADER: &str = "second,requests,errors,bytes,p50_ms,p95_ms,p99_ms,max_
 /// Returns a line per second; columns of what is not known are empty. The generator's processor time is in processors (1 is
 /// one busy processor), its lag the worst 99th percentile of its threads; the target's processor time is in processors too.
 #[must_use]
-pub fn text(results: &Results, target: &[Facts]) -> String {
+pub fn text(results: &Results) -> String {
     let mut out = format!("{HEADER}\n");
-    let watched = per_second(target);
+    let watched = per_second(&results.target);
     let last = results
         .labels
         .values()
@@ -102,7 +102,8 @@ mod tests {
             files: 8,
             threads: 9,
         };
-        let text = text(&results, &[facts(0, 0), facts(1, 500)]);
+        results.target = vec![facts(0, 0), facts(1, 500)];
+        let text = text(&results);
         let lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(
             lines,

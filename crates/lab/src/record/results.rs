@@ -9,6 +9,8 @@ use super::label::{OTHER_LABELS, told};
 use super::recorder::Interval;
 use super::trace::{Quota, Trace};
 use super::{Stats, Timing};
+use crate::phase::watch::Facts;
+use crate::watch_log::Logged;
 
 /// What a run measured.
 #[derive(Debug, Clone)]
@@ -31,6 +33,10 @@ pub struct Results {
     pub breach: Option<String>,
     /// Whether `labels` holds the sums of transactions, because nothing is known of their samples.
     pub is_of_sums: bool,
+    /// What was seen of the tested process, oldest first; empty unless it was watched.
+    pub target: Vec<Facts>,
+    /// What was written to the logs that were watched.
+    pub logged: Vec<Logged>,
     /// How finely the seconds' times are kept.
     grain: Grain,
 }
@@ -174,6 +180,8 @@ impl Results {
             members: Vec::new(),
             breach: None,
             is_of_sums: false,
+            target: Vec::new(),
+            logged: Vec::new(),
             grain: Grain { bits: FINEST, held: 0 },
         }
     }

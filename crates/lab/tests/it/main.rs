@@ -16,6 +16,7 @@ mod get;
 mod jmeter;
 mod journal;
 mod latency;
+mod left_out;
 mod markup;
 mod own_plan;
 mod page;

@@ -21,7 +21,7 @@ fn plan(origin: &Origin, step: &str) -> Plan {
 }
 
 fn subject(plan: &Plan) -> Subject<'_> {
-    Subject { plan, run: Run { workers: 2, ..Run::default() }, pid: None }
+    Subject { plan, run: Run { workers: 2, ..Run::default() }, pid: None, show: None }
 }
 
 fn offer(amount: Amount, millis: u64) -> Offer {
@@ -187,7 +187,7 @@ fn components_are_tried_at_their_average_and_their_peak() {
         goals: goal::parse("[goal.\"*\"]\nerror_rate = \"1%\"", "g").unwrap(),
         pid: None,
     };
-    let sheet = component::run(&trial, &Run::default(), &mut |_| {}).unwrap();
+    let sheet = component::run(&trial, &Run::default(), None, &mut |_| {}).unwrap();
     assert_eq!(met(&sheet, "errors"), [true, true, false, false]);
     assert!(sheet.is_bad() && sheet.junit().contains("failure"));
 }
