@@ -297,11 +297,11 @@ pub(crate) struct Ab {
     /// Content type of the body.
     #[arg(short = 'T', default_value = "text/plain")]
     pub(crate) content_type: String,
-    /// How much to tell; accepted for ab's sake.
+    /// How much to tell: from 2 on the request and warnings, from 3 on statuses, from 4 on headers of answers.
     #[arg(short = 'v')]
     pub(crate) verbosity: Option<u32>,
     /// HEAD instead of GET.
-    #[arg(short = 'i')]
+    #[arg(short = 'i', conflicts_with_all = ["post", "put"])]
     pub(crate) head: bool,
     /// A cookie, `name=value`; may be repeated.
     #[arg(short = 'C')]
@@ -330,9 +330,39 @@ pub(crate) struct Ab {
     /// Leaves out deviations and warnings.
     #[arg(short = 'S')]
     pub(crate) without_deviation: bool,
-    /// Leaves out progress; accepted for ab's sake, none is shown.
+    /// Does not tell how far a run of more than 150 requests has come.
     #[arg(short = 'q')]
     pub(crate) quiet: bool,
+    /// Prints the results as a table in HTML.
+    #[arg(short = 'w')]
+    pub(crate) is_markup: bool,
+    /// Attributes of the table; implies -w.
+    #[arg(short = 'x', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    pub(crate) table: Option<String>,
+    /// Attributes of its rows; implies -w.
+    #[arg(short = 'y', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    pub(crate) row: Option<String>,
+    /// Attributes of its cells; implies -w.
+    #[arg(short = 'z', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    pub(crate) cell: Option<String>,
+    /// Bytes of the kernel's buffers for sending and receiving.
+    #[arg(short = 'b', value_name = "BYTES")]
+    pub(crate) window: Option<usize>,
+    /// TLS1.2, TLS1.3 or ALL; older protocols are refused.
+    #[arg(short = 'f', value_name = "PROTOCOL")]
+    pub(crate) protocol: Option<String>,
+    /// Cipher suites of TLS 1.2 by OpenSSL's names, with colons between them.
+    #[arg(short = 'Z', value_name = "SUITES")]
+    pub(crate) ciphers: Option<String>,
+    /// A file in PEM with the certificate and key of the client.
+    #[arg(short = 'E', value_name = "FILE")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Does not tell the server which of its names is meant (no SNI).
+    #[arg(short = 'I')]
+    pub(crate) hides_name: bool,
+    /// Prints the version and ends.
+    #[arg(short = 'V')]
+    pub(crate) is_version: bool,
     /// Accepts answers of any length.
     #[arg(short = 'l')]
     pub(crate) any_length: bool,
@@ -354,8 +384,11 @@ pub(crate) struct Ab {
     /// Threads; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     /// What is asked.
-    pub(crate) url: String,
+    #[arg(required_unless_present = "is_version")]
+    pub(crate) url: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -384,8 +417,6 @@ pub(crate) struct Jmeter {
     /// A file of properties that is read before those of -q.
     #[arg(short = 'p', long = "propfile", value_name = "FILE")]
     pub(crate) property_file: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) logs: Logs,
     /// A property of Java; accepted for JMeter's sake, there is no Java.
     #[arg(short = 'D', long = "systemproperty")]
     pub(crate) system_properties: Vec<String>,
@@ -413,6 +444,10 @@ pub(crate) struct Jmeter {
     /// Folder, or file, of the report.
     #[arg(short = 'o', long = "reportoutputfolder")]
     pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) allowed: Allowed,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
 }
 
 #[derive(Debug, Args)]
@@ -443,11 +478,9 @@ pub(crate) struct Run {
     /// Leaves out the result files that listeners of the plan name.
     #[arg(long)]
     pub(crate) without_listeners: bool,
-    /// Threads; one per processor unless given.
     #[command(flatten)]
     pub(crate) allowed: Allowed,
-    #[command(flatten)]
-    pub(crate) logs: Logs,
+    /// Threads; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
     /// What random numbers derive from.
@@ -456,6 +489,8 @@ pub(crate) struct Run {
     /// Keeps N exchanges of each label whole, and N that failed, and shows them in the report.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) trace: usize,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     #[command(flatten)]
     pub(crate) kept: KeptRun,
     #[command(flatten)]
@@ -471,6 +506,8 @@ pub(crate) struct Check {
     /// The plans.
     #[arg(required = true)]
     pub(crate) plans: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) allowed: Allowed,
     /// Also tells what the plans are made of.
     #[arg(long)]
     pub(crate) explain: bool,
@@ -478,8 +515,6 @@ pub(crate) struct Check {
     #[arg(long)]
     pub(crate) json: bool,
 }
-    #[command(flatten)]
-    pub(crate) allowed: Allowed,
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
@@ -490,8 +525,6 @@ pub(crate) struct ReportArguments {
     #[arg(long, value_name = "project.toml")]
     pub(crate) project: Option<PathBuf>,
     /// Where the HTML file goes.
-    pub(crate) logs: Logs,
-    #[command(flatten)]
     #[arg(short = 'o', long = "out", value_name = "FILE.html")]
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
@@ -506,8 +539,6 @@ pub(crate) struct Log {
     /// Requests at most.
     #[arg(short = 'm', value_name = "REQUESTS")]
     pub(crate) most_requests: Option<u64>,
-    #[command(flatten)]
-    pub(crate) allowed: Allowed,
     /// `-xdev` leaves out POST requests to CRXDE.
     #[arg(short = 'x', value_name = "dev", value_parser = ["dev"])]
     pub(crate) exclude: Option<String>,

@@ -153,6 +153,102 @@ fn every_load_fails_on_what_is_logged_as_an_error_meanwhile() {
     assert_eq!(lab(path, &pods).code, Some(2));
 }
 
+/// Every option of ab's manual is taken, with its effect on the request or the text, or refused with a reason.
+#[test]
+fn ab_takes_all_options_of_its_manual() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::fs::write(path.join("body.txt"), "ABC").unwrap();
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let origin = Origin::start(move |_| {
+        let turn = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Answer::html("x".repeat(1 + turn % 2)).header("Server", "test/1")
+    });
+    let page = format!("http://{}/p", origin.addr());
+    let proxy = origin.addr().to_string();
+    // Words, what the text holds, and what the last request holds.
+    let taken: &[(&[&str], &str, &[&str])] = &[
+        (&["-n", "3", "-c", "2"], "Complete requests:      3", &["GET /p"]),
+        (&["-t", "5", "-n", "2"], "Complete requests:      2", &[]),
+        (&["-s", "7"], "Complete requests:      1", &[]),
+        (
+            &["-p", "body.txt", "-T", "text/x"],
+            "Total body sent:",
+            &["POST /p", "content-type: text/x", "ABC"],
+        ),
+        (&["-u", "body.txt"], "Total body sent:", &["PUT /p", "content-type: text/plain", "ABC"]),
+        (&["-m", "PATCH"], "Complete requests:      1", &["PATCH /p"]),
+        (&["-i"], "HTML transferred:       0 bytes", &["HEAD /p"]),
+        (&["-C", "a=b", "-C", "c=d"], "Complete", &["cookie: a=b; c=d"]),
+        (&["-H", "X-One: two"], "Complete", &["x-one: two"]),
+        (&["-A", "u:p"], "Complete", &["authorization: Basic dTpw"]),
+        (&["-X", &proxy, "-P", "u:p"], "[through ", &["proxy-authorization: Basic dTpw"]),
+        (&["-k", "-n", "2"], "Keep-Alive requests:    2", &["connection: Keep-Alive"]),
+        (&["-d", "-n", "2"], "Connection Times (ms)", &[]),
+        (&["-S", "-n", "2"], "              min  avg  max", &[]),
+        (&["-l", "-n", "2"], "Document Length:        Variable", &[]),
+        (&["-r", "-q", "-n", "200", "-k"], "(be patient).....done", &[]),
+        (&["-n", "200", "-k"], "Complete requests:      200", &[]),
+        (&["-v", "3"], "LOG: Response code = 200", &[]),
+        (&["-w"], "<table >", &[]),
+        (
+            &["-x", "border=1", "-y", "class=r", "-z", "nowrap"],
+            "<table border=1>\n<tr class=r><th colspan=2 nowrap>",
+            &[],
+        ),
+        (&["-g", "g.tsv", "-e", "e.csv"], "Complete", &[]),
+        (&["-b", "8192"], "Complete", &[]),
+        (&["-B", "127.0.0.1"], "Complete", &[]),
+        (&["-f", "TLS1.3", "-Z", "ECDHE-RSA-AES128-GCM-SHA256", "-I"], "Complete", &[]),
+        (&["--strict-ab", "-n", "2"], "Length: 1, Exceptions: 0", &[]),
+    ];
+    for (options, text, request) in taken {
+        let told = lab(path, &[&["ab"][..], options, &[page.as_str()]].concat());
+        assert_eq!(told.code, Some(0), "{options:?}\n{}{}", told.text, told.errors);
+        assert!(told.text.contains(text), "{options:?}: {text}\n{}", told.text);
+        let seen = origin.seen();
+        let last = seen.last().unwrap();
+        let body = String::from_utf8_lossy(&last.body);
+        let headers: Vec<String> = last
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{}: {value}", name.to_ascii_lowercase()))
+            .collect();
+        let whole = format!("{} {} {} {body}", last.method, last.target, headers.join(" "));
+        for part in *request {
+            assert!(whole.contains(part), "{options:?}: {part}\n{whole}");
+        }
+    }
+    let read = |name: &str| std::fs::read_to_string(path.join(name)).unwrap();
+    assert!(read("g.tsv").starts_with("starttime\tseconds\tctime\tdtime\tttime\twait\n"));
+    assert!(read("e.csv").starts_with("Percentage served,Time in ms\n0,"));
+    let long = lab(path, &["ab", "-n", "200", "-k", &page]);
+    let told: Vec<&str> = long.errors.lines().collect();
+    assert_eq!(told, ["Completed 100 requests", "Completed 200 requests", "Finished 200 requests"]);
+    let version = lab(path, &["ab", "-V"]);
+    assert_eq!(version.code, Some(0));
+    assert!(version.text.starts_with("This is ApacheBench, Version 2.3"), "{}", version.text);
+    let secure = format!("https://{}/", origin.addr());
+    let refused: &[(&[&str], &str)] = &[
+        (&["-f", "SSL3", &page], "-f SSL3: this protocol is broken"),
+        (&["-Z", "RC4-MD5", &page], "-Z RC4-MD5: no cipher suite"),
+        (&["-E", "none.pem", &page], "-E none.pem: no certificate in PEM"),
+        (&["-X", &proxy, &secure], "through a proxy"),
+        (&["-i", "-p", "body.txt", &page], "cannot be used with"),
+        (&["-n", "1", "-c", "2", &page], "Cannot use concurrency level greater"),
+        (&["-n", "0", &page], "numbers above 0"),
+        (&["-o", &page], "unexpected argument"),
+        (&[], "required"),
+    ];
+    let before = origin.requests();
+    for (words, why) in refused {
+        let told = lab(path, &[&["ab"][..], words].concat());
+        assert_eq!(told.code, Some(2), "{words:?}\n{}{}", told.text, told.errors);
+        assert!(told.errors.contains(why), "{words:?}: {why}\n{}", told.errors);
+    }
+    assert_eq!(origin.requests(), before);
+}
+
 #[test]
 fn a_check_names_the_subset_of_each_plan_and_leaves_out_what_it_may() {
     let folder = tempfile::tempdir().unwrap();

@@ -189,7 +189,7 @@ impl Asked {
 
     fn ab(&mut self, ab: &Ab) -> Result<(), Fault> {
         self.note("command", "ab");
-        self.note("urls", redact::text(&ab.url));
+        self.note("urls", redact::text(ab.url.as_deref().unwrap_or_default()));
         let is_head = if ab.head { "HEAD" } else { "-" };
         self.note("method", ab.method.as_deref().unwrap_or(is_head));
         let body = ab.post.as_deref().or(ab.put.as_deref());

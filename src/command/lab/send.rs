@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use tympan_lab::ab;
 use tympan_lab::get;
@@ -12,8 +13,8 @@ use tympan_lab::watch_log::Logged;
 use tympan_lab::{Error, Finding, goal, honesty, redact};
 
 use super::keep::Keeper;
-use super::pages::addresses;
 use super::logs::WatchedLogs;
+use super::pages::addresses;
 use super::{Telling, conclude, duration, fault, goals, read_text, write};
 use crate::args::lab::{Ab, Arrivals, Get, Jmeter, KeptRun, Output, ReportArguments, Run};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
@@ -68,8 +69,8 @@ pub(super) fn get(arguments: &Get) -> Outcome {
     // The heading of reports, which are passed on.
     let title = load.urls.first().map_or_else(|| "get".to_owned(), |url| redact::text(url));
     let title = title.as_str();
-    if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
     let logs = WatchedLogs::begin(&arguments.logs)?;
+    if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
         only_here(&arguments.kept)?;
         return super::fleet::get(fleet, &load, title, (&arguments.output, logs));
     }
@@ -94,8 +95,29 @@ fn only_here(kept: &KeptRun) -> Result<(), Fault> {
     ))
 }
 
+/// Prints what ab says while it runs.
+#[expect(clippy::print_stderr, reason = "ab tells how far it has come at standard error")]
+fn hear(word: ab::Word<'_>) {
+    match word {
+        ab::Word::Progress(text) => eprintln!("{text}"),
+        ab::Word::Log(text) => say!("{text}"),
+    }
+}
+
+/// Returns the attributes of ab's table, if one is wanted: each of them asks for it.
+fn markup(arguments: &Ab) -> Option<ab::Markup> {
+    let given = [&arguments.table, &arguments.row, &arguments.cell];
+    let is_wanted = arguments.is_markup || given.iter().any(|attributes| attributes.is_some());
+    let [table, row, cell] = given.map(|attributes| attributes.clone().unwrap_or_default());
+    is_wanted.then_some(ab::Markup { table, row, cell })
+}
+
 pub(super) fn ab(arguments: &Ab) -> Outcome {
     use base64::Engine as _;
+    if arguments.is_version {
+        say!("{}", ab::Ab::default().banner().trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
     let base64 = base64::engine::general_purpose::STANDARD;
     let mut all = headers(&arguments.headers)?;
     if !arguments.cookies.is_empty() {
@@ -117,7 +139,7 @@ pub(super) fn ab(arguments: &Ab) -> Outcome {
     };
     let default = if arguments.seconds.is_some() { 50_000 } else { 1 };
     let load = ab::Ab {
-        url: arguments.url.clone(),
+        url: arguments.url.clone().unwrap_or_default(),
         requests: arguments.requests.unwrap_or(default),
         concurrency: arguments.concurrency,
         time_limit: arguments.seconds.map(std::time::Duration::from_secs),
@@ -129,6 +151,14 @@ pub(super) fn ab(arguments: &Ab) -> Outcome {
         headers: all,
         proxy: arguments.proxy.clone(),
         source: arguments.source,
+        window: arguments.window,
+        protocol: arguments.protocol.clone(),
+        ciphers: arguments.ciphers.clone(),
+        certificate: arguments.certificate.clone(),
+        hides_name: arguments.hides_name,
+        verbosity: arguments.verbosity.unwrap_or(0),
+        quiet: arguments.quiet,
+        markup: markup(arguments),
         strict: arguments.strict_ab,
         any_length: arguments.any_length,
         without_deviation: arguments.without_deviation,
@@ -137,8 +167,21 @@ pub(super) fn ab(arguments: &Ab) -> Outcome {
         gnuplot: arguments.gnuplot.clone(),
         workers: arguments.workers,
     };
-    let run = load.run().map_err(|error| fault(&error))?;
-    say!("{}", run.to_string().trim_end());
+    let logs = WatchedLogs::begin(&arguments.logs)?;
+    let (line, end) = load.opening().map_err(|error| fault(&error))?;
+    say!("{}", load.banner());
+    // A run that tells meanwhile how far it has come, or what comes back, begins with its line; else that is told whole.
+    let is_told_before = end.is_empty() || load.verbosity >= 2;
+    if is_told_before {
+        say!("{line}");
+    }
+    let run = load.run_heard(Arc::new(hear)).map_err(|error| fault(&error))?;
+    let logged = logs.end();
+    match is_told_before {
+        true => say!("{}\n", end.trim_start_matches("...")),
+        false => say!("{line}{end}\n"),
+    }
+    say!("\n{}", run.figures().trim_end());
     if let Some(path) = &arguments.csv {
         write(path, &run.csv())?;
     }
@@ -160,12 +203,17 @@ pub(super) fn ab(arguments: &Ab) -> Outcome {
         goal::show(response.quantile(0.999)),
         goal::show(response.max())
     );
+    for line in logged.iter().flat_map(Logged::told) {
+        say!("{line}");
+    }
+    let is_unread = logged.iter().any(|log| log.unread.is_some());
     match honesty::warning(&run.results) {
         Some(warning) => {
             say!("{warning}");
             Ok(ExitCode::from(3))
         }
-        None if run.is_unreachable() => Ok(ExitCode::from(3)),
+        None if run.is_unreachable() || is_unread => Ok(ExitCode::from(3)),
+        None if logged.iter().any(|log| log.errors.count > 0) => Ok(ExitCode::from(CHECK_FAILED)),
         None => Ok(ExitCode::SUCCESS),
     }
 }
@@ -205,59 +253,10 @@ pub(super) fn plan_run(arguments: &Run) -> Result<PlanRun, Fault> {
         trace: arguments.trace,
         hosts: hosts(&arguments.resolve)?,
         goals: Vec::new(),
+        left_out: arguments.allowed.allow_ignore.clone(),
     })
 }
 
-/// Reads names with the addresses that they have for this run.
-fn hosts(texts: &[String]) -> Result<HashMap<String, String>, Fault> {
-    let read = |text: &String| match text.split_once('=') {
-        Some((name, address)) if !name.is_empty() && !address.is_empty() => {
-            Ok((name.to_owned(), address.to_owned()))
-        }
-        _ => Err(Fault::usage(format!("--resolve `{text}` is not such as shop.example=127.0.0.1"))),
-    };
-    texts.iter().map(read).collect()
-}
-
-pub(super) fn run(arguments: &Run) -> Outcome {
-    let run = plan_run(arguments)?;
-    let has_agents = arguments.agents.agents.is_some() || arguments.agents.listen.is_some();
-    if run.offer.is_some() && (has_agents || arguments.emit.emit.is_some()) {
-        return Err(Fault::usage(
-            "agents follow the load that the plan itself asks for: leave out `--rate` and `--users`",
-        ));
-    }
-    if arguments.emit.emit.is_some() {
-        return super::fleet::emit(arguments, &run);
-    }
-    if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
-        only_here(&arguments.kept)?;
-        return super::fleet::run(fleet, &arguments.plan, &run, (&arguments.output, logs));
-    }
-    let keeper = Keeper::begin(&arguments.kept, Some(arguments.plan.as_path()));
-    play(&arguments.plan, &run, &arguments.output, (keeper, logs))
-}
-
-fn play(
-    path: &Path,
-    run: &PlanRun,
-    output: &Output,
-    (keeper, logs): (Keeper<'_>, WatchedLogs),
-) -> Outcome {
-    let mut goals = goals(output.goals.as_deref())?;
-    let plan = load(path, &run.left_out)?;
-    goals.extend(plan.goals.iter().cloned());
-    let run = &PlanRun { goals: goals.clone(), ..run.clone() };
-    let is_quiet = output.json;
-    let mut tell = |line: &str| {
-        if !is_quiet {
-            say!("{line}");
-        }
-    };
-        left_out: arguments.allowed.allow_ignore.clone(),
-    if plan.inventory.ignored > 0 {
-        tell(&format!("{} listeners of the plan have nothing to do here", plan.inventory.ignored));
-    }
 /// Reads a plan for a run; where it is refused, says how what cannot be run could be left out.
 pub(super) fn load(path: &Path, classes: &[String]) -> Result<Plan, Fault> {
     Plan::load_without(path, classes).map_err(|error| match &error {
@@ -287,6 +286,57 @@ pub(super) fn tell_left_out(plan: &Plan, tell: &mut dyn FnMut(&str)) {
     }
 }
 
+/// Reads names with the addresses that they have for this run.
+fn hosts(texts: &[String]) -> Result<HashMap<String, String>, Fault> {
+    let read = |text: &String| match text.split_once('=') {
+        Some((name, address)) if !name.is_empty() && !address.is_empty() => {
+            Ok((name.to_owned(), address.to_owned()))
+        }
+        _ => Err(Fault::usage(format!("--resolve `{text}` is not such as shop.example=127.0.0.1"))),
+    };
+    texts.iter().map(read).collect()
+}
+
+pub(super) fn run(arguments: &Run) -> Outcome {
+    let run = plan_run(arguments)?;
+    let has_agents = arguments.agents.agents.is_some() || arguments.agents.listen.is_some();
+    if run.offer.is_some() && (has_agents || arguments.emit.emit.is_some()) {
+        return Err(Fault::usage(
+            "agents follow the load that the plan itself asks for: leave out `--rate` and `--users`",
+        ));
+    }
+    if arguments.emit.emit.is_some() {
+        return super::fleet::emit(arguments, &run);
+    }
+    let logs = WatchedLogs::begin(&arguments.logs)?;
+    if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
+        only_here(&arguments.kept)?;
+        return super::fleet::run(fleet, &arguments.plan, &run, (&arguments.output, logs));
+    }
+    let keeper = Keeper::begin(&arguments.kept, Some(arguments.plan.as_path()));
+    play(&arguments.plan, &run, &arguments.output, (keeper, logs))
+}
+
+fn play(
+    path: &Path,
+    run: &PlanRun,
+    output: &Output,
+    (keeper, logs): (Keeper<'_>, WatchedLogs),
+) -> Outcome {
+    let mut goals = goals(output.goals.as_deref())?;
+    let plan = load(path, &run.left_out)?;
+    goals.extend(plan.goals.iter().cloned());
+    let run = &PlanRun { goals: goals.clone(), ..run.clone() };
+    let is_quiet = output.json;
+    let mut tell = |line: &str| {
+        if !is_quiet {
+            say!("{line}");
+        }
+    };
+    tell_left_out(&plan, &mut tell);
+    if plan.inventory.ignored > 0 {
+        tell(&format!("{} listeners of the plan have nothing to do here", plan.inventory.ignored));
+    }
     let title = if plan.name().is_empty() { "plan" } else { plan.name() };
     // Where there is no terminal, JMeter's summary lines tell how the run goes on.
     let mut outcome = if std::io::stderr().is_terminal() {
@@ -309,7 +359,6 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
     let mut output = Output { goals: None, report: None, junit: None, markdown: None, json: false };
     if let Some(rows) = &arguments.report_only {
         let page = report_path(arguments);
-    let logs = WatchedLogs::begin(&arguments.logs)?;
         let rows = Some(rows.clone());
         let report = ReportArguments { rows, project: None, out: page, output };
         return super::read::report(&report);
@@ -333,7 +382,6 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
     }
     let mut properties_of_all = HashMap::new();
     for file in arguments.property_file.iter().chain(&arguments.property_files) {
-    tell_left_out(&plan, &mut tell);
         properties_of_all.extend(tympan_lab::properties::parse(&read_text(file)?));
     }
     properties_of_all.extend(properties(&arguments.global_properties)?);
@@ -342,6 +390,7 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
         properties: properties_of_all,
         rows: arguments.rows.clone(),
         hosts: hosts(&arguments.resolve)?,
+        left_out: arguments.allowed.allow_ignore.clone(),
         ..PlanRun::default()
     };
     let logs = WatchedLogs::begin(&arguments.logs)?;
@@ -366,4 +415,3 @@ fn report_path(arguments: &Jmeter) -> Option<std::path::PathBuf> {
     std::fs::create_dir_all(path).ok();
     Some(path.join("index.html"))
 }
-        left_out: arguments.allowed.allow_ignore.clone(),
