@@ -345,8 +345,10 @@ impl Exchange {
             self.first_byte = Some(Instant::now());
         }
         // The clock is read once per read only where silence is bounded.
-        if self.request.response_timeout.is_some() {
-            self.quiet_since = Instant::now();
+        if self.first_byte.is_none() || self.request.response_timeout.is_some() {
+            let now = Instant::now();
+            self.first_byte.get_or_insert(now);
+            self.quiet_since = now;
         }
         let used = self.reader.feed(data)?;
         self.received += used as u64;
