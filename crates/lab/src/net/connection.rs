@@ -341,9 +341,6 @@ impl Connection {
 impl Exchange {
     /// Takes bytes of the response; true at its end.
     fn take(&mut self, data: &[u8]) -> Result<bool, Failure> {
-        if self.first_byte.is_none() {
-            self.first_byte = Some(Instant::now());
-        }
         // The clock is read once per read only where silence is bounded.
         if self.first_byte.is_none() || self.request.response_timeout.is_some() {
             let now = Instant::now();

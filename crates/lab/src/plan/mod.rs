@@ -44,6 +44,7 @@ mod script;
 mod scripting;
 mod section;
 mod shape;
+mod subs;
 mod subset;
 mod template;
 pub(crate) mod turns;

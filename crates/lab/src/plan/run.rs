@@ -105,6 +105,14 @@ pub(crate) enum Audience<'a> {
     Process(&'a mut dyn Observer),
 }
 
+/// Reports whether rows tell what samples consist of: by the property that JMeter has for it, and else for plans of JMeter.
+fn tells_subs(file: &str, options: &Run) -> bool {
+    match options.properties.get("jmeter.save.saveservice.subresults") {
+        Some(word) => word.trim().eq_ignore_ascii_case("true"),
+        None => !file.ends_with(".toml"),
+    }
+}
+
 /// Returns what the users of a run share, and the scope that they start with.
 pub(super) fn begin(model: &Model, options: &Run, member: &Membership) -> (Arc<World>, Scope) {
     let mut properties = options.properties.clone();
@@ -154,6 +162,7 @@ pub(super) fn run(
         tally: Mutex::default(),
         epoch: (Instant::now(), Scope::now_ms()),
         faults: Mutex::default(),
+        tells_subs: tells_subs(file, options),
     });
     shared.crowd.trace(options.trace);
     let mut director = Director {

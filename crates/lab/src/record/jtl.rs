@@ -67,6 +67,31 @@ impl Row<'_> {
         writeln!(out, ",{},{},{}", self.latency, self.idle, self.connect).ok();
     }
 
+    /// Returns the row with texts of its own.
+    #[must_use]
+    pub fn into_owned(self) -> Row<'static> {
+        let own = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        Row {
+            label: own(self.label),
+            code: own(self.code),
+            message: own(self.message),
+            thread: own(self.thread),
+            data_type: own(self.data_type),
+            failure: own(self.failure),
+            url: own(self.url),
+            time_stamp: self.time_stamp,
+            elapsed: self.elapsed,
+            is_ok: self.is_ok,
+            bytes: self.bytes,
+            sent: self.sent,
+            group_threads: self.group_threads,
+            all_threads: self.all_threads,
+            latency: self.latency,
+            idle: self.idle,
+            connect: self.connect,
+        }
+    }
+
     /// Reports whether this is the sum of a transaction, which counts its samples a second time.
     #[must_use]
     pub fn is_transaction(&self) -> bool {

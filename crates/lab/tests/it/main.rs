@@ -26,6 +26,7 @@ mod project;
 mod report;
 mod requests;
 mod sources;
+mod sub_rows;
 mod sweep;
 mod tough;
 mod trace;
