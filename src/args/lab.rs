@@ -272,6 +272,10 @@ pub(crate) struct KeptRun {
     /// A process of this machine to watch beside the load: processors, memory, files, threads.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
+    /// The target's metrics in Prometheus's form, such as `http://127.0.0.1:4523/metrics`, looked at once a second instead
+    /// of a process of this machine.
+    #[arg(long, value_name = "URL", conflicts_with = "pid")]
+    pub(crate) metrics: Option<String>,
 }
 
 #[derive(Debug, Args)]

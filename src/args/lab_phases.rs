@@ -23,6 +23,10 @@ pub(crate) struct Subject {
     /// A process of this machine to watch beside the load: processors, memory, files, threads.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
+    /// The target's metrics in Prometheus's form, such as `http://127.0.0.1:4523/metrics`, looked at once a second instead
+    /// of a process of this machine.
+    #[arg(long, value_name = "URL", conflicts_with = "pid")]
+    pub(crate) metrics: Option<String>,
     /// Threads that send; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
@@ -151,21 +155,34 @@ pub(crate) struct Errors {
 
 #[derive(Debug, Args)]
 pub(crate) struct Component {
-    /// Addresses that draw one component each, such as `http://host/content/site/en/_jcr_content/nav.html`.
+    /// Addresses that draw one component each, such as `http://host/content/site/en/_jcr_content/nav.html`; with --all, a
+    /// page.
     #[arg(required = true)]
     pub(crate) urls: Vec<String>,
+    /// Draws each component of the page alone, one after the other, and the page; compares the sum with the whole.
+    #[arg(long, conflicts_with_all = ["avg", "peak", "pid", "metrics"])]
+    pub(crate) all: bool,
+    /// How often each is drawn with --all; the middle of the times counts.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) samples: usize,
+    #[command(flatten)]
+    pub(crate) asker: super::lab_pages::Asker,
     /// Transactions per second on average.
-    #[arg(long)]
-    pub(crate) avg: String,
+    #[arg(long, required_unless_present = "all")]
+    pub(crate) avg: Option<String>,
     /// Transactions per second at the peak.
-    #[arg(long)]
-    pub(crate) peak: String,
+    #[arg(long, required_unless_present = "all")]
+    pub(crate) peak: Option<String>,
     /// How long each is held.
     #[arg(long, default_value = "30s", value_name = "TIME")]
     pub(crate) hold: String,
     /// A process of this machine to watch.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
+    /// The target's metrics in Prometheus's form, such as `http://127.0.0.1:4523/metrics`, looked at once a second instead
+    /// of a process of this machine.
+    #[arg(long, value_name = "URL", conflicts_with = "pid")]
+    pub(crate) metrics: Option<String>,
     /// Threads that send; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,

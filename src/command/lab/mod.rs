@@ -1,6 +1,7 @@
 //! `tympan lab`: from words to the performance lab, and from its verdicts to exit codes: 0 goals met, 1 a goal missed,
 //! 2 refused, 3 could not measure.
 
+mod ab;
 mod compare;
 mod convert;
 mod fleet;
@@ -41,7 +42,7 @@ use crate::say;
 pub(crate) fn run(lab: Lab) -> Outcome {
     match lab {
         Lab::Get(arguments) => send::get(&arguments),
-        Lab::Ab(arguments) => send::ab(&arguments),
+        Lab::Ab(arguments) => ab::ab(&arguments),
         Lab::Jmeter(arguments) => send::jmeter(&arguments),
         Lab::Run(arguments) => send::run(&arguments),
         Lab::Check(arguments) => read::check(&arguments),

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tympan_lab::alone;
+use tympan_lab::components::Profile;
 use tympan_lab::goal::{self, Goal};
 use tympan_lab::live::Live;
 use tympan_lab::phase::{self, Show};
@@ -11,7 +13,7 @@ use tympan_lab::phase::{breakpoint, component, endure, errors, golive};
 use tympan_lab::plan::{Amount, Offer, Plan, Run, parse_rate};
 use tympan_lab::report::sheet::Sheet;
 
-use super::keep::new_folder;
+use super::keep::{new_folder, source};
 use super::logs::WatchedLogs;
 use super::{duration, fault, goals, open, write};
 use crate::args::lab::Output;
@@ -115,14 +117,43 @@ pub(super) fn errors(arguments: &Errors) -> Outcome {
     })
 }
 
+/// Draws each component of a page alone, and the page.
+fn all_components(arguments: &Component) -> Outcome {
+    let [url] = arguments.urls.as_slice() else {
+        return Err(Fault::usage("--all takes one page"));
+    };
+    if arguments.kept.output.goals.is_some() {
+        return Err(Fault::usage(
+            "--goals is of no use here: the parts are compared with the whole",
+        ));
+    }
+    let profile = Profile {
+        url: url.clone(),
+        headers: super::send::headers(&arguments.asker.headers)?,
+        login: arguments.asker.login.clone(),
+        count: arguments.samples,
+    };
+    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
+    let mut sheet = alone::run(&profile).map_err(|error| fault(&error))?;
+    logs.tell(&mut sheet);
+    finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
+}
+
 pub(super) fn component(arguments: &Component) -> Outcome {
+    if arguments.all {
+        return all_components(arguments);
+    }
+    if !arguments.asker.headers.is_empty() {
+        return Err(Fault::usage("-H is for --all; a plan brings headers to addresses under load"));
+    }
+    let of = |text: &Option<String>| rate(text.as_deref().unwrap_or_default());
     let trial = component::Trial {
         urls: arguments.urls.clone(),
-        average: rate(&arguments.avg)?,
-        peak: rate(&arguments.peak)?,
+        average: of(&arguments.avg)?,
+        peak: of(&arguments.peak)?,
         hold: above_zero("--hold", &arguments.hold)?,
         goals: goals(arguments.kept.output.goals.as_deref())?,
-        pid: arguments.pid,
+        watched: source(arguments.pid, arguments.metrics.as_deref()),
     };
     let run = Run { workers: arguments.workers, ..Run::default() };
     let logs = WatchedLogs::begin(&arguments.kept.logs)?;
@@ -160,7 +191,12 @@ fn with_subject(
         without_listeners: true,
         ..Run::default()
     };
-    let subject = phase::Subject { plan: &plan, run, pid: arguments.pid, show: Some(Show(&show)) };
+    let subject = phase::Subject {
+        plan: &plan,
+        run,
+        watched: source(arguments.pid, arguments.metrics.as_deref()),
+        show: Some(Show(&show)),
+    };
     let logs = WatchedLogs::begin(&arguments.logs)?;
     let mut tell = teller(&arguments.output);
     super::send::tell_left_out(&plan, &mut tell);

@@ -4,20 +4,17 @@ use std::collections::HashMap;
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use tympan_lab::ab;
 use tympan_lab::get;
 use tympan_lab::plan::{Plan, Run as PlanRun};
-use tympan_lab::watch_log::Logged;
-use tympan_lab::{Error, Finding, goal, honesty, redact};
+use tympan_lab::{Error, Finding, redact};
 
 use super::keep::Keeper;
 use super::logs::WatchedLogs;
 use super::pages::addresses;
-use super::{Telling, conclude, duration, fault, goals, read_text, write};
-use crate::args::lab::{Ab, Arrivals, Get, Jmeter, KeptRun, Output, ReportArguments, Run};
-use crate::command::{CHECK_FAILED, Fault, Outcome};
+use super::{Telling, conclude, duration, fault, goals, read_text};
+use crate::args::lab::{Arrivals, Get, Jmeter, KeptRun, Output, ReportArguments, Run};
+use crate::command::{Fault, Outcome};
 use crate::say;
 
 pub(super) fn headers(texts: &[String]) -> Result<Vec<(String, String)>, Fault> {
@@ -32,7 +29,7 @@ pub(super) fn headers(texts: &[String]) -> Result<Vec<(String, String)>, Fault> 
         .collect()
 }
 
-fn read_bytes(path: &Path) -> Result<Vec<u8>, Fault> {
+pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, Fault> {
     std::fs::read(path)
         .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", path.display())))
 }
@@ -74,7 +71,7 @@ pub(super) fn get(arguments: &Get) -> Outcome {
         only_here(&arguments.kept)?;
         return super::fleet::get(fleet, &load, title, (&arguments.output, logs));
     }
-    let keeper = Keeper::begin(&arguments.kept, None);
+    let keeper = Keeper::begin(&arguments.kept, None)?;
     let mut live = super::live(title, load.duration);
     live.guard(&goals);
     let mut results = load.run_shown(&mut live).map_err(|error| fault(&error))?;
@@ -87,135 +84,12 @@ pub(super) fn get(arguments: &Get) -> Outcome {
 }
 
 fn only_here(kept: &KeptRun) -> Result<(), Fault> {
-    if kept.keep.is_none() && kept.pid.is_none() {
+    if kept.keep.is_none() && kept.pid.is_none() && kept.metrics.is_none() {
         return Ok(());
     }
     Err(Fault::usage(
-        "`--keep` and `--pid` are for what this process measures itself; with agents use --report and --json",
+        "`--keep`, `--pid` and `--metrics` are for what this process measures itself; with agents use --report and --json",
     ))
-}
-
-/// Prints what ab says while it runs.
-#[expect(clippy::print_stderr, reason = "ab tells how far it has come at standard error")]
-fn hear(word: ab::Word<'_>) {
-    match word {
-        ab::Word::Progress(text) => eprintln!("{text}"),
-        ab::Word::Log(text) => say!("{text}"),
-    }
-}
-
-/// Returns the attributes of ab's table, if one is wanted: each of them asks for it.
-fn markup(arguments: &Ab) -> Option<ab::Markup> {
-    let given = [&arguments.table, &arguments.row, &arguments.cell];
-    let is_wanted = arguments.is_markup || given.iter().any(|attributes| attributes.is_some());
-    let [table, row, cell] = given.map(|attributes| attributes.clone().unwrap_or_default());
-    is_wanted.then_some(ab::Markup { table, row, cell })
-}
-
-pub(super) fn ab(arguments: &Ab) -> Outcome {
-    use base64::Engine as _;
-    if arguments.is_version {
-        say!("{}", ab::Ab::default().banner().trim_end());
-        return Ok(ExitCode::SUCCESS);
-    }
-    let base64 = base64::engine::general_purpose::STANDARD;
-    let mut all = headers(&arguments.headers)?;
-    if !arguments.cookies.is_empty() {
-        all.push(("Cookie".to_owned(), arguments.cookies.join("; ")));
-    }
-    if let Some(login) = &arguments.login {
-        all.push(("Authorization".to_owned(), format!("Basic {}", base64.encode(login))));
-    }
-    if let Some(login) = &arguments.proxy_login {
-        all.push(("Proxy-Authorization".to_owned(), format!("Basic {}", base64.encode(login))));
-    }
-    let body = arguments.post.as_deref().or(arguments.put.as_deref());
-    let method = match &arguments.method {
-        Some(method) => method.as_str(),
-        None if arguments.post.is_some() => "POST",
-        None if arguments.put.is_some() => "PUT",
-        None if arguments.head => "HEAD",
-        None => "GET",
-    };
-    let default = if arguments.seconds.is_some() { 50_000 } else { 1 };
-    let load = ab::Ab {
-        url: arguments.url.clone().unwrap_or_default(),
-        requests: arguments.requests.unwrap_or(default),
-        concurrency: arguments.concurrency,
-        time_limit: arguments.seconds.map(std::time::Duration::from_secs),
-        timeout: std::time::Duration::from_secs(arguments.timeout),
-        keep_alive: arguments.keep_alive,
-        method: method.to_owned(),
-        body: body.map(read_bytes).transpose()?.unwrap_or_default(),
-        content_type: arguments.content_type.clone(),
-        headers: all,
-        proxy: arguments.proxy.clone(),
-        source: arguments.source,
-        window: arguments.window,
-        protocol: arguments.protocol.clone(),
-        ciphers: arguments.ciphers.clone(),
-        certificate: arguments.certificate.clone(),
-        hides_name: arguments.hides_name,
-        verbosity: arguments.verbosity.unwrap_or(0),
-        quiet: arguments.quiet,
-        markup: markup(arguments),
-        strict: arguments.strict_ab,
-        any_length: arguments.any_length,
-        without_deviation: arguments.without_deviation,
-        without_percentiles: arguments.without_percentiles,
-        csv: arguments.csv.clone(),
-        gnuplot: arguments.gnuplot.clone(),
-        workers: arguments.workers,
-    };
-    let logs = WatchedLogs::begin(&arguments.logs)?;
-    let (line, end) = load.opening().map_err(|error| fault(&error))?;
-    say!("{}", load.banner());
-    // A run that tells meanwhile how far it has come, or what comes back, begins with its line; else that is told whole.
-    let is_told_before = end.is_empty() || load.verbosity >= 2;
-    if is_told_before {
-        say!("{line}");
-    }
-    let run = load.run_heard(Arc::new(hear)).map_err(|error| fault(&error))?;
-    let logged = logs.end();
-    match is_told_before {
-        true => say!("{}\n", end.trim_start_matches("...")),
-        false => say!("{line}{end}\n"),
-    }
-    say!("\n{}", run.figures().trim_end());
-    if let Some(path) = &arguments.csv {
-        write(path, &run.csv())?;
-    }
-    if let Some(path) = &arguments.gnuplot {
-        write(path, &run.gnuplot())?;
-    }
-    if run.varying_lengths() > 0 && !arguments.strict_ab {
-        say!(
-            "\nLength varies: {} answers; ab would call them failed (--strict-ab)",
-            run.varying_lengths()
-        );
-    }
-    let response = run.results.total().response;
-    say!(
-        "\nWith three digits: p50 {}, p95 {}, p99 {}, p99.9 {}, max {}",
-        goal::show(response.quantile(0.5)),
-        goal::show(response.quantile(0.95)),
-        goal::show(response.quantile(0.99)),
-        goal::show(response.quantile(0.999)),
-        goal::show(response.max())
-    );
-    for line in logged.iter().flat_map(Logged::told) {
-        say!("{line}");
-    }
-    let is_unread = logged.iter().any(|log| log.unread.is_some());
-    match honesty::warning(&run.results) {
-        Some(warning) => {
-            say!("{warning}");
-            Ok(ExitCode::from(3))
-        }
-        None if run.is_unreachable() || is_unread => Ok(ExitCode::from(3)),
-        None if logged.iter().any(|log| log.errors.count > 0) => Ok(ExitCode::from(CHECK_FAILED)),
-        None => Ok(ExitCode::SUCCESS),
-    }
 }
 
 pub(super) fn properties(texts: &[String]) -> Result<HashMap<String, String>, Fault> {
@@ -313,7 +187,7 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         only_here(&arguments.kept)?;
         return super::fleet::run(fleet, &arguments.plan, &run, (&arguments.output, logs));
     }
-    let keeper = Keeper::begin(&arguments.kept, Some(arguments.plan.as_path()));
+    let keeper = Keeper::begin(&arguments.kept, Some(arguments.plan.as_path()))?;
     play(&arguments.plan, &run, &arguments.output, (keeper, logs))
 }
 

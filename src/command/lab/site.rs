@@ -166,7 +166,7 @@ pub(super) fn replay(arguments: &args::Replay) -> Outcome {
         timeout: duration(&arguments.timeout)?,
     };
     let logs = WatchedLogs::begin(&arguments.logs)?;
-    let keeper = Keeper::begin(&arguments.kept, None);
+    let keeper = Keeper::begin(&arguments.kept, None)?;
     let title = arguments.log.display().to_string();
     let mut live = super::live(&title, None);
     live.guard(&goals);

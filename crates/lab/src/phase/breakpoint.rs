@@ -436,6 +436,16 @@ fn what_broke(bad: &Measured) -> String {
     {
         seen.push(format!("threads ({} to {})", first.threads, last.threads));
     }
+    let most = |name: &str| {
+        let all = bad.watched.iter().flat_map(|facts| &facts.pools);
+        all.filter(|pool| pool.name == name).map(|pool| pool.waiting).fold(0.0, f64::max)
+    };
+    for name in watch::busiest_pools(&bad.watched) {
+        let waiting = most(name);
+        if waiting > 0.0 {
+            seen.push(format!("the pool `{name}` ({waiting:.0} wait for a place)"));
+        }
+    }
     if seen.is_empty() {
         let waits = bad.total.connect.quantile(0.95) > bad.total.service.quantile(0.95) / 2;
         let what = if waits {
@@ -444,7 +454,7 @@ fn what_broke(bad: &Measured) -> String {
             "requests wait inside the target"
         };
         let hint = if bad.watched.is_empty() {
-            "; with --pid its processors and threads are watched too"
+            "; with --pid or --metrics its processors and threads are watched too"
         } else {
             ""
         };

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Measured, Phase, Show, Subject, add_row, grid, measure, target_charts, with_errors};
+use super::{
+    Measured, Phase, Show, Subject, add_row, grid, measure, target_charts, watch, with_errors,
+};
 use crate::Result;
 use crate::goal::{Goal, Judged, judge};
 use crate::plan::{Amount, Offer, Plan, Run};
@@ -23,8 +25,8 @@ pub struct Trial {
     pub hold: Duration,
     /// What each component must reach in both.
     pub goals: Vec<Goal>,
-    /// The process to watch.
-    pub pid: Option<u32>,
+    /// What to watch beside the load.
+    pub watched: Option<watch::Source>,
 }
 
 /// Tries every component, and shows each meanwhile if that is wanted.
@@ -40,7 +42,8 @@ pub fn run(
     let mut all: Vec<(String, Vec<Judged>, Measured)> = Vec::new();
     for url in &trial.urls {
         let plan = Plan::of_url(url)?;
-        let subject = Subject { plan: &plan, run: run.clone(), pid: trial.pid, show };
+        let subject =
+            Subject { plan: &plan, run: run.clone(), watched: trial.watched.clone(), show };
         for (name, rate) in [("average", trial.average), ("peak", trial.peak)] {
             say(&format!("{url}: {name}, {rate:.1}/s"));
             let amount = Amount::Rate(rate);

@@ -84,7 +84,7 @@ pub fn run(
     say("healthy traffic beside errors");
     let run = Run { rows: None, ..subject.run.clone() };
     // The healthy traffic is what is shown and watched.
-    let other = Subject { plan: errors, run, pid: None, show: None };
+    let other = Subject { plan: errors, run, watched: None, show: None };
     let (beside, mistakes) = std::thread::scope(|scope| {
         let mistakes = scope.spawn(|| measure(&other, phase("errors", &trial.errors)));
         let beside = measure(subject, phase("healthy beside errors", &trial.healthy));

@@ -32,8 +32,8 @@ pub struct Subject<'a> {
     pub plan: &'a Plan,
     /// How to run it; its load is replaced in each phase.
     pub run: Run,
-    /// The process to watch beside the load, on this machine.
-    pub pid: Option<u32>,
+    /// What to watch beside the load.
+    pub watched: Option<watch::Source>,
     /// Where phases are shown while they run.
     pub show: Option<Show<'a>>,
 }
@@ -158,7 +158,7 @@ fn pace(measured: &Measured) -> Option<Judged> {
 pub fn measure(subject: &Subject<'_>, phase: Phase) -> Result<Measured> {
     let run = Run { offer: Some(phase.offer.clone()), ..subject.run.clone() };
     subject.plan.rewind();
-    let watch = subject.pid.map(watch::Watch::start);
+    let watch = subject.watched.as_ref().map(watch::Watch::start).transpose()?;
     let outcome = match subject.show {
         Some(Show(show)) => {
             let mut live = show(&phase.name, phase.offer.lasts);
@@ -264,7 +264,7 @@ pub(crate) fn target_charts(all: &[&Measured]) -> Vec<Part> {
     let mut seen: Vec<watch::Facts> = Vec::new();
     for measured in all {
         let since = started(measured).duration_since(first).unwrap_or_default();
-        let moved = |facts: &watch::Facts| watch::Facts { at: facts.at + since, ..*facts };
+        let moved = |facts: &watch::Facts| watch::Facts { at: facts.at + since, ..facts.clone() };
         seen.extend(measured.watched.iter().map(moved));
     }
     if seen.len() < 2 {
@@ -272,12 +272,11 @@ pub(crate) fn target_charts(all: &[&Measured]) -> Vec<Part> {
     }
     seen.sort_by_key(|facts| facts.at);
     let part = |chart: watch::Chart| {
-        let lines = chart.lines.into_iter().map(|(name, points)| (name.to_owned(), points));
         Part::Curves(Curves {
             title: chart.title.to_owned(),
             unit: chart.unit.to_owned(),
             axis: "s".to_owned(),
-            lines: lines.collect(),
+            lines: chart.lines,
         })
     };
     watch::charts(&seen).into_iter().map(part).collect()

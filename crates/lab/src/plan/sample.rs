@@ -394,7 +394,7 @@ impl Actor {
                 turn.recorder.trace(finished.started, *trace);
             }
             if finished.is_hidden {
-                self.hold(finished, elapsed, turn);
+                self.hold(&finished, elapsed, turn);
                 continue;
             }
             if !finished.is_transaction {
@@ -416,13 +416,13 @@ impl Actor {
     }
 
     /// Keeps the rows of a sample for which a transaction stands, if they are told below that of the transaction.
-    fn hold(&mut self, finished: Finished, elapsed: Duration, turn: &Turn<'_>) {
+    fn hold(&mut self, finished: &Finished, elapsed: Duration, turn: &Turn<'_>) {
         let Some(transaction) = finished.below else { return };
         if !self.stage.tells_subs || !turn.recorder.wants_rows() {
             return;
         }
         let mut rows = Vec::new();
-        self.each_row(&finished, elapsed, &mut |at, row| rows.push((at, row.into_owned())));
+        self.each_row(finished, elapsed, &mut |at, row| rows.push((at, row.into_owned())));
         rows.extend(finished.stands_for.into_iter().flat_map(|inner| self.take_held(inner)));
         self.held.push(Held { transaction, rows });
     }

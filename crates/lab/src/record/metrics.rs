@@ -65,7 +65,7 @@ pub fn text(results: &Results) -> String {
 }
 
 /// Returns what was seen of the target at the end of each second, with its processor time since the look before.
-fn per_second(target: &[Facts]) -> BTreeMap<u32, (f64, Facts)> {
+fn per_second(target: &[Facts]) -> BTreeMap<u32, (f64, &Facts)> {
     let mut seconds = BTreeMap::new();
     for pair in target.windows(2) {
         let [before, now] = pair else { continue };
@@ -73,7 +73,7 @@ fn per_second(target: &[Facts]) -> BTreeMap<u32, (f64, Facts)> {
         let cpu =
             if span > 0.0 { now.cpu.saturating_sub(before.cpu).as_secs_f64() / span } else { 0.0 };
         let second = now.at.as_secs_f64().round().max(1.0) as u32 - 1;
-        seconds.entry(second).or_insert((cpu, *now));
+        seconds.entry(second).or_insert((cpu, now));
     }
     seconds
 }
@@ -101,6 +101,7 @@ mod tests {
             memory: 7,
             files: 8,
             threads: 9,
+            ..Facts::default()
         };
         results.target = vec![facts(0, 0), facts(1, 500)];
         let text = text(&results);

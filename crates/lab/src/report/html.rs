@@ -218,9 +218,9 @@ fn write_target(out: &mut String, results: &Results) {
         let lines: Vec<Line<'_>> = chart
             .lines
             .iter()
-            .zip(["c1", "c2"])
+            .zip(["c1", "c2", "c3"])
             .map(|((name, points), class)| Line {
-                name,
+                name: name.as_str(),
                 class,
                 points: points.iter().map(|(at, value)| (at / unit, *value)).collect(),
             })

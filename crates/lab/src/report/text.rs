@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Report;
 use super::html::escape;
 use crate::goal::show;
-use crate::phase::watch::{self, Facts};
+use crate::phase::watch::{self, Facts, Pool};
 use crate::record::{Member, Results, Stats, Timing};
 use crate::watch_log::Logged;
 
@@ -170,8 +170,21 @@ fn target(results: &Results) -> Value {
             "most_memory_bytes": most(&|facts| facts.memory),
             "most_threads": most(&|facts| facts.threads),
             "most_files": most(&|facts| facts.files),
+            "disk_bytes": seen.first().map(|first| last.disk.saturating_sub(first.disk)),
+            "pools": pools(seen),
         }),
     }
+}
+
+/// Returns how full the busiest pools were, and how many waited.
+fn pools(seen: &[Facts]) -> Value {
+    let of = |name: &str| {
+        let all = || seen.iter().flat_map(|facts| &facts.pools).filter(|pool| pool.name == name);
+        let share = all().map(Pool::share).fold(0.0, f64::max);
+        let waiting = all().map(|pool| pool.waiting).fold(0.0, f64::max);
+        (name.to_owned(), json!({ "most_taken_share": share, "most_waiting": waiting }))
+    };
+    Value::Object(watch::busiest_pools(seen).into_iter().map(of).collect())
 }
 
 fn agents(results: &Results) -> Vec<Value> {

@@ -7,6 +7,7 @@
 )]
 
 mod ab;
+mod alone;
 mod authorization;
 mod cacheability;
 mod content;
