@@ -239,6 +239,9 @@ pub(crate) struct Get {
     /// Writes a row per request, as JMeter does.
     #[arg(long, value_name = "FILE.jtl")]
     pub(crate) jtl: Option<PathBuf>,
+    /// Adds a column to its rows: how long the sample took, in microseconds.
+    #[arg(long, requires = "jtl")]
+    pub(crate) jtl_us: bool,
     /// What random arrivals derive from.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -479,6 +482,9 @@ pub(crate) struct Run {
     /// Result file.
     #[arg(long, value_name = "FILE.jtl")]
     pub(crate) jtl: Option<PathBuf>,
+    /// Adds a column to its rows: how long the sample took, in microseconds.
+    #[arg(long, requires = "jtl")]
+    pub(crate) jtl_us: bool,
     /// Leaves out the result files that listeners of the plan name.
     #[arg(long)]
     pub(crate) without_listeners: bool,

@@ -146,6 +146,13 @@ fn the_tested_process_is_drawn_by_its_number_or_its_metrics() {
     assert_eq!(json["target"]["most_threads"], 4);
     assert_eq!(json["target"]["pools"]["work"]["most_taken_share"], 0.75);
     assert!(html.contains("Places of pools that are taken"));
+    let rows = dir.path().join("r.jtl");
+    tell(&["--jtl", rows.to_str().unwrap(), "--jtl-us", "-n", "3"]);
+    let text = std::fs::read_to_string(&rows).unwrap();
+    assert!(text.lines().next().unwrap().ends_with(",Connect,elapsedUs"), "{text}");
+    assert_eq!(text.lines().count(), 4);
+    check(&["report", rows.to_str().unwrap()], 0, "requests 3 in");
+    check(&["report", dir.path().to_str().unwrap()], 2, "is a folder");
     let (json, html) = tell(&[]);
     assert!(json["target"].is_null() && !html.contains("The tested process"));
     check(&["get", &url, "--metrics", "no address"], 2, "no address");

@@ -98,6 +98,12 @@ pub(super) fn report(arguments: &ReportArguments) -> Outcome {
     }
     let Some(rows) = &arguments.rows else { return Err(Fault::usage("no result file is named")) };
     let goals = goals(arguments.output.goals.as_deref())?;
+    if rows.is_dir() {
+        return Err(Fault::usage(format!(
+            "`{}` is a folder: a run that was kept has its report in `report.html`; `report` takes a result file (.jtl)",
+            rows.display()
+        )));
+    }
     let mut input = open(rows)?;
     let name = rows.display().to_string();
     let mut results = reports::read_rows(&mut input, &name).map_err(|error| fault(&error))?;

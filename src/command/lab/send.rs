@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use tympan_lab::get;
 use tympan_lab::plan::{Plan, Run as PlanRun};
+use tympan_lab::record::jtl::Grain;
 use tympan_lab::{Error, Finding, redact};
 
 use super::keep::Keeper;
@@ -60,6 +61,7 @@ pub(super) fn get(arguments: &Get) -> Outcome {
         timeout: duration(&arguments.timeout)?,
         follow: arguments.follow,
         rows: arguments.jtl.clone(),
+        grain: grain(arguments.jtl_us),
         seed: arguments.seed,
         trace: arguments.trace,
     };
@@ -68,7 +70,7 @@ pub(super) fn get(arguments: &Get) -> Outcome {
     let title = title.as_str();
     let logs = WatchedLogs::begin(&arguments.logs)?;
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
-        only_here(&arguments.kept)?;
+        only_here(&arguments.kept, arguments.jtl_us)?;
         return super::fleet::get(fleet, &load, title, (&arguments.output, logs));
     }
     let keeper = Keeper::begin(&arguments.kept, None)?;
@@ -83,7 +85,10 @@ pub(super) fn get(arguments: &Get) -> Outcome {
     )
 }
 
-fn only_here(kept: &KeptRun) -> Result<(), Fault> {
+fn only_here(kept: &KeptRun, is_exact: bool) -> Result<(), Fault> {
+    if is_exact {
+        return Err(Fault::usage("rows of agents tell milliseconds: leave out --jtl-us"));
+    }
     if kept.keep.is_none() && kept.pid.is_none() && kept.metrics.is_none() {
         return Ok(());
     }
@@ -128,7 +133,12 @@ pub(super) fn plan_run(arguments: &Run) -> Result<PlanRun, Fault> {
         hosts: hosts(&arguments.resolve)?,
         goals: Vec::new(),
         left_out: arguments.allowed.allow_ignore.clone(),
+        grain: grain(arguments.jtl_us),
     })
+}
+
+fn grain(is_exact: bool) -> Grain {
+    if is_exact { Grain::Microseconds } else { Grain::Milliseconds }
 }
 
 /// Reads a plan for a run; where it is refused, says how what cannot be run could be left out.
@@ -184,7 +194,7 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     }
     let logs = WatchedLogs::begin(&arguments.logs)?;
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
-        only_here(&arguments.kept)?;
+        only_here(&arguments.kept, arguments.jtl_us)?;
         return super::fleet::run(fleet, &arguments.plan, &run, (&arguments.output, logs));
     }
     let keeper = Keeper::begin(&arguments.kept, Some(arguments.plan.as_path()))?;

@@ -347,7 +347,7 @@ mod tests {
             disk: cpu * 1000,
             pools: Vec::new(),
         };
-        let all = charts(&[at(0, 400), at(1000, 1400), at(3000, 1900), at(3010, 1910)]);
+        let all = charts(&[at(0, 500), at(1000, 1500), at(3000, 2000), at(3010, 2010)]);
         assert_eq!(all[0].lines, [("processors".to_owned(), vec![(1.0, 1.0), (3.0, 0.25)])]);
         assert_eq!(all[1].lines[0].1[3], (3.01, 5.0));
         let [(_, threads), (_, files)] = all[2].lines.as_slice() else { panic!("{all:?}") };

@@ -18,6 +18,7 @@ use crate::load::{
     run as run_load,
 };
 use crate::net::Targets;
+use crate::record::jtl::Grain;
 use crate::record::summariser::{Tally, Threads, line};
 use crate::record::{Interval, Results, RowSink};
 use crate::{Error, Finding, Result};
@@ -47,6 +48,8 @@ pub struct Run {
     pub hosts: HashMap<String, String>,
     /// Classes of elements that whoever reads the plan leaves out where they cannot be run.
     pub left_out: Vec<String>,
+    /// How finely rows of result files tell times.
+    pub grain: Grain,
 }
 
 /// A load for any plan: its groups share it by their own numbers of users.
@@ -151,7 +154,7 @@ pub(super) fn run(
     let rows = match taker {
         Some(taker) => Some(Rows::hand_over(taker)?),
         None if outputs.is_empty() => None,
-        None => Some(Rows::append(&outputs)?),
+        None => Some(Rows::append(&outputs, options.grain)?),
     };
     let shared = Arc::new(Shared {
         targets: Targets::toward(options.detour, &options.hosts),

@@ -460,6 +460,7 @@ impl Actor {
             latency: millis(finished.first_byte.saturating_duration_since(finished.started)),
             idle: millis(finished.idle),
             connect: millis(finished.connect),
+            elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
             ..Row::default()
         };
         each(finished.started, row);

@@ -160,6 +160,10 @@ impl Leaf {
             url: self.url.as_str().into(),
             latency: millis(self.started, self.first_byte),
             connect: u64::try_from(self.connect.as_millis()).unwrap_or(u64::MAX),
+            elapsed_us: {
+                let elapsed = self.ended.saturating_duration_since(self.started);
+                u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+            },
             ..Row::default()
         }
     }

@@ -285,8 +285,9 @@ impl Results {
         let labels = if row.is_transaction() { &mut self.transactions } else { &mut self.labels };
         let series = series_of(labels, row.label.as_ref());
         let us = |ms: u64| ms.saturating_mul(1000);
+        let elapsed = if row.elapsed_us > 0 { row.elapsed_us } else { us(row.elapsed) };
         let total = &mut series.total;
-        total.response.record_us(us(row.elapsed), 1);
+        total.response.record_us(elapsed, 1);
         total.latency.record_us(us(row.latency), 1);
         if row.connect > 0 {
             total.connect.record_us(us(row.connect), 1);
@@ -300,9 +301,9 @@ impl Results {
         let place = series.seconds.entry(second).or_default();
         place.count += 1;
         place.received += row.bytes;
-        place.times.push((us(row.elapsed), 1));
+        place.times.push((elapsed, 1));
         if !row.is_ok {
-            total.fail_us(us(row.elapsed));
+            total.fail_us(elapsed);
             place.errors += 1;
             let reason = if row.failure.is_empty() {
                 format!("{} {}", row.code, row.message).trim().to_owned()
