@@ -227,6 +227,9 @@ pub(crate) struct Get {
     /// Opens a connection for each request.
     #[arg(long)]
     pub(crate) no_keep_alive: bool,
+    /// Makes a full TLS handshake for each connection, instead of going on with an earlier session.
+    #[arg(long)]
+    pub(crate) no_tls_resume: bool,
     /// Follows redirects.
     #[arg(short = 'L', long)]
     pub(crate) follow: bool,

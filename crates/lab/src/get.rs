@@ -65,6 +65,8 @@ pub struct Get {
     pub timeout: Duration,
     /// Whether redirects are followed.
     pub follow: bool,
+    /// Whether each connection makes a full TLS handshake.
+    pub forgets_sessions: bool,
     /// Result file to write.
     pub rows: Option<PathBuf>,
     /// How finely its rows tell times.
@@ -93,6 +95,7 @@ impl Default for Get {
             keep_alive: true,
             timeout: Duration::from_secs(30),
             follow: false,
+            forgets_sessions: false,
             rows: None,
             grain: Grain::default(),
             seed: 1,
@@ -179,7 +182,7 @@ impl Get {
     fn prepare(&self, portion: Portion) -> Result<Shared> {
         self.check()?;
         let mut pages = Vec::new();
-        let targets = Targets::default();
+        let targets = Targets::forgetting(self.forgets_sessions);
         for text in &self.urls {
             let url = Url::parse(text)?;
             let login = user_info(text).map(|login| crate::browse::basic(&login).1);

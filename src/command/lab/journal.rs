@@ -182,6 +182,9 @@ impl Asked {
         self.note_if("pause", get.think.as_ref());
         self.note("keep-alive", !get.no_keep_alive);
         self.note("redirects", get.follow);
+        if get.no_tls_resume {
+            self.note("sessions", "full handshakes");
+        }
         self.note_headers(&get.headers);
         self.note_agents(&get.agents);
         Ok(())

@@ -60,6 +60,7 @@ pub(super) fn get(arguments: &Get) -> Outcome {
         keep_alive: !arguments.no_keep_alive,
         timeout: duration(&arguments.timeout)?,
         follow: arguments.follow,
+        forgets_sessions: arguments.no_tls_resume,
         rows: arguments.jtl.clone(),
         grain: grain(arguments.jtl_us),
         seed: arguments.seed,

@@ -273,6 +273,7 @@ impl Ab {
             suites: suites.unwrap_or_default(),
             identity: self.certificate.as_deref().map(speech::identity).transpose()?,
             hides_name: self.hides_name,
+            forgets_sessions: false,
         })
     }
 

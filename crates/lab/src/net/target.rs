@@ -151,6 +151,8 @@ pub(crate) struct Targets {
     detour: Option<SocketAddr>,
     /// Addresses of names that are others than the system says, by the names in small letters.
     hosts: HashMap<String, String>,
+    /// Whether each connection makes a full TLS handshake.
+    forgets_sessions: bool,
 }
 
 impl Targets {
@@ -159,6 +161,11 @@ impl Targets {
         let small =
             |(name, addresses): (&String, &String)| (name.to_ascii_lowercase(), addresses.clone());
         Self { detour, hosts: hosts.iter().map(small).collect(), ..Self::default() }
+    }
+
+    /// Returns targets of which each connection makes a full TLS handshake, if that is wanted.
+    pub(crate) fn forgetting(forgets_sessions: bool) -> Self {
+        Self { forgets_sessions, ..Self::default() }
     }
 
     /// Returns the target, resolving it at its first use.
@@ -202,6 +209,13 @@ impl Targets {
         let target = match addresses {
             Some(addresses) => Target::resolve_at((*is_tls, host, *port), addresses, *source)?,
             None => Target::resolve_from(*is_tls, host, *port, *source)?,
+        };
+        let target = match self.forgets_sessions {
+            true => {
+                let speech = Speech { forgets_sessions: true, ..Speech::default() };
+                target.adjusted(&speech, None)?
+            }
+            false => target,
         };
         known.insert(key, Arc::clone(&target));
         Ok(target)

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -26,6 +27,8 @@ pub(crate) struct Speech {
     pub(crate) identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
     /// Does not tell the server which of its names is meant.
     pub(crate) hides_name: bool,
+    /// Makes a full handshake for each connection, instead of going on with an earlier session.
+    pub(crate) forgets_sessions: bool,
 }
 
 /// What was agreed on in a handshake, in OpenSSL's words.
@@ -112,6 +115,9 @@ pub(crate) fn speaking(
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.enable_sni = !speech.hides_name;
+    if speech.forgets_sessions {
+        config.resumption = Resumption::disabled();
+    }
     let name =
         ServerName::try_from(host.to_owned()).map_err(|error| Error::Tls(error.to_string()))?;
     Ok((Arc::new(config), name))

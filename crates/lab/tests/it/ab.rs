@@ -10,8 +10,11 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ProtocolVersion, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{
+    HandshakeKind, ProtocolVersion, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
 use tympan_lab::ab::{Ab, Markup, Word, parse, parse_all};
+use tympan_lab::get::Get;
 use tympan_testkit::origin::{Answer, Gate, Origin};
 
 /// The runs of source 004, as its page gives them.
@@ -251,6 +254,7 @@ struct Met {
     name: Option<String>,
     has_certificate: bool,
     version: Option<ProtocolVersion>,
+    handshake: Option<HandshakeKind>,
 }
 
 /// Answers every connection once, and asks for a certificate without insisting on one.
@@ -289,6 +293,7 @@ fn secure_server(client: &CertificateParams, key: &KeyPair) -> (SocketAddr, Rece
                 name: stream.conn.server_name().map(str::to_owned),
                 has_certificate: stream.conn.peer_certificates().is_some(),
                 version: stream.conn.protocol_version(),
+                handshake: stream.conn.handshake_kind(),
             };
             stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx").unwrap();
             stream.conn.send_close_notify();
@@ -299,6 +304,28 @@ fn secure_server(client: &CertificateParams, key: &KeyPair) -> (SocketAddr, Rece
         }
     });
     (addr, receiver)
+}
+
+#[test]
+fn sessions_are_gone_on_with_unless_each_handshake_is_to_be_full() {
+    let key = KeyPair::generate().unwrap();
+    let client = CertificateParams::new(vec!["client".to_owned()]).unwrap();
+    let (addr, met) = secure_server(&client, &key);
+    let handshakes = |forgets_sessions: bool| {
+        let get = Get {
+            urls: vec![format!("https://localhost:{}/", addr.port())],
+            requests: Some(2),
+            workers: 1,
+            keep_alive: false,
+            forgets_sessions,
+            ..Get::default()
+        };
+        assert_eq!(get.run().unwrap().total().errors, 0);
+        [met.recv().unwrap().handshake, met.recv().unwrap().handshake]
+    };
+    let (full, resumed) = (Some(HandshakeKind::Full), Some(HandshakeKind::Resumed));
+    assert_eq!(handshakes(false), [full, resumed]);
+    assert_eq!(handshakes(true), [full, full]);
 }
 
 #[test]
@@ -314,8 +341,9 @@ fn tls_is_spoken_as_the_options_say() {
     let check = |ab: Ab, name: Option<&str>, has_certificate: bool, version| {
         let run = ab.run().unwrap();
         assert_eq!(run.failed(), 0, "{run}");
-        let expected =
-            Met { name: name.map(str::to_owned), has_certificate, version: Some(version) };
+        let (name, version) = (name.map(str::to_owned), Some(version));
+        let handshake = Some(HandshakeKind::Full);
+        let expected = Met { name, has_certificate, version, handshake };
         assert_eq!(met.recv().unwrap(), expected);
         run.figures()
     };
