@@ -135,9 +135,31 @@ pub(crate) struct Output {
     pub(crate) json: bool,
 }
 
+/// What of a plan may be left out.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Allowed {
+    /// Leaves out elements of this class where they cannot be run, with what stands below them, as if they were disabled;
+    /// for plans of JMeter, such as `JDBCSampler`. May be repeated.
+    #[arg(long = "allow-ignore", value_name = "CLASS", value_delimiter = ',')]
+    pub(crate) allow_ignore: Vec<String>,
+}
+
+/// Logs to which a target writes what goes wrong.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Logs {
+    /// Fails on new lines of errors in this log; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) watch_log: Vec<PathBuf>,
+    /// What a line of an error is, as a regular expression, instead of the usual words.
+    #[arg(long, value_name = "PATTERN", requires = "watch_log")]
+    pub(crate) log_pattern: Option<String>,
+}
+
 /// What comes of a command that takes no plan.
 #[derive(Debug, Args)]
 pub(crate) struct Kept {
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     /// Keeps arguments, summary and report in a new folder `run-...` below this one.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
@@ -205,6 +227,9 @@ pub(crate) struct Get {
     /// Opens a connection for each request.
     #[arg(long)]
     pub(crate) no_keep_alive: bool,
+    /// Makes a full TLS handshake for each connection, instead of going on with an earlier session.
+    #[arg(long)]
+    pub(crate) no_tls_resume: bool,
     /// Follows redirects.
     #[arg(short = 'L', long)]
     pub(crate) follow: bool,
@@ -217,12 +242,17 @@ pub(crate) struct Get {
     /// Writes a row per request, as JMeter does.
     #[arg(long, value_name = "FILE.jtl")]
     pub(crate) jtl: Option<PathBuf>,
+    /// Adds a column to its rows: how long the sample took, in microseconds.
+    #[arg(long, requires = "jtl")]
+    pub(crate) jtl_us: bool,
     /// What random arrivals derive from.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Keeps N exchanges of each label whole, and N that failed, and shows them in the report.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) trace: usize,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     #[command(flatten)]
     pub(crate) kept: KeptRun,
     #[command(flatten)]
@@ -245,9 +275,13 @@ pub(crate) struct KeptRun {
     /// Keeps arguments, plan, histograms, seconds, summary and report in a new folder `run-...` below this one.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
-    /// A process of this machine to watch beside the load, for the seconds that --keep writes.
-    #[arg(long, requires = "keep")]
+    /// A process of this machine to watch beside the load: processors, memory, files, threads.
+    #[arg(long)]
     pub(crate) pid: Option<u32>,
+    /// The target's metrics in Prometheus's form, such as `http://127.0.0.1:4523/metrics`, looked at once a second instead
+    /// of a process of this machine.
+    #[arg(long, value_name = "URL", conflicts_with = "pid")]
+    pub(crate) metrics: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -273,11 +307,11 @@ pub(crate) struct Ab {
     /// Content type of the body.
     #[arg(short = 'T', default_value = "text/plain")]
     pub(crate) content_type: String,
-    /// How much to tell; accepted for ab's sake.
+    /// How much to tell: from 2 on the request and warnings, from 3 on statuses, from 4 on headers of answers.
     #[arg(short = 'v')]
     pub(crate) verbosity: Option<u32>,
     /// HEAD instead of GET.
-    #[arg(short = 'i')]
+    #[arg(short = 'i', conflicts_with_all = ["post", "put"])]
     pub(crate) head: bool,
     /// A cookie, `name=value`; may be repeated.
     #[arg(short = 'C')]
@@ -306,9 +340,39 @@ pub(crate) struct Ab {
     /// Leaves out deviations and warnings.
     #[arg(short = 'S')]
     pub(crate) without_deviation: bool,
-    /// Leaves out progress; accepted for ab's sake, none is shown.
+    /// Does not tell how far a run of more than 150 requests has come.
     #[arg(short = 'q')]
     pub(crate) quiet: bool,
+    /// Prints the results as a table in HTML.
+    #[arg(short = 'w')]
+    pub(crate) is_markup: bool,
+    /// Attributes of the table; implies -w.
+    #[arg(short = 'x', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    pub(crate) table: Option<String>,
+    /// Attributes of its rows; implies -w.
+    #[arg(short = 'y', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    pub(crate) row: Option<String>,
+    /// Attributes of its cells; implies -w.
+    #[arg(short = 'z', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    pub(crate) cell: Option<String>,
+    /// Bytes of the kernel's buffers for sending and receiving.
+    #[arg(short = 'b', value_name = "BYTES")]
+    pub(crate) window: Option<usize>,
+    /// TLS1.2, TLS1.3 or ALL; older protocols are refused.
+    #[arg(short = 'f', value_name = "PROTOCOL")]
+    pub(crate) protocol: Option<String>,
+    /// Cipher suites of TLS 1.2 by OpenSSL's names, with colons between them.
+    #[arg(short = 'Z', value_name = "SUITES")]
+    pub(crate) ciphers: Option<String>,
+    /// A file in PEM with the certificate and key of the client.
+    #[arg(short = 'E', value_name = "FILE")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Does not tell the server which of its names is meant (no SNI).
+    #[arg(short = 'I')]
+    pub(crate) hides_name: bool,
+    /// Prints the version and ends.
+    #[arg(short = 'V')]
+    pub(crate) is_version: bool,
     /// Accepts answers of any length.
     #[arg(short = 'l')]
     pub(crate) any_length: bool,
@@ -330,8 +394,11 @@ pub(crate) struct Ab {
     /// Threads; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     /// What is asked.
-    pub(crate) url: String,
+    #[arg(required_unless_present = "is_version")]
+    pub(crate) url: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -387,6 +454,10 @@ pub(crate) struct Jmeter {
     /// Folder, or file, of the report.
     #[arg(short = 'o', long = "reportoutputfolder")]
     pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) allowed: Allowed,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
 }
 
 #[derive(Debug, Args)]
@@ -414,9 +485,14 @@ pub(crate) struct Run {
     /// Result file.
     #[arg(long, value_name = "FILE.jtl")]
     pub(crate) jtl: Option<PathBuf>,
+    /// Adds a column to its rows: how long the sample took, in microseconds.
+    #[arg(long, requires = "jtl")]
+    pub(crate) jtl_us: bool,
     /// Leaves out the result files that listeners of the plan name.
     #[arg(long)]
     pub(crate) without_listeners: bool,
+    #[command(flatten)]
+    pub(crate) allowed: Allowed,
     /// Threads; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
@@ -426,6 +502,8 @@ pub(crate) struct Run {
     /// Keeps N exchanges of each label whole, and N that failed, and shows them in the report.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) trace: usize,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     #[command(flatten)]
     pub(crate) kept: KeptRun,
     #[command(flatten)]
@@ -441,6 +519,8 @@ pub(crate) struct Check {
     /// The plans.
     #[arg(required = true)]
     pub(crate) plans: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) allowed: Allowed,
     /// Also tells what the plans are made of.
     #[arg(long)]
     pub(crate) explain: bool,

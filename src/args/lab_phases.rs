@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::lab::{Kept, Output, Window};
+use super::lab::{Allowed, Kept, Logs, Output, Window};
 
 /// A plan, and how to run it.
 #[derive(Debug, Args)]
@@ -18,9 +18,15 @@ pub(crate) struct Subject {
     /// A property, `name=value`; may be repeated.
     #[arg(short = 'J', long = "property")]
     pub(crate) properties: Vec<String>,
+    #[command(flatten)]
+    pub(crate) allowed: Allowed,
     /// A process of this machine to watch beside the load: processors, memory, files, threads.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
+    /// The target's metrics in Prometheus's form, such as `http://127.0.0.1:4523/metrics`, looked at once a second instead
+    /// of a process of this machine.
+    #[arg(long, value_name = "URL", conflicts_with = "pid")]
+    pub(crate) metrics: Option<String>,
     /// Threads that send; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
@@ -30,6 +36,8 @@ pub(crate) struct Subject {
     /// Keeps plan, arguments, summary and report in a new folder `run-...` below this one.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -147,21 +155,34 @@ pub(crate) struct Errors {
 
 #[derive(Debug, Args)]
 pub(crate) struct Component {
-    /// Addresses that draw one component each, such as `http://host/content/site/en/_jcr_content/nav.html`.
+    /// Addresses that draw one component each, such as `http://host/content/site/en/_jcr_content/nav.html`; with --all, a
+    /// page.
     #[arg(required = true)]
     pub(crate) urls: Vec<String>,
+    /// Draws each component of the page alone, one after the other, and the page; compares the sum with the whole.
+    #[arg(long, conflicts_with_all = ["avg", "peak", "pid", "metrics"])]
+    pub(crate) all: bool,
+    /// How often each is drawn with --all; the middle of the times counts.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) samples: usize,
+    #[command(flatten)]
+    pub(crate) asker: super::lab_pages::Asker,
     /// Transactions per second on average.
-    #[arg(long)]
-    pub(crate) avg: String,
+    #[arg(long, required_unless_present = "all")]
+    pub(crate) avg: Option<String>,
     /// Transactions per second at the peak.
-    #[arg(long)]
-    pub(crate) peak: String,
+    #[arg(long, required_unless_present = "all")]
+    pub(crate) peak: Option<String>,
     /// How long each is held.
     #[arg(long, default_value = "30s", value_name = "TIME")]
     pub(crate) hold: String,
     /// A process of this machine to watch.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
+    /// The target's metrics in Prometheus's form, such as `http://127.0.0.1:4523/metrics`, looked at once a second instead
+    /// of a process of this machine.
+    #[arg(long, value_name = "URL", conflicts_with = "pid")]
+    pub(crate) metrics: Option<String>,
     /// Threads that send; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::lab::Output;
+use super::lab::{Allowed, KeptRun, Logs, Output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Proof {
@@ -104,15 +104,13 @@ pub(crate) struct Verify {
     /// Compares dates, nonces, hashes and all headers too.
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Fails on new lines of errors in this log; may be repeated.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) watch_log: Vec<PathBuf>,
-    /// What a line of an error is, as a regular expression, instead of the usual words.
-    #[arg(long, value_name = "PATTERN", requires = "watch_log")]
-    pub(crate) log_pattern: Option<String>,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     /// A property of the plan, `name=value`; may be repeated.
     #[arg(short = 'J', long = "property")]
     pub(crate) properties: Vec<String>,
+    #[command(flatten)]
+    pub(crate) allowed: Allowed,
     /// What random numbers of the plan derive from: both sites get the same.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -311,6 +309,10 @@ pub(crate) struct Replay {
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
     #[command(flatten)]
+    pub(crate) kept: KeptRun,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
+    #[command(flatten)]
     pub(crate) output: Output,
 }
 
@@ -421,6 +423,8 @@ pub(crate) struct Experiment {
     /// Exits with 1 if the throughput does not grow by at least this factor.
     #[arg(long)]
     pub(crate) at_least: Option<f64>,
+    #[command(flatten)]
+    pub(crate) logs: Logs,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -122,6 +122,45 @@ fn tests_of_phases_end_with_their_codes_and_keep_their_runs() {
 }
 
 #[test]
+fn the_tested_process_is_drawn_by_its_number_or_its_metrics() {
+    let dir = tempfile::tempdir().unwrap();
+    let metrics = "process_cpu_seconds_total 1\nprocess_threads 4\ntympan_pool_in_use{pool=\"work\"} 3\ntympan_pool_limit{pool=\"work\"} 4\n";
+    let origin = Origin::start(move |seen| match seen.target.as_str() {
+        "/metrics" => Answer::status(200).body(metrics),
+        _ => Answer::html("x"),
+    });
+    let url = format!("http://{}/", origin.addr());
+    let file = dir.path().join("r.html");
+    let report = file.to_str().unwrap();
+    let own = std::process::id().to_string();
+    let tell = |words: &[&str]| -> (serde_json::Value, String) {
+        let base = ["lab", "get", &url, "--report", report, "--json"];
+        let output = run(&[&base[..], words].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        (serde_json::from_slice(&output.stdout).unwrap(), std::fs::read_to_string(&file).unwrap())
+    };
+    let (json, html) = tell(&["--pid", &own]);
+    assert!(json["target"]["most_memory_bytes"].as_u64() > Some(1_000_000), "{json}");
+    assert!(html.contains("Memory of the tested process"));
+    let (json, html) = tell(&["--metrics", &format!("{url}metrics")]);
+    assert_eq!(json["target"]["most_threads"], 4);
+    assert_eq!(json["target"]["pools"]["work"]["most_taken_share"], 0.75);
+    assert!(html.contains("Places of pools that are taken"));
+    let rows = dir.path().join("r.jtl");
+    tell(&["--jtl", rows.to_str().unwrap(), "--jtl-us", "-n", "3"]);
+    let text = std::fs::read_to_string(&rows).unwrap();
+    assert!(text.lines().next().unwrap().ends_with(",Connect,elapsedUs"), "{text}");
+    assert_eq!(text.lines().count(), 4);
+    check(&["report", rows.to_str().unwrap()], 0, "requests 3 in");
+    check(&["report", dir.path().to_str().unwrap()], 2, "is a folder");
+    let (json, html) = tell(&[]);
+    assert!(json["target"].is_null() && !html.contains("The tested process"));
+    check(&["get", &url, "--metrics", "no address"], 2, "no address");
+    check(&["component", &url, "--all"], 2, "names no components");
+    check(&["component", &url], 2, "--avg");
+}
+
+#[test]
 fn pages_and_the_latency_goal_have_their_codes() {
     let origin = site();
     let page = format!("http://{}/page.html", origin.addr());

@@ -1,5 +1,6 @@
 //! The commands of `tympan lab` that prove, tune and look at a site: their exit codes and what they print.
 
+use std::io::Write as _;
 use std::process::Output;
 
 use serde_json::Value;
@@ -60,6 +61,260 @@ fn verify_tells_same_from_changed_from_unanswered() {
     assert!(unread.text.contains("LOG NOT READ cannot read `error.lgo`"), "{}", unread.text);
     let unread = verify(&url(&before), &["--watch-log", "error.lgo", "--json"]).json();
     assert_eq!(unread["logs_not_read"].as_array().unwrap().len(), 1);
+}
+
+/// Returns the words of every command that loads a site, each with as little load as it takes.
+fn loads(site: &str) -> Vec<Vec<String>> {
+    let page = format!("{site}/a.html");
+    let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+    vec![
+        words(&format!("get {page} -n 2")),
+        words(&format!("ab -n 2 {page}")),
+        words(&format!("run plan.toml --target {site}")),
+        words(&format!("run plan.toml --target {site} --agents 2")),
+        words(&format!("jmeter -n -t plan.jmx -Jport={}", site.rsplit(':').next().unwrap())),
+        words(&format!("slo {page} --samples 2")),
+        words(&format!("slo {page} --samples 2 --watch --rounds 1")),
+        words(&format!("page {page} --visits 1")),
+        words(&format!("component {page} --avg 20/s --peak 20/s --hold 1s")),
+        words(&format!("breakpoint {page} --users --from 1 --steps 1 --dwell 200ms --exact-dwell")),
+        words(&format!("golive {page} --avg 20/s --peak 20/s --factor 1 --hold 1s")),
+        words(&format!(
+            "errors {page} --rate 20/s --for 1s --share 50% --within 60s --delta 100000%"
+        )),
+        words(&format!("replay access.log --target {site}")),
+    ]
+}
+
+const SAMPLER: &str = r#"<?xml version="1.0"?><jmeterTestPlan version="1.2"><hashTree><TestPlan testname="p"/><hashTree>
+<ThreadGroup testname="g"><stringProp name="ThreadGroup.num_threads">1</stringProp>
+<elementProp name="ThreadGroup.main_controller" elementType="LoopController"><stringProp name="LoopController.loops">1</stringProp></elementProp>
+</ThreadGroup><hashTree><HTTPSamplerProxy testname="s"><stringProp name="HTTPSampler.domain">127.0.0.1</stringProp>
+<stringProp name="HTTPSampler.port">${__P(port)}</stringProp><stringProp name="HTTPSampler.path">/a.html</stringProp>
+<stringProp name="HTTPSampler.method">GET</stringProp></HTTPSamplerProxy><hashTree/></hashTree></hashTree></hashTree></jmeterTestPlan>"#;
+
+#[test]
+fn every_load_fails_on_what_is_logged_as_an_error_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::fs::write(path.join("plan.jmx"), SAMPLER).unwrap();
+    std::fs::write(
+        path.join("plan.toml"),
+        "target = \"http://127.0.0.1:9\"\n[load]\nusers = 2\nvisits = 1\n[[scenario]]\nname = \"s\"\n[[scenario.step]]\npath = \"/a.html\"\n",
+    )
+    .unwrap();
+    std::fs::write(
+        path.join("access.log"),
+        "10.0.0.1 - - [21/Nov/2026:00:00:00 +0000] \"GET /a.html HTTP/1.1\" 200 5 \"-\" \"-\"\n",
+    )
+    .unwrap();
+    std::fs::write(path.join("quiet.log"), "*ERROR* old\n").unwrap();
+    std::fs::write(path.join("loud.log"), "*ERROR* old\n").unwrap();
+    let log = path.join("loud.log");
+    let origin = Origin::start(move |seen| {
+        let mut file = std::fs::File::options().append(true).open(&log).unwrap();
+        file.write_all(b"*INFO* ERRORS are not meant\n*ERROR* [x] new\n").unwrap();
+        // The usual mistakes of `errors` are answered as they should be.
+        match seen.target.as_str() {
+            "/a.html" => Answer::html("x"),
+            _ => Answer::status(404),
+        }
+    });
+    let site = format!("http://{}", origin.addr());
+    for words in loads(&site) {
+        let told = |log: &str| {
+            let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+            words.splice(1..1, ["--watch-log", log]);
+            lab(path, &words)
+        };
+        let check = |log: &str, code: i32, expected: &str| {
+            let told = told(log);
+            assert_eq!(told.code, Some(code), "{words:?} {log}\n{}{}", told.text, told.errors);
+            assert!(told.text.contains(expected), "{words:?} {log}\n{}", told.text);
+        };
+        // Others judge times too, or how many random arrivals came.
+        let is_judged_by_logs_only =
+            matches!(words[0].as_str(), "get" | "ab" | "run" | "jmeter" | "page" | "replay");
+        if is_judged_by_logs_only {
+            check("quiet.log", 0, "");
+        } else {
+            let told = told("quiet.log").text;
+            assert!(!told.contains("[x] new"), "{words:?}\n{told}");
+        }
+        check("loud.log", 1, "[x] new");
+        check("gone.log", 3, "LOG NOT READ cannot read `gone.log`");
+    }
+    let page = format!("{site}/a.html");
+    let json = lab(path, &["get", &page, "--watch-log", "loud.log", "--json"]).json();
+    assert_eq!(json["errors_logged"][0]["count"], 1, "{json}");
+    assert_eq!(json["goals"][0]["met"], false);
+    let sheet = lab(path, &["page", &page, "--watch-log", "loud.log", "--json"]).json();
+    assert!(sheet["errors_logged"][0]["count"].as_u64() > Some(0), "{sheet}");
+    let own = ["--watch-log", "loud.log", "--log-pattern", "meant$"];
+    let told = lab(path, &[&["get", &page][..], &own[..]].concat());
+    assert!(told.text.contains("ERROR LOGGED loud.log: *INFO*"), "{}", told.text);
+    let pods = ["run", "plan.toml", "--agents", "2", "--emit", "k8s", "--watch-log", "loud.log"];
+    assert_eq!(lab(path, &pods).code, Some(2));
+}
+
+/// Every option of ab's manual is taken, with its effect on the request or the text, or refused with a reason.
+#[test]
+#[expect(clippy::too_many_lines, reason = "a row for each option")]
+fn ab_takes_all_options_of_its_manual() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::fs::write(path.join("body.txt"), "ABC").unwrap();
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let origin = Origin::start(move |_| {
+        let turn = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Answer::html("x".repeat(1 + turn % 2)).header("Server", "test/1")
+    });
+    let page = format!("http://{}/p", origin.addr());
+    let proxy = origin.addr().to_string();
+    // Words, what the text holds, and what the last request holds.
+    let taken: &[(&[&str], &str, &[&str])] = &[
+        (&["-n", "3", "-c", "2"], "Complete requests:      3", &["GET /p"]),
+        (&["-t", "5", "-n", "2"], "Complete requests:      2", &[]),
+        (&["-s", "7"], "Complete requests:      1", &[]),
+        (
+            &["-p", "body.txt", "-T", "text/x"],
+            "Total body sent:",
+            &["POST /p", "content-type: text/x", "ABC"],
+        ),
+        (&["-u", "body.txt"], "Total body sent:", &["PUT /p", "content-type: text/plain", "ABC"]),
+        (&["-m", "PATCH"], "Complete requests:      1", &["PATCH /p"]),
+        (&["-i"], "HTML transferred:       0 bytes", &["HEAD /p"]),
+        (&["-C", "a=b", "-C", "c=d"], "Complete", &["cookie: a=b; c=d"]),
+        (&["-H", "X-One: two"], "Complete", &["x-one: two"]),
+        (&["-A", "u:p"], "Complete", &["authorization: Basic dTpw"]),
+        (&["-X", &proxy, "-P", "u:p"], "[through ", &["proxy-authorization: Basic dTpw"]),
+        (&["-k", "-n", "2"], "Keep-Alive requests:    2", &["connection: Keep-Alive"]),
+        (&["-d", "-n", "2"], "Connection Times (ms)", &[]),
+        (&["-S", "-n", "2"], "              min  avg  max", &[]),
+        (&["-l", "-n", "2"], "Document Length:        Variable", &[]),
+        (&["-r", "-q", "-n", "200", "-k"], "(be patient).....done", &[]),
+        (&["-n", "200", "-k"], "Complete requests:      200", &[]),
+        (&["-v", "3"], "LOG: Response code = 200", &[]),
+        (&["-w"], "<table >", &[]),
+        (
+            &["-x", "border=1", "-y", "class=r", "-z", "nowrap"],
+            "<table border=1>\n<tr class=r><th colspan=2 nowrap>",
+            &[],
+        ),
+        (&["-g", "g.tsv", "-e", "e.csv"], "Complete", &[]),
+        (&["-b", "8192"], "Complete", &[]),
+        (&["-B", "127.0.0.1"], "Complete", &[]),
+        (&["-f", "TLS1.3", "-Z", "ECDHE-RSA-AES128-GCM-SHA256", "-I"], "Complete", &[]),
+        (&["--strict-ab", "-n", "2"], "Length: 1, Exceptions: 0", &[]),
+    ];
+    for (options, text, request) in taken {
+        let told = lab(path, &[&["ab"][..], options, &[page.as_str()]].concat());
+        assert_eq!(told.code, Some(0), "{options:?}\n{}{}", told.text, told.errors);
+        assert!(told.text.contains(text), "{options:?}: {text}\n{}", told.text);
+        let seen = origin.seen();
+        let last = seen.last().unwrap();
+        let body = String::from_utf8_lossy(&last.body);
+        let headers: Vec<String> = last
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{}: {value}", name.to_ascii_lowercase()))
+            .collect();
+        let whole = format!("{} {} {} {body}", last.method, last.target, headers.join(" "));
+        for part in *request {
+            assert!(whole.contains(part), "{options:?}: {part}\n{whole}");
+        }
+    }
+    let read = |name: &str| std::fs::read_to_string(path.join(name)).unwrap();
+    assert!(read("g.tsv").starts_with("starttime\tseconds\tctime\tdtime\tttime\twait\n"));
+    assert!(read("e.csv").starts_with("Percentage served,Time in ms\n0,"));
+    let long = lab(path, &["ab", "-n", "200", "-k", &page]);
+    let told: Vec<&str> = long.errors.lines().collect();
+    assert_eq!(told, ["Completed 100 requests", "Completed 200 requests", "Finished 200 requests"]);
+    let version = lab(path, &["ab", "-V"]);
+    assert_eq!(version.code, Some(0));
+    assert!(version.text.starts_with("This is ApacheBench, Version 2.3"), "{}", version.text);
+    let secure = format!("https://{}/", origin.addr());
+    let refused: &[(&[&str], &str)] = &[
+        (&["-f", "SSL3", &page], "-f SSL3: this protocol is broken"),
+        (&["-Z", "RC4-MD5", &page], "-Z RC4-MD5: no cipher suite"),
+        (&["-E", "none.pem", &page], "-E none.pem: no certificate in PEM"),
+        (&["-X", &proxy, &secure], "through a proxy"),
+        (&["-i", "-p", "body.txt", &page], "cannot be used with"),
+        (&["-n", "1", "-c", "2", &page], "Cannot use concurrency level greater"),
+        (&["-n", "0", &page], "numbers above 0"),
+        (&["-o", &page], "unexpected argument"),
+        (&[], "required"),
+    ];
+    let before = origin.requests();
+    for (words, why) in refused {
+        let told = lab(path, &[&["ab"][..], words].concat());
+        assert_eq!(told.code, Some(2), "{words:?}\n{}{}", told.text, told.errors);
+        assert!(told.errors.contains(why), "{words:?}: {why}\n{}", told.errors);
+    }
+    assert_eq!(origin.requests(), before);
+}
+
+#[test]
+fn a_check_names_the_subset_of_each_plan_and_leaves_out_what_it_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::fs::write(path.join("good.jmx"), SAMPLER).unwrap();
+    let odd = "<JDBCSampler testname=\"users\"/><hashTree/></hashTree></hashTree></hashTree></jmeterTestPlan>";
+    let text = SAMPLER.replace("</hashTree></hashTree></hashTree></jmeterTestPlan>", odd);
+    std::fs::write(path.join("odd.jmx"), text).unwrap();
+    let told = lab(path, &["check", "good.jmx", "odd.jmx"]);
+    assert_eq!(told.code, Some(2), "{}", told.text);
+    assert!(told.text.contains("good.jmx: can be run (subset 1 of 4)"), "{}", told.text);
+    let beyond = "odd.jmx: cannot be run (beyond subset 4: JDBCSampler)";
+    assert!(told.text.contains(beyond), "{}", told.text);
+    let words = ["check", "odd.jmx", "--allow-ignore", "JDBCSampler", "--explain"];
+    let told = lab(path, &words);
+    assert_eq!(told.code, Some(0), "{}", told.text);
+    assert!(told.text.contains("JDBCSampler \"users\": left out"), "{}", told.text);
+    assert!(told.text.contains("1 HTTPSamplerProxy  (subset 1)"), "{}", told.text);
+    let json = lab(path, &["check", "good.jmx", "odd.jmx", "--json"]).json();
+    assert_eq!(
+        (&json["plans"][0]["subset"], &json["plans"][1]["subset"]),
+        (&1.into(), &Value::Null)
+    );
+    assert_eq!(json["plans"][1]["beyond"][0], "JDBCSampler");
+    let refused = lab(path, &["run", "odd.jmx"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.errors.contains("--allow-ignore JDBCSampler"), "{}", refused.errors);
+    let origin = Origin::always(Answer::html("x"));
+    let port = format!("-Jport={}", origin.addr().port());
+    for agents in [&[][..], &["--agents", "2"]] {
+        let words = ["run", "odd.jmx", &port, "--allow-ignore", "JDBCSampler"];
+        let run = lab(path, &[&words[..], agents].concat());
+        assert_eq!(run.code, Some(0), "{}{}", run.text, run.errors);
+        assert!(run.text.contains("LEFT OUT odd.jmx:"), "{}", run.text);
+    }
+    assert_eq!(origin.requests(), 2);
+}
+
+/// A line of one round is not told again in the next, and still fails the whole.
+#[test]
+fn a_latency_goal_that_is_watched_tells_new_lines_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let log = path.join("error.log");
+    std::fs::write(&log, "").unwrap();
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let origin = Origin::start(move |_| {
+        if count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
+            std::fs::write(&log, "*ERROR* only once\n").unwrap();
+        }
+        Answer::html("x")
+    });
+    let page = format!("http://{}/", origin.addr());
+    let words = ["slo", &page, "--samples", "1", "--watch", "--rounds", "2"];
+    // The line itself is the change that the second round waits for.
+    let more = ["--watch-dir", ".", "--watch-log", "error.log"];
+    let told = lab(path, &[&words[..], &more[..]].concat());
+    assert_eq!(told.code, Some(1), "{}", told.text);
+    assert_eq!(told.text.matches("only once").count(), 1, "{}", told.text);
+    let lines: Vec<&str> = told.text.lines().collect();
+    assert!(lines[0].starts_with("1 MISSED") && lines[2].starts_with("2 met"), "{}", told.text);
 }
 
 #[test]

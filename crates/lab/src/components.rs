@@ -87,6 +87,14 @@ fn parse_row(line: &str) -> Option<Row> {
 /// # Errors
 /// [`Error::Url`], [`Error::Input`], [`Error::Engine`].
 pub fn run(profile: &Profile) -> Result<Sheet> {
+    Ok(tell(profile, &ask(profile)?))
+}
+
+/// Asks for the page as often as it is wanted.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn ask(profile: &Profile) -> Result<Vec<Got>> {
     let mut url = Url::parse(&profile.url)?;
     if profile.count == 0 {
         return Err(Error::Input("the page is to be asked for 0 times".to_owned()));
@@ -106,7 +114,16 @@ pub fn run(profile: &Profile) -> Result<Sheet> {
         vec![Ask::get(url.clone(), &headers)]
     })?;
     let all = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(tell(profile, &all))
+    Ok(all)
+}
+
+/// Returns the middle of what the server told of components; nothing if it told nothing.
+pub(crate) fn rows(answered: &[&Got]) -> Vec<Row> {
+    let of = |got: &&Got| {
+        let rows = parse(&to_text(got.body.clone(), got.head.header("Content-Type")));
+        if rows.is_empty() { from_header(got) } else { rows }
+    };
+    middle(&answered.iter().map(of).collect::<Vec<_>>())
 }
 
 fn tell(profile: &Profile, all: &[Got]) -> Sheet {
@@ -119,14 +136,7 @@ fn tell(profile: &Profile, all: &[Got]) -> Sheet {
         sheet.say(Tone::Doubt, format!("the page could not be had: {why}"));
         return sheet;
     }
-    let runs: Vec<Vec<Row>> = answered
-        .iter()
-        .map(|got| {
-            let rows = parse(&to_text(got.body.clone(), got.head.header("Content-Type")));
-            if rows.is_empty() { from_header(got) } else { rows }
-        })
-        .collect();
-    let rows = middle(&runs);
+    let rows = rows(&answered);
     if rows.is_empty() {
         sheet.say(
             Tone::Doubt,

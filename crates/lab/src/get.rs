@@ -16,7 +16,7 @@ use crate::net::{
     Failure, Keep, MOST_HOPS, Reply, Request, Response, Targets, Url, is_for_one_server, user_info,
 };
 use crate::plan::answer::{decode, to_text};
-use crate::record::jtl::Row;
+use crate::record::jtl::{Grain, Row};
 use crate::record::{
     LabelId, Recorder, Results, Sample, Trace, cut, request_text, without_secrets,
 };
@@ -65,8 +65,12 @@ pub struct Get {
     pub timeout: Duration,
     /// Whether redirects are followed.
     pub follow: bool,
+    /// Whether each connection makes a full TLS handshake.
+    pub forgets_sessions: bool,
     /// Result file to write.
     pub rows: Option<PathBuf>,
+    /// How finely its rows tell times.
+    pub grain: Grain,
     /// What random arrivals derive from.
     pub seed: u64,
     /// How many exchanges of each label are kept whole.
@@ -91,7 +95,9 @@ impl Default for Get {
             keep_alive: true,
             timeout: Duration::from_secs(30),
             follow: false,
+            forgets_sessions: false,
             rows: None,
+            grain: Grain::default(),
             seed: 1,
             trace: 0,
         }
@@ -124,7 +130,7 @@ impl Get {
         let workers = self.worker_count(portion);
         let rows = match (observer.row_taker(), self.rows.as_deref()) {
             (Some(taker), _) => Some(Rows::hand_over(taker)?),
-            (None, path) => path.map(Rows::create).transpose()?,
+            (None, path) => path.map(|path| Rows::create(path, self.grain)).transpose()?,
         };
         let crowd = Arc::new(Crowd::default());
         crowd.trace(self.trace);
@@ -176,7 +182,7 @@ impl Get {
     fn prepare(&self, portion: Portion) -> Result<Shared> {
         self.check()?;
         let mut pages = Vec::new();
-        let targets = Targets::default();
+        let targets = Targets::forgetting(self.forgets_sessions);
         for text in &self.urls {
             let url = Url::parse(text)?;
             let login = user_info(text).map(|login| crate::browse::basic(&login).1);
@@ -487,6 +493,10 @@ impl Asker {
             url: show_url(at).into(),
             latency: millis(reply.started, reply.first_byte),
             connect: u64::try_from(reply.connect.as_millis()).unwrap_or(u64::MAX),
+            elapsed_us: {
+                let elapsed = reply.ended.saturating_duration_since(reply.started);
+                u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+            },
             ..Row::default()
         };
         recorder.row(reply.started, row);

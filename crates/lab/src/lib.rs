@@ -18,6 +18,7 @@
 //! Not here: arguments and exit codes (the binary).
 
 pub mod ab;
+pub mod alone;
 mod asset;
 mod browse;
 pub mod cacheability;

@@ -150,6 +150,11 @@ impl Live {
         }
     }
 
+    /// Says how long the run lasts, where that is known only when it begins.
+    pub(crate) fn set_length(&mut self, lasts: Duration) {
+        self.lasts = Some(lasts);
+    }
+
     /// Ends a run that misses a goal with [`Goal::abort_after`].
     pub fn guard(&mut self, goals: &[Goal]) {
         self.goals = goals.to_vec();

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::live::Live;
 use crate::load::{Crew, Crowd, Load, Step, Turn, User, processors, run};
 use crate::net::{Keep, Reply, Request, Target, Targets, Url};
 use crate::profile::Visit;
@@ -73,6 +74,18 @@ impl Replay {
     /// # Errors
     /// [`Error::Input`], [`Error::Url`], [`Error::Resolve`], [`Error::Engine`].
     pub fn run(&self, visits: &[Visit]) -> Result<Replayed> {
+        self.run_before(visits, None)
+    }
+
+    /// Replays and shows it meanwhile.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn run_shown(&self, visits: &[Visit], live: &mut Live) -> Result<Replayed> {
+        self.run_before(visits, Some(live))
+    }
+
+    fn run_before(&self, visits: &[Visit], live: Option<&mut Live>) -> Result<Replayed> {
         if !self.speed.is_finite() || self.speed <= 0.0 {
             return Err(Error::Input("the speed is a number above 0, such as 2x".to_owned()));
         }
@@ -96,7 +109,13 @@ impl Replay {
             crowd: Arc::new(Crowd::default()),
             rows: None,
         };
-        let mut results = run(load, &mut ())?;
+        let mut results = match live {
+            Some(live) => {
+                live.set_length(planned);
+                run(load, live)?
+            }
+            None => run(load, &mut ())?,
+        };
         results.generator.is_open = true;
         if !planned.is_zero() {
             results.generator.offered = Some(times.len() as f64 / planned.as_secs_f64());

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use tympan_lab::fleet::{Carrier, Fleet, Manifest, Place, Token, manifest, serve};
 use tympan_lab::get::Get;
-use tympan_lab::plan::{Plan, Run as PlanRun};
+use tympan_lab::plan::Run as PlanRun;
 
 use super::keep::Keeper;
+use super::logs::WatchedLogs;
+use super::send::{load, tell_left_out};
 use super::{Telling, conclude, duration, fault, goals, read_text};
 use crate::args::lab::{Output, Run};
 use crate::args::lab_fleet::{Agent, Agents, Data};
@@ -122,16 +124,23 @@ fn tell_door(listener: &TcpListener, token: Option<&Token>) {
 }
 
 /// Runs a plan on agents.
-pub(super) fn run(fleet: Fleet, path: &Path, run: &PlanRun, output: &Output) -> Outcome {
+pub(super) fn run(
+    fleet: Fleet,
+    path: &Path,
+    run: &PlanRun,
+    (output, logs): (&Output, WatchedLogs),
+) -> Outcome {
     let mut goals = goals(output.goals.as_deref())?;
-    goals.extend(Plan::load(path).map_err(|error| fault(&error))?.goals);
+    let plan = load(path, &run.left_out)?;
     let is_quiet = output.json;
     let mut tell = |line: &str| {
         if !is_quiet {
             say!("{line}");
         }
     };
-    let outcome = fleet.run_plan(path, run, &mut tell).map_err(|error| fault(&error))?;
+    tell_left_out(&plan, &mut tell);
+    goals.extend(plan.goals);
+    let mut outcome = fleet.run_plan(path, run, &mut tell).map_err(|error| fault(&error))?;
     for problem in &outcome.faults {
         tracing::error!(reason = %problem, "a thread of the plan ended early");
     }
@@ -142,13 +151,19 @@ pub(super) fn run(fleet: Fleet, path: &Path, run: &PlanRun, output: &Output) -> 
         output,
         is_own: true,
         keeper: Keeper::nothing().end(),
+        logs,
     };
-    let code = conclude(&outcome.results, &telling)?;
+    let code = conclude(&mut outcome.results, &telling)?;
     Ok(if outcome.faults.is_empty() { code } else { ExitCode::from(3) })
 }
 
 /// Puts URLs under load from agents.
-pub(super) fn get(fleet: Fleet, get: &Get, title: &str, output: &Output) -> Outcome {
+pub(super) fn get(
+    fleet: Fleet,
+    get: &Get,
+    title: &str,
+    (output, logs): (&Output, WatchedLogs),
+) -> Outcome {
     let goals = goals(output.goals.as_deref())?;
     let is_quiet = output.json;
     let mut tell = |line: &str| {
@@ -156,10 +171,11 @@ pub(super) fn get(fleet: Fleet, get: &Get, title: &str, output: &Output) -> Outc
             say!("{line}");
         }
     };
-    let outcome = fleet.run_get(get, &mut tell).map_err(|error| fault(&error))?;
+    let mut outcome = fleet.run_get(get, &mut tell).map_err(|error| fault(&error))?;
+    let keeper = Keeper::nothing().end();
     conclude(
-        &outcome.results,
-        &Telling { title, goals: &goals, output, is_own: true, keeper: Keeper::nothing().end() },
+        &mut outcome.results,
+        &Telling { title, goals: &goals, output, is_own: true, keeper, logs },
     )
 }
 
@@ -178,7 +194,12 @@ pub(super) fn emit(arguments: &Run, run: &PlanRun) -> Outcome {
              `--trace`, and read the result from the log of the controller",
         ));
     }
-    let plan = Plan::load(&arguments.plan).map_err(|error| fault(&error))?;
+    if !arguments.logs.watch_log.is_empty() {
+        return Err(Fault::usage(
+            "the pods of a cluster see no log of the target: watch it with a run of your own, without `--watch-log` here",
+        ));
+    }
+    let plan = load(&arguments.plan, &run.left_out)?;
     let token = match &arguments.agents.token_file {
         Some(path) => read_token(path)?,
         None => new_token()?,
@@ -187,6 +208,7 @@ pub(super) fn emit(arguments: &Run, run: &PlanRun) -> Outcome {
     // With what `--target` means for the plan.
     let mut words: Vec<String> =
         run.properties.iter().map(|(name, value)| format!("-J{name}={value}")).collect();
+    words.extend(run.left_out.iter().map(|class| format!("--allow-ignore={class}")));
     words.extend(run.hosts.iter().map(|(name, at)| format!("--resolve={name}={at}")));
     words.sort_unstable();
     words.push(format!("--seed={}", arguments.seed));

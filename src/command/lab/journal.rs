@@ -9,7 +9,6 @@ use clap::Parser;
 use serde_json::{Value, json};
 use tympan_lab::ab;
 use tympan_lab::journal::{self, Figures, Step};
-use tympan_lab::plan::Plan;
 use tympan_lab::redact;
 
 use super::send::plan_run;
@@ -183,6 +182,9 @@ impl Asked {
         self.note_if("pause", get.think.as_ref());
         self.note("keep-alive", !get.no_keep_alive);
         self.note("redirects", get.follow);
+        if get.no_tls_resume {
+            self.note("sessions", "full handshakes");
+        }
         self.note_headers(&get.headers);
         self.note_agents(&get.agents);
         Ok(())
@@ -190,7 +192,7 @@ impl Asked {
 
     fn ab(&mut self, ab: &Ab) -> Result<(), Fault> {
         self.note("command", "ab");
-        self.note("urls", redact::text(&ab.url));
+        self.note("urls", redact::text(ab.url.as_deref().unwrap_or_default()));
         let is_head = if ab.head { "HEAD" } else { "-" };
         self.note("method", ab.method.as_deref().unwrap_or(is_head));
         let body = ab.post.as_deref().or(ab.put.as_deref());
@@ -213,7 +215,8 @@ impl Asked {
     fn run(&mut self, run: &Run) -> Result<(), Fault> {
         self.note("command", "run");
         self.note("plan", digest(&run.plan)?);
-        let plan = Plan::load(&run.plan).map_err(|error| fault(&error))?;
+        let left_out = &run.allowed.allow_ignore;
+        let plan = super::send::load(&run.plan, left_out)?;
         let files = plan.files(&plan_run(run)?).map_err(|error| fault(&error))?;
         for (name, path) in files {
             self.note(&format!("file {name}"), digest(&path)?);
@@ -225,6 +228,9 @@ impl Asked {
             self.note("time", &run.lasts);
         }
         self.note("seed", run.seed);
+        if !left_out.is_empty() {
+            self.note("left out", sorted(left_out.iter().cloned()));
+        }
         let properties = run.properties.iter().map(|property| redact::property(property));
         self.note("properties", sorted(properties));
         self.note_agents(&run.agents);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use tympan_lab::phase::watch::{Facts, Watch};
+use tympan_lab::phase::watch::{Facts, Source, Watch};
 use tympan_lab::record::{Results, hlog, metrics};
 use tympan_lab::report::{self, Report};
 use tympan_lab::{kept, redact};
@@ -21,8 +21,11 @@ pub(super) struct Keeper<'a> {
 
 impl<'a> Keeper<'a> {
     /// Begins to watch the process that is named.
-    pub(super) fn begin(kept: &'a KeptRun, plan: Option<&'a Path>) -> Self {
-        Self { folder: kept.keep.as_deref(), plan, watch: kept.pid.map(Watch::start) }
+    pub(super) fn begin(kept: &'a KeptRun, plan: Option<&'a Path>) -> Result<Self, Fault> {
+        let source = source(kept.pid, kept.metrics.as_deref());
+        let watch = source.as_ref().map(Watch::start).transpose();
+        let watch = watch.map_err(|error| super::fault(&error))?;
+        Ok(Self { folder: kept.keep.as_deref(), plan, watch })
     }
 
     /// Keeps nothing.
@@ -32,7 +35,11 @@ impl<'a> Keeper<'a> {
 
     /// Ends watching; returns what is to be written of a run.
     pub(super) fn end(self) -> Ended<'a> {
+        let is_watching = self.watch.is_some();
         let watched = self.watch.map(Watch::stop).unwrap_or_default();
+        if is_watching && watched.is_empty() {
+            tracing::warn!("nothing could be seen of the tested process");
+        }
         Ended { folder: self.folder, plan: self.plan, watched }
     }
 }
@@ -41,7 +48,8 @@ impl<'a> Keeper<'a> {
 pub(super) struct Ended<'a> {
     folder: Option<&'a Path>,
     plan: Option<&'a Path>,
-    watched: Vec<Facts>,
+    /// What was seen of the process, if one was watched.
+    pub(super) watched: Vec<Facts>,
 }
 
 impl Ended<'_> {
@@ -52,8 +60,14 @@ impl Ended<'_> {
         write(&run.join("summary.json"), &format!("{}\n", report::json(report)))?;
         write(&run.join("report.html"), &report::html(report))?;
         write(&run.join("hist.hlog"), &hlog::text(results))?;
-        write(&run.join("metrics.csv"), &metrics::text(results, &self.watched))
+        write(&run.join("metrics.csv"), &metrics::text(results))
     }
+}
+
+/// Returns what arguments ask to watch.
+pub(super) fn source(pid: Option<u32>, metrics: Option<&str>) -> Option<Source> {
+    let metrics = metrics.map(|url| Source::Metrics(url.to_owned()));
+    metrics.or(pid.map(Source::Process))
 }
 
 /// Makes a new folder `run-...` with what was asked and a copy of the plan.

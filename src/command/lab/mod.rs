@@ -1,11 +1,13 @@
 //! `tympan lab`: from words to the performance lab, and from its verdicts to exit codes: 0 goals met, 1 a goal missed,
 //! 2 refused, 3 could not measure.
 
+mod ab;
 mod compare;
 mod convert;
 mod fleet;
 mod journal;
 mod keep;
+mod logs;
 mod pages;
 mod phases;
 mod project;
@@ -28,7 +30,9 @@ use tympan_lab::goal::{self, Goal, Judged};
 use tympan_lab::live::{Form, Live};
 use tympan_lab::record::Results;
 use tympan_lab::report::{self, Report};
+use tympan_lab::watch_log::Logged;
 
+use self::logs::WatchedLogs;
 use crate::args::lab::{Lab, Output};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::home::chain;
@@ -38,7 +42,7 @@ use crate::say;
 pub(crate) fn run(lab: Lab) -> Outcome {
     match lab {
         Lab::Get(arguments) => send::get(&arguments),
-        Lab::Ab(arguments) => send::ab(&arguments),
+        Lab::Ab(arguments) => ab::ab(&arguments),
         Lab::Jmeter(arguments) => send::jmeter(&arguments),
         Lab::Run(arguments) => send::run(&arguments),
         Lab::Check(arguments) => read::check(&arguments),
@@ -123,11 +127,17 @@ struct Telling<'a> {
     is_own: bool,
     /// What is kept of the run.
     keeper: keep::Ended<'a>,
+    /// What nothing may be logged to.
+    logs: WatchedLogs,
 }
 
 /// Writes the reports, prints the summary, and decides the exit code.
-fn conclude(results: &Results, telling: &Telling<'_>) -> Outcome {
-    let judged: Vec<Judged> = goal::judge(telling.goals, results);
+fn conclude(results: &mut Results, telling: &Telling<'_>) -> Outcome {
+    results.logged = telling.logs.end();
+    results.target.clone_from(&telling.keeper.watched);
+    let results = &*results;
+    let mut judged: Vec<Judged> = goal::judge(telling.goals, results);
+    judged.extend(results.logged.iter().map(Logged::judged));
     let report = Report { title: telling.title, results, goals: &judged, is_own: telling.is_own };
     telling.keeper.write(results, &report)?;
     if let Some(path) = &telling.output.report {
@@ -153,7 +163,8 @@ fn exit_code(results: &Results, judged: &[Judged], is_own: bool) -> ExitCode {
     // Of nothing at all, too.
     let is_unreachable = total.statuses.keys().all(|status| *status == 0);
     let is_doubtful = !tympan_lab::honesty::doubts(results).is_empty();
-    let is_incomplete = !tympan_lab::honesty::losses(results).is_empty();
+    let is_incomplete = !tympan_lab::honesty::losses(results).is_empty()
+        || results.logged.iter().any(|log| log.unread.is_some());
     if is_own && (is_unreachable || is_doubtful || is_incomplete) {
         ExitCode::from(3)
     } else if judged.iter().any(|goal| !goal.is_met) {

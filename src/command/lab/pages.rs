@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tympan_lab::report::sheet::{Sheet, Tone};
+use tympan_lab::watch_log::Logged;
 use tympan_lab::{components as profile, page as visit, slo as latency};
 
+use super::logs::WatchedLogs;
 use super::phases::finish;
 use super::send::headers;
 use super::{fault, goals};
@@ -25,7 +27,9 @@ pub(super) fn page(arguments: &Page) -> Outcome {
         is_warm: arguments.warm,
         goals: goals(arguments.kept.output.goals.as_deref())?,
     };
-    let sheet = visit::run(&visits).map_err(|error| fault(&error))?;
+    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
+    let mut sheet = visit::run(&visits).map_err(|error| fault(&error))?;
+    logs.tell(&mut sheet);
     finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
@@ -36,7 +40,9 @@ pub(super) fn components(arguments: &Components) -> Outcome {
         login: arguments.asker.login.clone(),
         count: arguments.samples,
     };
-    let sheet = profile::run(&asked).map_err(|error| fault(&error))?;
+    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
+    let mut sheet = profile::run(&asked).map_err(|error| fault(&error))?;
+    logs.tell(&mut sheet);
     finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
@@ -57,10 +63,12 @@ pub(super) fn slo(arguments: &Slo) -> Outcome {
     if arguments.samples == 0 {
         return Err(Fault::usage("--samples is a number above 0"));
     }
+    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
     if arguments.watch {
-        return watch(arguments, &pages);
+        return watch(arguments, &pages, logs);
     }
-    let sheet = measure(arguments, &pages)?;
+    let mut sheet = measure(arguments, &pages)?;
+    logs.tell(&mut sheet);
     finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
@@ -97,13 +105,18 @@ fn is_true(sheet: &Sheet, key: &str) -> bool {
 const LOOK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Measures again and again, and tells each time whether the goal is met.
-fn watch(arguments: &Slo, pages: &latency::Pages) -> Outcome {
+/// Measures again and again, and tells each time whether the goal is met and what was logged as an error since.
+fn watch(arguments: &Slo, pages: &latency::Pages, mut logs: WatchedLogs) -> Outcome {
     let mut round = 0;
+    // What was logged in an earlier round fails the whole watch: it does not come again.
+    let mut has_logged = false;
     loop {
         round += 1;
         let seen = arguments.watch_dir.as_deref().map(newest);
-        let sheet = measure(arguments, pages)?;
+        let mut sheet = measure(arguments, pages)?;
+        let logged = logs.take();
+        sheet.add_logged(&logged);
+        has_logged |= logged.iter().any(|log| log.errors.count > 0);
         if arguments.kept.output.json {
             say!("{}", sheet.to_json());
         } else {
@@ -112,7 +125,7 @@ fn watch(arguments: &Slo, pages: &latency::Pages) -> Outcome {
             say!(
                 "{} {}: p70 {:.1} ms, p95 {:.1} ms, p99 {:.1} ms, longest {:.1} ms, by the {} clock{}",
                 round,
-                if is_true(&sheet, "met") { "met" } else { "MISSED" },
+                if is_true(&sheet, "met") && !sheet.is_bad() { "met" } else { "MISSED" },
                 number("p70_ms"),
                 number("p95_ms"),
                 number("p99_ms"),
@@ -120,11 +133,14 @@ fn watch(arguments: &Slo, pages: &latency::Pages) -> Outcome {
                 told("clock").and_then(Value::as_str).unwrap_or("client's"),
                 if is_true(&sheet, "comparable") { "" } else { " (not comparable)" },
             );
+            for line in logged.iter().flat_map(Logged::told) {
+                say!("{line}");
+            }
         }
         if arguments.rounds.is_some_and(|rounds| round >= rounds) {
             return Ok(if sheet.is_doubtful() {
                 ExitCode::from(3)
-            } else if sheet.is_bad() {
+            } else if sheet.is_bad() || has_logged {
                 ExitCode::from(crate::command::CHECK_FAILED)
             } else {
                 ExitCode::SUCCESS

@@ -4,13 +4,17 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tympan_lab::alone;
+use tympan_lab::components::Profile;
 use tympan_lab::goal::{self, Goal};
-use tympan_lab::phase::{self};
+use tympan_lab::live::Live;
+use tympan_lab::phase::{self, Show};
 use tympan_lab::phase::{breakpoint, component, endure, errors, golive};
 use tympan_lab::plan::{Amount, Offer, Plan, Run, parse_rate};
 use tympan_lab::report::sheet::Sheet;
 
-use super::keep::new_folder;
+use super::keep::{new_folder, source};
+use super::logs::WatchedLogs;
 use super::{duration, fault, goals, open, write};
 use crate::args::lab::Output;
 use crate::args::lab_phases::{Breakpoint, Component, Endure, Errors, Golive, Load, Subject};
@@ -113,18 +117,50 @@ pub(super) fn errors(arguments: &Errors) -> Outcome {
     })
 }
 
+/// Draws each component of a page alone, and the page.
+fn all_components(arguments: &Component) -> Outcome {
+    let [url] = arguments.urls.as_slice() else {
+        return Err(Fault::usage("--all takes one page"));
+    };
+    if arguments.kept.output.goals.is_some() {
+        return Err(Fault::usage(
+            "--goals is of no use here: the parts are compared with the whole",
+        ));
+    }
+    let profile = Profile {
+        url: url.clone(),
+        headers: super::send::headers(&arguments.asker.headers)?,
+        login: arguments.asker.login.clone(),
+        count: arguments.samples,
+    };
+    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
+    let mut sheet = alone::run(&profile).map_err(|error| fault(&error))?;
+    logs.tell(&mut sheet);
+    finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
+}
+
 pub(super) fn component(arguments: &Component) -> Outcome {
+    if arguments.all {
+        return all_components(arguments);
+    }
+    if !arguments.asker.headers.is_empty() {
+        return Err(Fault::usage("-H is for --all; a plan brings headers to addresses under load"));
+    }
+    let of = |text: &Option<String>| rate(text.as_deref().unwrap_or_default());
     let trial = component::Trial {
         urls: arguments.urls.clone(),
-        average: rate(&arguments.avg)?,
-        peak: rate(&arguments.peak)?,
+        average: of(&arguments.avg)?,
+        peak: of(&arguments.peak)?,
         hold: above_zero("--hold", &arguments.hold)?,
         goals: goals(arguments.kept.output.goals.as_deref())?,
-        pid: arguments.pid,
+        watched: source(arguments.pid, arguments.metrics.as_deref()),
     };
     let run = Run { workers: arguments.workers, ..Run::default() };
-    let sheet = component::run(&trial, &run, &mut teller(&arguments.kept.output));
-    let sheet = sheet.map_err(|error| fault(&error))?;
+    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
+    let show = Some(Show(&show));
+    let sheet = component::run(&trial, &run, show, &mut teller(&arguments.kept.output));
+    let mut sheet = sheet.map_err(|error| fault(&error))?;
+    logs.tell(&mut sheet);
     finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
@@ -141,7 +177,7 @@ fn with_subject(
     arguments: &Subject,
     test: impl FnOnce(&phase::Subject<'_>, Vec<Goal>, &mut dyn FnMut(&str)) -> Result<Sheet, Fault>,
 ) -> Outcome {
-    let plan = load(&arguments.plan)?;
+    let plan = load(&arguments.plan, &arguments.allowed.allow_ignore)?;
     let mut properties = super::send::properties(&arguments.properties)?;
     if let Some(target) = &arguments.target {
         properties.extend(target_properties(target, &arguments.plan)?);
@@ -155,10 +191,24 @@ fn with_subject(
         without_listeners: true,
         ..Run::default()
     };
-    let subject = phase::Subject { plan: &plan, run, pid: arguments.pid };
-    let sheet = test(&subject, goals, &mut teller(&arguments.output))?;
+    let subject = phase::Subject {
+        plan: &plan,
+        run,
+        watched: source(arguments.pid, arguments.metrics.as_deref()),
+        show: Some(Show(&show)),
+    };
+    let logs = WatchedLogs::begin(&arguments.logs)?;
+    let mut tell = teller(&arguments.output);
+    super::send::tell_left_out(&plan, &mut tell);
+    let mut sheet = test(&subject, goals, &mut tell)?;
+    logs.tell(&mut sheet);
     let file = (!is_url(&arguments.plan)).then(|| Path::new(&arguments.plan));
     finish(&sheet, &arguments.output, arguments.keep.as_deref(), file)
+}
+
+/// Shows a phase at standard error.
+fn show(name: &str, lasts: Duration) -> Live {
+    super::live(name, Some(lasts))
 }
 
 fn teller(output: &Output) -> impl FnMut(&str) + use<> {
@@ -174,9 +224,11 @@ fn is_url(text: &str) -> bool {
     text.starts_with("http://") || text.starts_with("https://")
 }
 
-fn load(text: &str) -> Result<Plan, Fault> {
-    let plan = if is_url(text) { Plan::of_url(text) } else { Plan::load(Path::new(text)) };
-    plan.map_err(|error| fault(&error))
+fn load(text: &str, classes: &[String]) -> Result<Plan, Fault> {
+    if is_url(text) {
+        return Plan::of_url(text).map_err(|error| fault(&error));
+    }
+    super::send::load(Path::new(text), classes)
 }
 
 /// Returns `http://host:port` and the rest.

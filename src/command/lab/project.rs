@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use tympan_lab::content::{Author, Login, Nowhere, Sink, Sum, Wish};
 use tympan_lab::experiment::{Experiment, Trial};
 use tympan_lab::project::{self, Project};
+use tympan_lab::watch_log::Logged;
 
+use super::logs::WatchedLogs;
 use super::{duration, fault, read_text, write};
 use crate::args::lab_proof as args;
 use crate::command::{CHECK_FAILED, Fault, Outcome};
@@ -87,6 +89,7 @@ pub(super) fn experiment(arguments: &args::Experiment) -> Outcome {
     let experiment = Experiment::read(&read_text(&arguments.file)?, &name, folder)
         .map_err(|error| fault(&error))?;
     let is_quiet = arguments.json;
+    let logs = WatchedLogs::begin(&arguments.logs)?;
     let findings = experiment
         .run(&mut |trial| {
             if !is_quiet {
@@ -96,18 +99,21 @@ pub(super) fn experiment(arguments: &args::Experiment) -> Outcome {
             }
         })
         .map_err(|error| fault(&error))?;
+    let logged = logs.end();
     let (before, after) = findings.mean_times();
     let gain = findings.mean_gain();
     if is_quiet {
         let trials: Vec<Value> = findings.trials.iter().map(trial_json).collect();
         say!(
             "{}",
-            json!({ "name": experiment.name, "trials": trials, "gains": findings.gains, "mean_gain": gain })
+            json!({ "name": experiment.name, "trials": trials, "gains": findings.gains, "mean_gain": gain,
+                "errors_logged": logged.iter().map(Logged::to_json).collect::<Vec<_>>() })
         );
     } else {
         let gains: Vec<String> = findings.gains.iter().map(|gain| format!("{gain:.1}x")).collect();
         say!("throughput {} per round, mean {gain:.1}x", gains.join(" and "));
         say!("mean time  {before:.1} ms -> {after:.1} ms");
+        logged.iter().flat_map(Logged::told).for_each(|line| say!("{line}"));
     }
     let doubts: Vec<&String> = findings.trials.iter().flat_map(|trial| &trial.doubts).collect();
     if let Some(doubt) = doubts.first() {
@@ -116,11 +122,15 @@ pub(super) fn experiment(arguments: &args::Experiment) -> Outcome {
         }
         return Ok(ExitCode::from(3));
     }
+    if logged.iter().any(|log| log.unread.is_some()) {
+        return Ok(ExitCode::from(3));
+    }
+    let has_logged = logged.iter().any(|log| log.errors.count > 0);
     let is_missed = arguments.at_least.is_some_and(|wanted| gain < wanted);
     if is_missed && !is_quiet {
         say!("goal MISSED: at least {}x was wanted", arguments.at_least.unwrap_or_default());
     }
-    Ok(if is_missed { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS })
+    Ok(if is_missed || has_logged { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS })
 }
 
 fn trial_json(trial: &Trial) -> Value {

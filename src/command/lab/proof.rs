@@ -4,15 +4,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tympan_lab::plan::{Plan, Run as PlanRun};
+use tympan_lab::plan::Run as PlanRun;
 use tympan_lab::verify::{Difference, Rules, Verdict, Verify, parse_list, verify_plan};
-use tympan_lab::watch_log::Watch;
+use tympan_lab::watch_log::Logged;
 
-use super::send::{headers, properties};
+use super::logs::WatchedLogs;
+use super::send::{headers, load, properties, tell_left_out};
 use super::{compare, convert, duration, fault, journal, project, read_text, site, tune};
 use crate::args::lab_proof::{self as args, Proof};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
-use crate::home::chain;
 use crate::say;
 
 pub(super) fn run(command: &Proof) -> Outcome {
@@ -48,31 +48,17 @@ fn verify(arguments: &args::Verify) -> Outcome {
         rules,
         timeout: duration(&arguments.timeout)?,
     };
-    let mut watches = Vec::new();
-    for path in &arguments.watch_log {
-        let watch = Watch::begin(path, arguments.log_pattern.as_deref());
-        watches.push((path, watch.map_err(|error| fault(&error))?));
-    }
+    let logs = WatchedLogs::begin(&arguments.logs)?;
     let verdict = compare_sites(&verify, arguments)?;
-    let mut lines: Vec<(String, String)> = Vec::new();
-    // A log that is not there tells nothing: that nothing was logged is not known then.
-    let mut unread: Vec<String> = Vec::new();
-    for (path, watch) in &watches {
-        match watch.errors() {
-            Ok(errors) => {
-                lines.extend(errors.into_iter().map(|line| (path.display().to_string(), line)));
-            }
-            Err(error) => unread.push(chain(&error)),
-        }
-    }
+    let logged = logs.end();
     if arguments.json {
-        print_json(&verdict, &lines, &unread);
+        print_json(&verdict, &logged);
     } else {
-        print(&verdict, &lines, &unread);
+        print(&verdict, &logged);
     }
-    Ok(if !verdict.changes.is_empty() || !lines.is_empty() {
+    Ok(if !verdict.changes.is_empty() || logged.iter().any(|log| log.errors.count > 0) {
         ExitCode::from(CHECK_FAILED)
-    } else if verdict.is_same() && unread.is_empty() {
+    } else if verdict.is_same() && logged.iter().all(|log| log.unread.is_none()) {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(3)
@@ -84,7 +70,12 @@ fn compare_sites(verify: &Verify, arguments: &args::Verify) -> Result<Verdict, F
         if !verify.headers.is_empty() {
             return Err(Fault::usage("a plan brings its own headers; -H is for lists of requests"));
         }
-        let plan = Plan::load(&arguments.what).map_err(|error| fault(&error))?;
+        let plan = load(&arguments.what, &arguments.allowed.allow_ignore)?;
+        tell_left_out(&plan, &mut |line| {
+            if !arguments.json {
+                say!("{line}");
+            }
+        });
         let run = PlanRun {
             properties: properties(&arguments.properties)?,
             seed: arguments.seed,
@@ -101,7 +92,7 @@ fn is_plan(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "jmx" || extension == "toml")
 }
 
-fn print(verdict: &Verdict, lines: &[(String, String)], unread: &[String]) {
+fn print(verdict: &Verdict, logged: &[Logged]) {
     let tell = |word: &str, difference: &Difference| {
         say!("{word} {}: {}\n{}", difference.request, difference.aspect, difference.diff);
     };
@@ -113,11 +104,8 @@ fn print(verdict: &Verdict, lines: &[(String, String)], unread: &[String]) {
     for fault in &verdict.faults {
         say!("FAULT OF THE PLAN {fault}");
     }
-    for (file, line) in lines {
-        say!("ERROR LOGGED {file}: {line}");
-    }
-    for reason in unread {
-        say!("LOG NOT READ {reason}");
+    for line in logged.iter().flat_map(Logged::told) {
+        say!("{line}");
     }
     say!(
         "{} requests compared: {} changes, {} unstable, {} without an answer, {} lines of errors logged",
@@ -125,7 +113,7 @@ fn print(verdict: &Verdict, lines: &[(String, String)], unread: &[String]) {
         verdict.changes.len(),
         verdict.unstable.len(),
         verdict.unanswered.len(),
-        lines.len()
+        logged.iter().map(|log| log.errors.count).sum::<u64>()
     );
     if !verdict.unstable.is_empty() {
         say!(
@@ -134,15 +122,17 @@ fn print(verdict: &Verdict, lines: &[(String, String)], unread: &[String]) {
     }
 }
 
-fn print_json(verdict: &Verdict, lines: &[(String, String)], unread: &[String]) {
+fn print_json(verdict: &Verdict, logged: &[Logged]) {
     let list = |differences: &[Difference]| -> Vec<serde_json::Value> {
         differences
             .iter()
             .map(|one| json!({ "request": one.request, "aspect": one.aspect.to_string(), "diff": one.diff }))
             .collect()
     };
+    let line = |log: &Logged, line: &String| json!({ "file": log.file, "line": line });
     let lines: Vec<_> =
-        lines.iter().map(|(file, line)| json!({ "file": file, "line": line })).collect();
+        logged.iter().flat_map(|log| log.errors.lines.iter().map(|text| line(log, text))).collect();
+    let unread: Vec<&String> = logged.iter().filter_map(|log| log.unread.as_ref()).collect();
     say!(
         "{}",
         json!({

@@ -1,15 +1,18 @@
 //! The commands that read what was measured elsewhere, and those that only calculate.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
 use tympan_lab::calculate::{self, peak_factor};
+use tympan_lab::plan::Inventory;
 use tympan_lab::requests::{self, CacheReport, GoalRow, Limits, RequestLog};
-use tympan_lab::{goal, plan, report as reports};
+use tympan_lab::{Finding, goal, plan, report as reports};
 
 use super::keep::Keeper;
+use super::logs::WatchedLogs;
 use super::{Telling, conclude, duration, fault, goals, open, write};
 use crate::args::lab::{CacheRatio, Check, Log, ReportArguments, UploadGoal, Users};
 use crate::command::{Fault, Outcome};
@@ -19,28 +22,25 @@ pub(super) fn check(arguments: &Check) -> Outcome {
     let mut problems = 0;
     let mut told = Vec::new();
     for path in &arguments.plans {
-        let check = plan::check(path).map_err(|error| fault(&error))?;
+        let check = plan::check_without(path, &arguments.allowed.allow_ignore);
+        let check = check.map_err(|error| fault(&error))?;
         problems += check.findings.len();
+        let is_jmx = path.extension().is_none_or(|extension| extension != "toml");
         if arguments.json {
-            told.push(json!({
-                "file": path.display().to_string(),
-                "findings": check.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "elements": check.inventory.elements,
-                "functions": check.inventory.functions,
-            }));
+            told.push(check_json(path, &check, is_jmx));
             continue;
         }
         for finding in &check.findings {
             say!("{finding}");
         }
-        if check.findings.is_empty() {
-            say!("{}: can be run", path.display());
+        for place in &check.inventory.left_out {
+            say!("{place}: left out");
         }
+        let verdict = if check.findings.is_empty() { "can be run" } else { "cannot be run" };
+        let subset = if is_jmx { subset(&check.inventory) } else { String::new() };
+        say!("{}: {verdict}{subset}", path.display());
         if arguments.explain {
-            for (name, count) in check.inventory.elements.iter().chain(&check.inventory.functions) {
-                say!("    {count:>5} {name}");
-            }
-            say!("    {:>5} listeners that have nothing to do here", check.inventory.ignored);
+            explain(&check.inventory, is_jmx);
         }
     }
     if arguments.json {
@@ -49,15 +49,64 @@ pub(super) fn check(arguments: &Check) -> Outcome {
     Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
 
+fn check_json(path: &Path, check: &plan::Check, is_jmx: bool) -> serde_json::Value {
+    let inventory = &check.inventory;
+    let texts = |all: &[Finding]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let mut told = json!({
+        "file": path.display().to_string(),
+        "can_be_run": check.findings.is_empty(),
+        "findings": texts(&check.findings),
+        "left_out": texts(&inventory.left_out),
+        "elements": inventory.elements,
+        "functions": inventory.functions,
+        "listeners": inventory.ignored,
+    });
+    // Plans in TOML are made of other things.
+    if is_jmx && let Some(fields) = told.as_object_mut() {
+        fields.insert("subset".to_owned(), json!(inventory.subset()));
+        fields.insert("beyond".to_owned(), json!(inventory.beyond().collect::<Vec<_>>()));
+    }
+    told
+}
+
+/// Says in words which subset of JMeter's elements a plan needs.
+fn subset(inventory: &Inventory) -> String {
+    match inventory.subset() {
+        Some(number) => format!(" (subset {number} of {})", plan::SUBSETS),
+        None => {
+            let beyond: Vec<&str> = inventory.beyond().collect();
+            format!(" (beyond subset {}: {})", plan::SUBSETS, beyond.join(", "))
+        }
+    }
+}
+
+/// Prints what a plan is made of, for one of JMeter with the subset of each.
+fn explain(inventory: &Inventory, is_jmx: bool) {
+    for (name, count) in inventory.elements.iter().chain(&inventory.functions) {
+        match plan::subset_of(name).filter(|_| is_jmx) {
+            Some(number) => say!("    {count:>5} {name}  (subset {number})"),
+            None if is_jmx => say!("    {count:>5} {name}  (in no subset)"),
+            None => say!("    {count:>5} {name}"),
+        }
+    }
+    say!("    {:>5} listeners that have nothing to do here", inventory.ignored);
+}
+
 pub(super) fn report(arguments: &ReportArguments) -> Outcome {
     if let Some(file) = &arguments.project {
         return super::project::report(file, arguments.out.as_deref(), arguments.output.json);
     }
     let Some(rows) = &arguments.rows else { return Err(Fault::usage("no result file is named")) };
     let goals = goals(arguments.output.goals.as_deref())?;
+    if rows.is_dir() {
+        return Err(Fault::usage(format!(
+            "`{}` is a folder: a run that was kept has its report in `report.html`; `report` takes a result file (.jtl)",
+            rows.display()
+        )));
+    }
     let mut input = open(rows)?;
     let name = rows.display().to_string();
-    let results = reports::read_rows(&mut input, &name).map_err(|error| fault(&error))?;
+    let mut results = reports::read_rows(&mut input, &name).map_err(|error| fault(&error))?;
     if let Some(path) = &arguments.out {
         let judged = goal::judge(&goals, &results);
         let report =
@@ -65,13 +114,14 @@ pub(super) fn report(arguments: &ReportArguments) -> Outcome {
         write(path, &reports::html(&report))?;
     }
     conclude(
-        &results,
+        &mut results,
         &Telling {
             title: &name,
             goals: &goals,
             output: &arguments.output,
             is_own: false,
             keeper: Keeper::nothing().end(),
+            logs: WatchedLogs::default(),
         },
     )
 }

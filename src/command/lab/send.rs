@@ -5,15 +5,16 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use tympan_lab::ab;
 use tympan_lab::get;
 use tympan_lab::plan::{Plan, Run as PlanRun};
-use tympan_lab::{goal, honesty, redact};
+use tympan_lab::record::jtl::Grain;
+use tympan_lab::{Error, Finding, redact};
 
 use super::keep::Keeper;
+use super::logs::WatchedLogs;
 use super::pages::addresses;
-use super::{Telling, conclude, duration, fault, goals, read_text, write};
-use crate::args::lab::{Ab, Arrivals, Get, Jmeter, KeptRun, Output, ReportArguments, Run};
+use super::{Telling, conclude, duration, fault, goals, read_text};
+use crate::args::lab::{Arrivals, Get, Jmeter, KeptRun, Output, ReportArguments, Run};
 use crate::command::{Fault, Outcome};
 use crate::say;
 
@@ -29,7 +30,7 @@ pub(super) fn headers(texts: &[String]) -> Result<Vec<(String, String)>, Fault> 
         .collect()
 }
 
-fn read_bytes(path: &Path) -> Result<Vec<u8>, Fault> {
+pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, Fault> {
     std::fs::read(path)
         .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", path.display())))
 }
@@ -59,112 +60,42 @@ pub(super) fn get(arguments: &Get) -> Outcome {
         keep_alive: !arguments.no_keep_alive,
         timeout: duration(&arguments.timeout)?,
         follow: arguments.follow,
+        forgets_sessions: arguments.no_tls_resume,
         rows: arguments.jtl.clone(),
+        grain: grain(arguments.jtl_us),
         seed: arguments.seed,
         trace: arguments.trace,
     };
     // The heading of reports, which are passed on.
     let title = load.urls.first().map_or_else(|| "get".to_owned(), |url| redact::text(url));
     let title = title.as_str();
+    let logs = WatchedLogs::begin(&arguments.logs)?;
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
-        only_here(&arguments.kept)?;
-        return super::fleet::get(fleet, &load, title, &arguments.output);
+        only_here(&arguments.kept, arguments.jtl_us)?;
+        return super::fleet::get(fleet, &load, title, (&arguments.output, logs));
     }
-    let keeper = Keeper::begin(&arguments.kept, None);
+    let keeper = Keeper::begin(&arguments.kept, None)?;
     let mut live = super::live(title, load.duration);
     live.guard(&goals);
-    let results = load.run_shown(&mut live).map_err(|error| fault(&error))?;
+    let mut results = load.run_shown(&mut live).map_err(|error| fault(&error))?;
     drop(live);
     let output = &arguments.output;
     conclude(
-        &results,
-        &Telling { title, goals: &goals, output, is_own: true, keeper: keeper.end() },
+        &mut results,
+        &Telling { title, goals: &goals, output, is_own: true, keeper: keeper.end(), logs },
     )
 }
 
-fn only_here(kept: &KeptRun) -> Result<(), Fault> {
-    if kept.keep.is_none() {
+fn only_here(kept: &KeptRun, is_exact: bool) -> Result<(), Fault> {
+    if is_exact {
+        return Err(Fault::usage("rows of agents tell milliseconds: leave out --jtl-us"));
+    }
+    if kept.keep.is_none() && kept.pid.is_none() && kept.metrics.is_none() {
         return Ok(());
     }
     Err(Fault::usage(
-        "`--keep` keeps what this process measures itself; with agents use --report and --json",
+        "`--keep`, `--pid` and `--metrics` are for what this process measures itself; with agents use --report and --json",
     ))
-}
-
-pub(super) fn ab(arguments: &Ab) -> Outcome {
-    use base64::Engine as _;
-    let base64 = base64::engine::general_purpose::STANDARD;
-    let mut all = headers(&arguments.headers)?;
-    if !arguments.cookies.is_empty() {
-        all.push(("Cookie".to_owned(), arguments.cookies.join("; ")));
-    }
-    if let Some(login) = &arguments.login {
-        all.push(("Authorization".to_owned(), format!("Basic {}", base64.encode(login))));
-    }
-    if let Some(login) = &arguments.proxy_login {
-        all.push(("Proxy-Authorization".to_owned(), format!("Basic {}", base64.encode(login))));
-    }
-    let body = arguments.post.as_deref().or(arguments.put.as_deref());
-    let method = match &arguments.method {
-        Some(method) => method.as_str(),
-        None if arguments.post.is_some() => "POST",
-        None if arguments.put.is_some() => "PUT",
-        None if arguments.head => "HEAD",
-        None => "GET",
-    };
-    let default = if arguments.seconds.is_some() { 50_000 } else { 1 };
-    let load = ab::Ab {
-        url: arguments.url.clone(),
-        requests: arguments.requests.unwrap_or(default),
-        concurrency: arguments.concurrency,
-        time_limit: arguments.seconds.map(std::time::Duration::from_secs),
-        timeout: std::time::Duration::from_secs(arguments.timeout),
-        keep_alive: arguments.keep_alive,
-        method: method.to_owned(),
-        body: body.map(read_bytes).transpose()?.unwrap_or_default(),
-        content_type: arguments.content_type.clone(),
-        headers: all,
-        proxy: arguments.proxy.clone(),
-        source: arguments.source,
-        strict: arguments.strict_ab,
-        any_length: arguments.any_length,
-        without_deviation: arguments.without_deviation,
-        without_percentiles: arguments.without_percentiles,
-        csv: arguments.csv.clone(),
-        gnuplot: arguments.gnuplot.clone(),
-        workers: arguments.workers,
-    };
-    let run = load.run().map_err(|error| fault(&error))?;
-    say!("{}", run.to_string().trim_end());
-    if let Some(path) = &arguments.csv {
-        write(path, &run.csv())?;
-    }
-    if let Some(path) = &arguments.gnuplot {
-        write(path, &run.gnuplot())?;
-    }
-    if run.varying_lengths() > 0 && !arguments.strict_ab {
-        say!(
-            "\nLength varies: {} answers; ab would call them failed (--strict-ab)",
-            run.varying_lengths()
-        );
-    }
-    let response = run.results.total().response;
-    say!(
-        "\nWith three digits: p50 {}, p95 {}, p99 {}, p99.9 {}, max {}",
-        goal::show(response.quantile(0.5)),
-        goal::show(response.quantile(0.95)),
-        goal::show(response.quantile(0.99)),
-        goal::show(response.quantile(0.999)),
-        goal::show(response.max())
-    );
-    match honesty::warning(&run.results) {
-        Some(warning) => {
-            say!("{warning}");
-            Ok(ExitCode::from(3))
-        }
-        None if run.is_unreachable() => Ok(ExitCode::from(3)),
-        None => Ok(ExitCode::SUCCESS),
-    }
 }
 
 pub(super) fn properties(texts: &[String]) -> Result<HashMap<String, String>, Fault> {
@@ -202,7 +133,42 @@ pub(super) fn plan_run(arguments: &Run) -> Result<PlanRun, Fault> {
         trace: arguments.trace,
         hosts: hosts(&arguments.resolve)?,
         goals: Vec::new(),
+        left_out: arguments.allowed.allow_ignore.clone(),
+        grain: grain(arguments.jtl_us),
     })
+}
+
+fn grain(is_exact: bool) -> Grain {
+    if is_exact { Grain::Microseconds } else { Grain::Milliseconds }
+}
+
+/// Reads a plan for a run; where it is refused, says how what cannot be run could be left out.
+pub(super) fn load(path: &Path, classes: &[String]) -> Result<Plan, Fault> {
+    Plan::load_without(path, classes).map_err(|error| match &error {
+        Error::Refused(findings) if !classes_of(findings).is_empty() => Fault::usage(format!(
+            "{error}; `tympan lab check --explain` tells what the plan is made of. Disable what cannot be run, or leave it \
+             out: --allow-ignore {}",
+            classes_of(findings).join(" --allow-ignore ")
+        )),
+        _ => fault(&error),
+    })
+}
+
+/// Returns the classes of the elements that findings are about; they begin with them: `JDBCSampler "load users": ...`.
+fn classes_of(findings: &[Finding]) -> Vec<&str> {
+    let starts = findings.iter().filter_map(|finding| finding.message.split_once(" \""));
+    let is_class = |class: &&str| class.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let mut classes: Vec<&str> = starts.map(|(class, _)| class).filter(is_class).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    classes
+}
+
+/// Names what was left out of a plan.
+pub(super) fn tell_left_out(plan: &Plan, tell: &mut dyn FnMut(&str)) {
+    for place in &plan.inventory.left_out {
+        tell(&format!("LEFT OUT {place}"));
+    }
 }
 
 /// Reads names with the addresses that they have for this run.
@@ -227,21 +193,23 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     if arguments.emit.emit.is_some() {
         return super::fleet::emit(arguments, &run);
     }
+    let logs = WatchedLogs::begin(&arguments.logs)?;
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
-        only_here(&arguments.kept)?;
-        return super::fleet::run(fleet, &arguments.plan, &run, &arguments.output);
+        only_here(&arguments.kept, arguments.jtl_us)?;
+        return super::fleet::run(fleet, &arguments.plan, &run, (&arguments.output, logs));
     }
-    play(
-        &arguments.plan,
-        &run,
-        &arguments.output,
-        Keeper::begin(&arguments.kept, Some(arguments.plan.as_path())),
-    )
+    let keeper = Keeper::begin(&arguments.kept, Some(arguments.plan.as_path()))?;
+    play(&arguments.plan, &run, &arguments.output, (keeper, logs))
 }
 
-fn play(path: &Path, run: &PlanRun, output: &Output, keeper: Keeper<'_>) -> Outcome {
+fn play(
+    path: &Path,
+    run: &PlanRun,
+    output: &Output,
+    (keeper, logs): (Keeper<'_>, WatchedLogs),
+) -> Outcome {
     let mut goals = goals(output.goals.as_deref())?;
-    let plan = Plan::load(path).map_err(|error| fault(&error))?;
+    let plan = load(path, &run.left_out)?;
     goals.extend(plan.goals.iter().cloned());
     let run = &PlanRun { goals: goals.clone(), ..run.clone() };
     let is_quiet = output.json;
@@ -250,12 +218,13 @@ fn play(path: &Path, run: &PlanRun, output: &Output, keeper: Keeper<'_>) -> Outc
             say!("{line}");
         }
     };
+    tell_left_out(&plan, &mut tell);
     if plan.inventory.ignored > 0 {
         tell(&format!("{} listeners of the plan have nothing to do here", plan.inventory.ignored));
     }
     let title = if plan.name().is_empty() { "plan" } else { plan.name() };
     // Where there is no terminal, JMeter's summary lines tell how the run goes on.
-    let outcome = if std::io::stderr().is_terminal() {
+    let mut outcome = if std::io::stderr().is_terminal() {
         let mut live = super::live(title, run.offer.as_ref().map(|offer| offer.lasts));
         plan.run_shown(run, &mut tell, &mut live)
     } else {
@@ -266,8 +235,8 @@ fn play(path: &Path, run: &PlanRun, output: &Output, keeper: Keeper<'_>) -> Outc
     for problem in &outcome.faults {
         tracing::error!(reason = %problem, "a thread of the plan ended early");
     }
-    let telling = Telling { title, goals: &goals, output, is_own: true, keeper };
-    let code = conclude(&outcome.results, &telling)?;
+    let telling = Telling { title, goals: &goals, output, is_own: true, keeper, logs };
+    let code = conclude(&mut outcome.results, &telling)?;
     Ok(if outcome.faults.is_empty() { code } else { ExitCode::from(3) })
 }
 
@@ -306,9 +275,11 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
         properties: properties_of_all,
         rows: arguments.rows.clone(),
         hosts: hosts(&arguments.resolve)?,
+        left_out: arguments.allowed.allow_ignore.clone(),
         ..PlanRun::default()
     };
-    play(plan, &run, &output, Keeper::nothing())
+    let logs = WatchedLogs::begin(&arguments.logs)?;
+    play(plan, &run, &output, (Keeper::nothing(), logs))
 }
 
 fn delete(path: &Path) -> Result<(), Fault> {

@@ -15,6 +15,7 @@ use tympan_lab::recording::{self, Options};
 use tympan_lab::replay::Replay;
 
 use super::keep::Keeper;
+use super::logs::WatchedLogs;
 use super::send::headers;
 use super::{Telling, conclude, duration, fault, goals, open, read_text, write};
 use crate::args::lab_proof as args;
@@ -164,7 +165,13 @@ pub(super) fn replay(arguments: &args::Replay) -> Outcome {
         workers: arguments.workers,
         timeout: duration(&arguments.timeout)?,
     };
-    let replayed = replay.run(&visits).map_err(|error| fault(&error))?;
+    let logs = WatchedLogs::begin(&arguments.logs)?;
+    let keeper = Keeper::begin(&arguments.kept, None)?;
+    let title = arguments.log.display().to_string();
+    let mut live = super::live(&title, None);
+    live.guard(&goals);
+    let mut replayed = replay.run_shown(&visits, &mut live).map_err(|error| fault(&error))?;
+    drop(live);
     if !arguments.output.json {
         if malformed > 0 {
             say!("{malformed} lines of the log were not understood and are left out");
@@ -176,15 +183,15 @@ pub(super) fn replay(arguments: &args::Replay) -> Outcome {
             );
         }
     }
-    let title = arguments.log.display().to_string();
     conclude(
-        &replayed.results,
+        &mut replayed.results,
         &Telling {
             title: &title,
             goals: &goals,
             output: &arguments.output,
             is_own: true,
-            keeper: Keeper::nothing().end(),
+            keeper: keeper.end(),
+            logs,
         },
     )
 }

@@ -9,6 +9,7 @@ use tympan_lab::redact::HIDDEN;
 use tympan_lab::tough::impact::Impact;
 use tympan_lab::tough::{Config, Mode, Phase, Ramp, Tough, of_suites, of_yaml};
 
+use super::logs::WatchedLogs;
 use super::phases::finish;
 use super::{duration, fault, goals, read_text};
 use crate::args::lab_author::{BackupImpact, Tough as Arguments};
@@ -58,9 +59,11 @@ pub(super) fn tough(arguments: &Arguments) -> Outcome {
         return Err(Fault::usage("`--author URL` says which author is loaded"));
     }
     let lasts = tough.config.phases.iter().map(|phase| phase.lasts).sum();
+    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
     let mut live = super::live(&tough.author, Some(lasts));
-    let sheet = tough.run(&mut live).map_err(|error| fault(&error))?;
+    let mut sheet = tough.run(&mut live).map_err(|error| fault(&error))?;
     drop(live);
+    logs.tell(&mut sheet);
     let kept = is_file.then_some(path);
     finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), kept)
 }
@@ -136,7 +139,9 @@ pub(super) fn backup_impact(arguments: &BackupImpact) -> Outcome {
             say!("{line}");
         }
     };
-    let sheet = impact.run(&tough, &mut tell).map_err(|error| fault(&error))?;
+    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
+    let mut sheet = impact.run(&tough, &mut tell).map_err(|error| fault(&error))?;
+    logs.tell(&mut sheet);
     finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 

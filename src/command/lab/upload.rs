@@ -3,6 +3,7 @@
 use tympan_lab::calculate::{Uploads, peak_factor};
 use tympan_lab::phase::upload as proof;
 
+use super::logs::WatchedLogs;
 use super::phases::finish;
 use super::send::headers;
 use super::{duration, fault, read_text};
@@ -52,7 +53,9 @@ pub(super) fn upload(arguments: &Upload) -> Outcome {
         picture,
         seed: arguments.seed,
     };
-    let sheet = proof::run(&asked).map_err(|error| fault(&error))?;
+    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
+    let mut sheet = proof::run(&asked).map_err(|error| fault(&error))?;
+    logs.tell(&mut sheet);
     finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 

@@ -4,9 +4,11 @@
 //! their connection; an answer of another length is counted as failed only with `strict`, else told as varying; a
 //! socket error does not end the run.
 
+mod markup;
 mod print;
 mod read;
 mod send;
+mod speech;
 
 pub use read::{AbText, Comparison, parse, parse_all};
-pub use send::{Ab, AbRun};
+pub use send::{Ab, AbRun, Listener, Markup, Word};

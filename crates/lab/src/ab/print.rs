@@ -2,13 +2,14 @@
 
 use std::fmt::{self, Write as _};
 
-use super::send::{AbRun, Times};
+use super::send::{Ab, AbRun, Times};
+use crate::Result;
 
 /// The percentages of ab's table.
 const PERCENTS: [u64; 9] = [50, 66, 75, 80, 90, 95, 98, 99, 100];
 
 impl AbRun {
-    fn done(&self) -> u64 {
+    pub(super) fn done(&self) -> u64 {
         self.gathered.times.len() as u64 + self.failed_without_times()
     }
 
@@ -23,7 +24,7 @@ impl AbRun {
         self.failed_without_times() + self.length_failures()
     }
 
-    fn length_failures(&self) -> u64 {
+    pub(super) fn length_failures(&self) -> u64 {
         let counts = self.options.strict && !self.options.any_length;
         if counts { self.gathered.other_lengths } else { 0 }
     }
@@ -83,18 +84,35 @@ impl AbRun {
         out
     }
 
+    /// Returns what was measured: ab's text from `Server Software` on, or its table in HTML.
+    #[must_use]
+    pub fn figures(&self) -> String {
+        let mut out = String::new();
+        let written = match &self.options.markup {
+            Some(markup) => self.write_markup(markup, &mut out),
+            None => self
+                .write_head(&mut out)
+                .and_then(|()| self.write_counts(&mut out))
+                .and_then(|()| self.write_times(&mut out)),
+        };
+        written.map_or_else(|_| String::new(), |()| out)
+    }
+
     fn write_head(&self, out: &mut String) -> fmt::Result {
         let gathered = &self.gathered;
-        writeln!(
-            out,
-            "This is ApacheBench, Version 2.3 <tympan lab {}>",
-            env!("CARGO_PKG_VERSION")
-        )?;
-        writeln!(out, "The text is that of ab by Adam Twiss and the Apache Software Foundation\n")?;
-        writeln!(out, "Benchmarking {} (be patient).....done\n\n", self.url.host)?;
         writeln!(out, "Server Software:        {}", gathered.software)?;
         writeln!(out, "Server Hostname:        {}", self.url.host)?;
-        writeln!(out, "Server Port:            {}\n", self.url.port)?;
+        writeln!(out, "Server Port:            {}", self.url.port)?;
+        if let Some(agreed) = &self.agreed {
+            writeln!(out, "SSL/TLS Protocol:       {}", agreed.protocol)?;
+            if let Some(key) = agreed.temporary_key {
+                writeln!(out, "Server Temp Key:        {key}")?;
+            }
+            if self.tells_name() {
+                writeln!(out, "TLS Server Name:        {}", self.url.host)?;
+            }
+        }
+        writeln!(out)?;
         writeln!(out, "Document Path:          {}", self.url.target)?;
         if self.options.any_length {
             writeln!(out, "Document Length:        Variable\n")?;
@@ -222,18 +240,53 @@ impl AbRun {
     }
 }
 
+impl Ab {
+    /// Returns who speaks.
+    #[must_use]
+    pub fn banner(&self) -> String {
+        let version = env!("CARGO_PKG_VERSION");
+        let whose = "The text is that of ab by Adam Twiss and the Apache Software Foundation";
+        match self.markup {
+            Some(_) => format!(
+                "<p>\n This is ApacheBench, Version 2.3 <i>&lt;tympan lab {version}&gt;</i><br>\n {whose}<br>\n</p>\n<p>\n"
+            ),
+            None => format!("This is ApacheBench, Version 2.3 <tympan lab {version}>\n{whose}\n"),
+        }
+    }
+
+    /// Returns the line before a run, and the end that it has after one. A run that tells how far it has come has the end of
+    /// its line among what it tells.
+    ///
+    /// # Errors
+    /// [`Error::Url`](crate::Error::Url).
+    pub fn opening(&self) -> Result<(String, &'static str)> {
+        if self.markup.is_some() {
+            return Ok((String::new(), if self.heartbeat().is_some() { "" } else { "..done" }));
+        }
+        let through = self.proxy.as_ref().map(|proxy| format!("[through {proxy}] "));
+        let host = self.address()?.host;
+        let line = format!("Benchmarking {host} {}(be patient)", through.unwrap_or_default());
+        Ok((line, if self.heartbeat().is_some() { "" } else { ".....done" }))
+    }
+}
+
+impl AbRun {
+    /// Reports whether the server was told which of its names was meant; there is none in an address of numbers.
+    fn tells_name(&self) -> bool {
+        let bare = self.url.host.trim_start_matches('[').trim_end_matches(']');
+        !self.options.hides_name && bare.parse::<std::net::IpAddr>().is_err()
+    }
+}
+
 impl fmt::Display for AbRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = String::new();
-        self.write_head(&mut out)?;
-        self.write_counts(&mut out)?;
-        self.write_times(&mut out)?;
-        f.write_str(&out)
+        let (line, end) = self.options.opening().map_err(|_| fmt::Error)?;
+        write!(f, "{}\n{line}{end}\n\n\n{}", self.options.banner(), self.figures())
     }
 }
 
 /// ab rounds microseconds to whole milliseconds.
-fn round(us: u64) -> u64 {
+pub(super) fn round(us: u64) -> u64 {
     (us + 500) / 1000
 }
 

@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::speech;
 use crate::load::{Crew, Crowd, Load, Step, Turn, User, processors, run};
-use crate::net::{Failure, Keep, Reply, Request, Targets, Url};
-use crate::record::{Results, Sample};
+use crate::net::{Agreed, Failure, Keep, Reply, Request, Response, Speech, Targets, Url};
+use crate::record::{Results, Sample, request_text, without_secrets};
 use crate::{Error, Result};
 
 /// The options of ab that are given as values.
@@ -38,6 +39,22 @@ pub struct Ab {
     pub proxy: Option<String>,
     /// `-B`: the address of this machine that connections begin at.
     pub source: Option<IpAddr>,
+    /// `-b`: bytes of the kernel's buffers for a connection.
+    pub window: Option<usize>,
+    /// `-f`: the version of TLS.
+    pub protocol: Option<String>,
+    /// `-Z`: cipher suites, as OpenSSL names them.
+    pub ciphers: Option<String>,
+    /// `-E`: a file in PEM with a certificate for the server, its chain, and its key.
+    pub certificate: Option<PathBuf>,
+    /// `-I`: does not tell the server which of its names is meant.
+    pub hides_name: bool,
+    /// `-v`: how much is said of each request.
+    pub verbosity: u32,
+    /// `-q`: says nothing of how far the run has come.
+    pub quiet: bool,
+    /// `-w`: what is printed is a table in HTML.
+    pub markup: Option<Markup>,
     /// Counts answers of another length as failed, as ab does without `-l`.
     pub strict: bool,
     /// `-l`.
@@ -69,6 +86,14 @@ impl Default for Ab {
             headers: Vec::new(),
             proxy: None,
             source: None,
+            window: None,
+            protocol: None,
+            ciphers: None,
+            certificate: None,
+            hides_name: false,
+            verbosity: 0,
+            quiet: false,
+            markup: None,
             strict: false,
             any_length: false,
             without_deviation: false,
@@ -79,6 +104,34 @@ impl Default for Ab {
         }
     }
 }
+
+/// The attributes of a table in HTML.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Markup {
+    /// `-x`: of the table.
+    pub table: String,
+    /// `-y`: of its rows.
+    pub row: String,
+    /// `-z`: of its cells.
+    pub cell: String,
+}
+
+/// What ab says while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word<'a> {
+    /// For standard error: how far it has come.
+    Progress(&'a str),
+    /// For standard output: of a single request, where `-v` asks for it.
+    Log(&'a str),
+}
+
+/// Who hears it, on the threads that send.
+pub type Listener = Arc<dyn Fn(Word<'_>) + Send + Sync>;
+
+/// Requests below which ab tells nothing of how far it has come.
+const SHORT: u64 = 150;
+/// ab tells it every tenth of a run, and not more often than every hundred requests.
+const OFTEN: u64 = 100;
 
 /// One request, in microseconds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -119,16 +172,43 @@ pub struct AbRun {
     pub(super) options: Ab,
     pub(super) url: Url,
     pub(super) gathered: Gathered,
+    /// What the first handshake agreed on.
+    pub(super) agreed: Option<Agreed>,
     /// The same run in the lab's own terms.
     pub results: Results,
 }
 
 impl Ab {
+    /// Returns after how many requests ab says how far it has come; `None` for never.
+    pub(super) fn heartbeat(&self) -> Option<u64> {
+        let says = !self.quiet && self.requests > SHORT;
+        says.then(|| (self.requests / 10).max(OFTEN))
+    }
+
+    /// Returns what is asked.
+    ///
+    /// # Errors
+    /// [`Error::Url`].
+    pub(super) fn address(&self) -> Result<Url> {
+        match self.url.contains("://") {
+            true => Url::parse(&self.url),
+            false => Url::parse(&format!("http://{}", self.url)),
+        }
+    }
+
     /// Runs.
     ///
     /// # Errors
-    /// [`Error::Url`] and [`Error::Input`] for what cannot be run, [`Error::Resolve`], [`Error::Engine`].
+    /// [`Error::Url`] and [`Error::Input`] for what cannot be run, [`Error::Resolve`], [`Error::Tls`], [`Error::Engine`].
     pub fn run(&self) -> Result<AbRun> {
+        self.run_heard(Arc::new(|_| {}))
+    }
+
+    /// Runs, and says meanwhile what ab says.
+    ///
+    /// # Errors
+    /// As [`Ab::run`].
+    pub fn run_heard(&self, listener: Listener) -> Result<AbRun> {
         if self.concurrency == 0 || self.requests == 0 {
             return Err(Error::Input("-n and -c are numbers above 0".to_owned()));
         }
@@ -137,19 +217,24 @@ impl Ab {
                 "Cannot use concurrency level greater than total number of requests".to_owned(),
             ));
         }
-        let text = if self.url.contains("://") {
-            self.url.clone()
-        } else {
-            format!("http://{}", self.url)
-        };
-        let url = Url::parse(&text)?;
+        let url = self.address()?;
+        let request = self.request(&url)?;
+        let target = Arc::clone(&request.target);
+        if self.verbosity >= 2 {
+            let text = request_text(&request.bytes);
+            listener(Word::Log(&format!("INFO: {} header == \n---\n{text}\n---", self.method)));
+        }
         let shared = Arc::new(Shared {
-            request: self.request(&url)?,
+            request,
             tickets: AtomicI64::new(i64::try_from(self.requests).unwrap_or(i64::MAX)),
             gathered: Mutex::default(),
             length: OnceLock::new(),
             label: format!("{} {}", self.method, url.target),
             strict: self.strict && !self.any_length,
+            verbosity: self.verbosity,
+            heartbeat: self.heartbeat(),
+            done: AtomicU64::new(0),
+            listener,
         });
         let wanted = if self.workers == 0 { processors() } else { self.workers };
         let workers = wanted.min(self.concurrency);
@@ -172,10 +257,33 @@ impl Ab {
         let mut gathered =
             std::mem::take(&mut *shared.gathered.lock().unwrap_or_else(PoisonError::into_inner));
         gathered.length = shared.length.get().copied();
-        Ok(AbRun { options: self.clone(), url, gathered, results })
+        if shared.heartbeat.is_some() {
+            let done = shared.done.load(Ordering::Relaxed);
+            (shared.listener)(Word::Progress(&format!("Finished {done} requests")));
+        }
+        let agreed = target.agreed.get().cloned();
+        Ok(AbRun { options: self.clone(), url, gathered, agreed, results })
+    }
+
+    /// Reads how TLS is to be spoken.
+    fn speech(&self) -> Result<Speech> {
+        let suites = self.ciphers.as_deref().map(speech::ciphers).transpose()?;
+        Ok(Speech {
+            version: self.protocol.as_deref().map(speech::version).transpose()?.flatten(),
+            suites: suites.unwrap_or_default(),
+            identity: self.certificate.as_deref().map(speech::identity).transpose()?,
+            hides_name: self.hides_name,
+            forgets_sessions: false,
+        })
     }
 
     fn request(&self, url: &Url) -> Result<Request> {
+        let speech = self.speech()?;
+        if url.is_tls && self.proxy.is_some() {
+            return Err(Error::Input(
+                "-X: an https address cannot be asked for through a proxy here: the proxy would see the request".to_owned(),
+            ));
+        }
         let targets = Targets::default();
         let own = targets.find_at((url.is_tls, &url.host, url.port), None, self.source);
         let (target, asked) = match &self.proxy {
@@ -187,6 +295,7 @@ impl Ab {
             }
             None => (own?, url.target.clone()),
         };
+        let target = target.adjusted(&speech, self.window)?;
         let has =
             |name: &str| self.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
         let version = if self.keep_alive { "1.1" } else { "1.0" };
@@ -232,7 +341,6 @@ impl Ab {
     }
 }
 
-#[derive(Debug)]
 struct Shared {
     request: Request,
     tickets: AtomicI64,
@@ -241,6 +349,48 @@ struct Shared {
     length: OnceLock<u64>,
     label: String,
     strict: bool,
+    verbosity: u32,
+    /// Says after so many requests how far the run has come.
+    heartbeat: Option<u64>,
+    done: AtomicU64,
+    listener: Listener,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Says that a request is done, where ab does.
+    fn count(&self) {
+        let Some(heartbeat) = self.heartbeat else { return };
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done.is_multiple_of(heartbeat) {
+            (self.listener)(Word::Progress(&format!("Completed {done} requests")));
+        }
+    }
+
+    /// Says of an answer what `-v` asks for.
+    fn say(&self, response: &Response) {
+        if self.verbosity < 2 {
+            return;
+        }
+        let log = |text: String| (self.listener)(Word::Log(&text));
+        if self.verbosity >= 4
+            && let Some(head) = &response.head
+        {
+            log(format!("LOG: header received:\n{}\n", without_secrets(head.text())));
+        }
+        match response.status {
+            200..300 if self.verbosity >= 3 => {
+                log(format!("LOG: Response code = {}", response.status))
+            }
+            200..300 => {}
+            other => log(format!("WARNING: Response code not 2xx ({other})")),
+        }
+    }
 }
 
 /// One of ab's connections.
@@ -275,6 +425,7 @@ impl Bencher {
             Err(Failure::NoResponse | Failure::Malformed | Failure::Tls) => own.exceptions += 1,
             Err(_) => own.failed_receive += 1,
             Ok(response) => {
+                self.shared.say(response);
                 own.body += response.body_bytes;
                 own.non_2xx += u64::from(!(200..300).contains(&response.status));
                 own.kept_alive += u64::from(reply.kept_alive);
@@ -327,6 +478,7 @@ impl User for Bencher {
             let is_finished = !matches!(reply.result, Err(Failure::Unfinished));
             if is_finished {
                 let shared = Arc::clone(&self.shared);
+                shared.count();
                 let label = turn.recorder.label(&shared.label);
                 let mut sample = Sample::of(label, reply.started, &reply);
                 if sample.failure == Some("status") && !shared.strict {

@@ -187,7 +187,7 @@ enum Task {
 fn prepare(job: &Job, files: &[PathBuf]) -> Result<Task> {
     match &job.work {
         Work::Get(get) => get.check().map(|()| Task::Get),
-        Work::Plan { name, files: names, .. } => {
+        Work::Plan { name, files: names, left_out, .. } => {
             let (plan, others) = files
                 .split_first()
                 .ok_or_else(|| Error::Fleet("the plan is missing from the job".to_owned()))?;
@@ -199,7 +199,8 @@ fn prepare(job: &Job, files: &[PathBuf]) -> Result<Task> {
             let known = plan.with_extension(ending);
             std::fs::rename(plan, &known).map_err(|source| Error::write(&known, source))?;
             let files = names.iter().cloned().zip(others.iter().cloned()).collect();
-            Ok(Task::Plan(Box::new(Plan::load_with(&known, Files::sent(files))?)))
+            let plan = Plan::load_with(&known, Files::sent(files), left_out)?;
+            Ok(Task::Plan(Box::new(plan)))
         }
     }
 }

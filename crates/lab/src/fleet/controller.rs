@@ -109,7 +109,7 @@ impl Fleet {
     /// As [`Plan::run`]; [`Error::Fleet`] if not every agent begins; [`Error::Input`] if the plan
     /// names files that cannot be sent.
     pub fn run_plan(self, path: &Path, run: &Run, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
-        let plan = Plan::load(path)?;
+        let plan = Plan::load_without(path, &run.left_out)?;
         let mut files = vec![path.to_owned()];
         let mut names = Vec::new();
         for (name, at) in plan.files(run)? {
@@ -126,6 +126,7 @@ impl Fleet {
             trace: run.trace,
             copies_rows: self.copies_rows,
             hosts: run.hosts.clone(),
+            left_out: run.left_out.clone(),
         };
         let is_plan = true;
         self.play(work, &files, run.rows.as_deref(), (is_plan, say))

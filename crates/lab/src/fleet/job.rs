@@ -42,6 +42,8 @@ pub(super) enum Work {
         copies_rows: bool,
         /// Names with the addresses that they have for this run.
         hosts: HashMap<String, String>,
+        /// Classes of elements that are left out of the plan where they cannot be run.
+        left_out: Vec<String>,
     },
 }
 

@@ -1,7 +1,7 @@
 //! Starts the workers, adds up what they hand over, and writes rows on a thread of their own.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
@@ -10,8 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::worker::{Duty, Hire, Worker};
 use super::{Crowd, Schedule, User};
+use crate::record::jtl::Grain;
 use crate::record::summariser::{Tally, Threads};
-use crate::record::{Interval, Recorder, Results, RowSink, jtl};
+use crate::record::{Interval, Recorder, Results, RowSink};
 use crate::{Error, Result};
 
 /// What one worker has to do.
@@ -44,25 +45,28 @@ impl Rows {
     ///
     /// # Errors
     /// [`Error::File`].
-    pub(crate) fn create(path: &Path) -> Result<Self> {
+    pub(crate) fn create(path: &Path, grain: Grain) -> Result<Self> {
         let file = File::create(path).map_err(|source| Error::write(path, source))?;
-        Self::start(vec![file], path)
+        Self::start(vec![file], path, grain)
     }
 
     /// Adds to result files, as JMeter does; each gets its header if it is new.
     ///
     /// # Errors
-    /// [`Error::File`].
-    pub(crate) fn append(paths: &[PathBuf]) -> Result<Self> {
+    /// [`Error::File`]; [`Error::Input`] for a file whose rows have other columns.
+    pub(crate) fn append(paths: &[PathBuf], grain: Grain) -> Result<Self> {
         let mut files = Vec::new();
         for path in paths {
             let lost = |source| Error::write(path, source);
             if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder).map_err(lost)?;
             }
+            if grain == Grain::Microseconds {
+                check_header(path, grain)?;
+            }
             files.push(File::options().append(true).create(true).open(path).map_err(lost)?);
         }
-        Self::start(files, paths.first().map_or(Path::new(""), PathBuf::as_path))
+        Self::start(files, paths.first().map_or(Path::new(""), PathBuf::as_path), grain)
     }
 
     /// Hands pieces of rows, without a header, to someone else who writes them.
@@ -70,16 +74,16 @@ impl Rows {
     /// # Errors
     /// [`Error::Engine`].
     pub(crate) fn hand_over(mut to: RowTaker) -> Result<Self> {
-        Self::spawn(Path::new(""), move |receiver| {
+        Self::spawn(Path::new(""), Grain::Milliseconds, move |receiver| {
             receiver.into_iter().try_for_each(|piece| to(&piece))
         })
     }
 
-    fn start(mut files: Vec<File>, path: &Path) -> Result<Self> {
-        Self::spawn(path, move |receiver| {
+    fn start(mut files: Vec<File>, path: &Path, grain: Grain) -> Result<Self> {
+        Self::spawn(path, grain, move |receiver| {
             for file in &mut files {
                 if file.metadata()?.len() == 0 {
-                    file.write_all(format!("{}\n", jtl::HEADER).as_bytes())?;
+                    file.write_all(format!("{}\n", grain.header()).as_bytes())?;
                 }
             }
             for piece in receiver {
@@ -93,12 +97,13 @@ impl Rows {
 
     fn spawn(
         path: &Path,
+        grain: Grain,
         write: impl FnOnce(Receiver<Vec<u8>>) -> std::io::Result<()> + Send + 'static,
     ) -> Result<Self> {
         let (sender, receiver) = sync_channel::<Vec<u8>>(64);
         let writer = std::thread::Builder::new().name("rows".to_owned());
         let writer = writer.spawn(move || write(receiver)).map_err(Error::Engine)?;
-        let sink = RowSink { sender, epoch: SystemTime::now(), at: Instant::now() };
+        let sink = RowSink { sender, epoch: SystemTime::now(), at: Instant::now(), grain };
         Ok(Self { writer, path: path.to_owned(), sink })
     }
 
@@ -115,6 +120,20 @@ impl Rows {
         let outcome = self.writer.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
         outcome.map_err(|source| Error::write(&self.path, source))
     }
+}
+
+/// Refuses to add rows to a file whose rows have other columns.
+fn check_header(path: &Path, grain: Grain) -> Result<()> {
+    let Ok(file) = File::open(path) else { return Ok(()) };
+    let mut first = String::new();
+    let read = BufReader::new(file).read_line(&mut first);
+    if read.is_ok_and(|read| read == 0) || first.trim_end() == grain.header() {
+        return Ok(());
+    }
+    Err(Error::Input(format!(
+        "`{}` holds rows without microseconds: name another file, or leave out --jtl-us",
+        path.display()
+    )))
 }
 
 /// A run.

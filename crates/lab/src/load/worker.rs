@@ -4,9 +4,11 @@
 //! because the whole milliseconds of `epoll_wait` would be a lag of the generator's own. Setting it is dear, above all in a
 //! virtual machine, where it took half of the thread's time at 10,000 arrivals a second. So it is set only when nothing
 //! else is to do and the next moment is farther off than it takes to fall asleep and wake up.
+//!
+//! A single arrival and its answer take five calls of the system: setting the timer, two waits, a write and a read. The
+//! timer's own count is never read: setting it again clears it, and its event comes by an edge.
 
 use std::collections::VecDeque;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,6 +86,8 @@ pub(super) struct Worker {
     holes: Vec<usize>,
     generation: u32,
     busy: usize,
+    /// Exchanges that have begun since the last look at events.
+    begun: usize,
     has_limits: bool,
     next_look: Instant,
     next_arrival: Option<Instant>,
@@ -94,6 +98,16 @@ pub(super) struct Worker {
     buffer: Box<[u8]>,
     recorder: Recorder,
     crowd: Arc<Crowd>,
+    #[cfg(test)]
+    calls: Calls,
+}
+
+/// How often the system was asked.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Calls {
+    looks: u64,
+    settings: u64,
 }
 
 impl std::fmt::Debug for Worker {
@@ -134,6 +148,7 @@ impl Worker {
             holes: Vec::new(),
             generation: 0,
             busy: 0,
+            begun: 0,
             has_limits: false,
             next_look: started,
             next_arrival: None,
@@ -144,6 +159,8 @@ impl Worker {
             buffer: vec![0; BUFFER].into_boxed_slice(),
             recorder,
             crowd,
+            #[cfg(test)]
+            calls: Calls::default(),
         })
     }
 
@@ -166,7 +183,7 @@ impl Worker {
             if self.is_over() {
                 break;
             }
-            self.wait(&mut events)?;
+            self.wait(&mut events, now)?;
         }
         self.recorder.flush(self.crowd.active(), thread_cpu());
         Ok(())
@@ -289,7 +306,7 @@ impl Worker {
 
     fn take_step(&mut self, index: usize, step: Step, now: Instant) {
         match step {
-            Step::Fetch(request) => self.fetch(index, vec![request], 1),
+            Step::Fetch(request) => self.fetch_one(index, request),
             Step::FetchAll { requests, parallel } => self.fetch(index, requests, parallel.max(1)),
             Step::FetchHosts { requests, parallel } => {
                 let all = requests.len();
@@ -335,6 +352,13 @@ impl Worker {
             self.close(connection);
         }
         self.crowd.note_end();
+    }
+
+    fn fetch_one(&mut self, index: usize, request: Request) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        slot.replies.push(None);
+        slot.running += 1;
+        self.start(index, 0, request, Instant::now());
     }
 
     fn fetch(&mut self, index: usize, requests: Vec<Request>, parallel: usize) {
@@ -384,6 +408,7 @@ impl Worker {
         entry.is_busy = true;
         entry.request = number;
         self.busy += 1;
+        self.begun += 1;
         let progress = entry.connection.begin(request, started, &mut self.buffer);
         self.take_progress(place, progress);
     }
@@ -554,12 +579,15 @@ impl Worker {
         }
     }
 
-    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> rustix::io::Result<()> {
+    fn wait(&mut self, events: &mut Vec<epoll::Event>, now: Instant) -> rustix::io::Result<()> {
         let next = if self.ready.is_empty() { self.next_moment() } else { None };
         let is_armed = next.is_none() || self.armed == next;
-        let has_time = |next: Instant| next.saturating_duration_since(Instant::now()) > AWAKE;
+        let has_time = |next: Instant| next.saturating_duration_since(now) > AWAKE;
         let may_sleep = self.ready.is_empty() && next.is_none_or(has_time);
-        if !may_sleep || !is_armed {
+        // Something may have come that makes setting the timer needless, but hardly where all that is under way was sent
+        // since the last look.
+        let may_have_come = self.busy > self.begun;
+        if !may_sleep || (!is_armed && may_have_come) {
             self.look(events, Duration::ZERO)?;
         }
         if may_sleep && events.is_empty() {
@@ -572,8 +600,6 @@ impl Worker {
         for event in events.drain(..) {
             let data = event.data.u64();
             if data == TIMER {
-                let mut ticks = [MaybeUninit::uninit(); 8];
-                rustix::io::read(&self.clock, &mut ticks).ok();
                 self.armed = None;
                 continue;
             }
@@ -590,7 +616,16 @@ impl Worker {
     }
 
     /// Waits for events, at most so long.
-    fn look(&self, events: &mut Vec<epoll::Event>, at_most: Duration) -> rustix::io::Result<()> {
+    fn look(
+        &mut self,
+        events: &mut Vec<epoll::Event>,
+        at_most: Duration,
+    ) -> rustix::io::Result<()> {
+        self.begun = 0;
+        #[cfg(test)]
+        {
+            self.calls.looks += 1;
+        }
         let at_most = Timespec {
             tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: at_most.subsec_nanos().into(),
@@ -620,6 +655,10 @@ impl Worker {
         };
         timerfd_settime(&self.clock, TimerfdTimerFlags::empty(), &timer)?;
         self.armed = Some(next);
+        #[cfg(test)]
+        {
+            self.calls.settings += 1;
+        }
         Ok(())
     }
 }
@@ -660,8 +699,76 @@ mod tests {
         // The timer's own event stands for those of sockets; it comes a nanosecond after the timer was set.
         let mut waits = 0..1_000_000;
         while worker.armed.is_some() && waits.next().is_some() {
-            worker.wait(&mut Vec::with_capacity(8)).unwrap();
+            worker.wait(&mut Vec::with_capacity(8), Instant::now()).unwrap();
         }
         assert_eq!(worker.armed, None);
+    }
+
+    /// Nothing reads the timer's count between two settings, and each of them is heard.
+    #[test]
+    fn a_timer_that_is_set_again_is_heard_again() {
+        let mut worker = worker(Duration::from_secs(600), Duration::ZERO);
+        for round in 1..=3 {
+            worker.arm(Instant::now()).unwrap();
+            let mut looks = 0..1000;
+            while worker.armed.is_some() && looks.next().is_some() {
+                let mut events = Vec::with_capacity(8);
+                worker.look(&mut events, Duration::from_secs(10)).unwrap();
+                if events.iter().any(|event| event.data.u64() == TIMER) {
+                    worker.armed = None;
+                }
+            }
+            assert_eq!(worker.armed, None, "round {round}");
+        }
+    }
+
+    /// A target that takes connections and never answers, and a request for it.
+    fn silent() -> (std::net::TcpListener, Request) {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let request = Request {
+            target: crate::net::Target::resolve(false, "127.0.0.1", port).unwrap(),
+            bytes: b"GET / HTTP/1.1\r\n\r\n"[..].into(),
+            is_head: false,
+            keep: crate::net::Keep::Nothing,
+            keep_alive: true,
+            connect_timeout: None,
+            response_timeout: None,
+        };
+        (listener, request)
+    }
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl User for Nobody {
+        fn next(&mut self, _: &mut Turn<'_>) -> Step {
+            Step::Rest
+        }
+    }
+
+    /// What the system is asked before the thread sleeps until the next arrival.
+    #[test]
+    fn nothing_is_looked_for_where_nothing_can_have_come() {
+        let (_listener, request) = silent();
+        let hour = Duration::from_secs(3600);
+        let mut worker = worker(hour, Duration::ZERO);
+        let calls = |worker: &mut Worker| {
+            worker.calls = Calls::default();
+            // Of two waits the first may end by what connecting tells.
+            worker.wait(&mut Vec::with_capacity(8), Instant::now()).unwrap();
+            worker.calls
+        };
+        let user = worker.add_user(Box::new(Nobody), worker.started);
+        worker.fetch_one(user, request.clone());
+        assert_eq!((worker.busy, worker.begun), (1, 1));
+        let (looks, settings) = (1, 1);
+        assert_eq!(calls(&mut worker), Calls { looks, settings });
+        // The timer stands: it is not set again, and one look is enough.
+        assert_eq!(calls(&mut worker), Calls { looks, settings: 0 });
+        // Another moment, and an answer that may have come: a look tells whether to sleep at all.
+        worker.next_arrival = Some(worker.started + hour / 2);
+        assert_eq!((worker.busy, worker.begun), (1, 0));
+        assert_eq!(calls(&mut worker), Calls { looks: 2, settings });
     }
 }

@@ -11,6 +11,7 @@ use rustls::ClientConnection;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::response::Reader;
+use super::tls::Agreed;
 use super::{Failure, Reply, Request, Target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,11 @@ impl Connection {
                 Some(libc::EADDRINUSE) => Failure::Exhausted,
                 _ => Failure::Bind,
             })?;
+        }
+        if let Some(window) = target.window {
+            // As ab does it; the kernel takes what it allows.
+            socket.set_send_buffer_size(window).ok();
+            socket.set_recv_buffer_size(window).ok();
         }
         // A request is one write; Nagle's wait would be measured as the server's time.
         socket.set_tcp_nodelay(true).ok();
@@ -265,6 +271,11 @@ impl Connection {
             };
             if self.state == State::Handshaking && !tls.is_handshaking() {
                 self.state = State::Open;
+                if self.target.agreed.get().is_none()
+                    && let Some(agreed) = Agreed::of(tls)
+                {
+                    self.target.agreed.set(agreed).ok();
+                }
                 let now = Instant::now();
                 exchange.connect = now.saturating_duration_since(exchange.started);
                 exchange.quiet_since = now;
@@ -330,12 +341,11 @@ impl Connection {
 impl Exchange {
     /// Takes bytes of the response; true at its end.
     fn take(&mut self, data: &[u8]) -> Result<bool, Failure> {
-        if self.first_byte.is_none() {
-            self.first_byte = Some(Instant::now());
-        }
         // The clock is read once per read only where silence is bounded.
-        if self.request.response_timeout.is_some() {
-            self.quiet_since = Instant::now();
+        if self.first_byte.is_none() || self.request.response_timeout.is_some() {
+            let now = Instant::now();
+            self.first_byte.get_or_insert(now);
+            self.quiet_since = now;
         }
         let used = self.reader.feed(data)?;
         self.received += used as u64;

@@ -14,7 +14,7 @@ mod response;
 mod target;
 mod tls;
 
-pub(crate) use tls::client as tls_client;
+pub(crate) use tls::{Agreed, Speech, client as tls_client, open_ssl_name, suites};
 
 pub(crate) use connection::{Connection, Progress};
 pub(crate) use response::{Head, Keep};

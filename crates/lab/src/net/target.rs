@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-use super::tls;
+use super::tls::{self, Agreed, Speech};
 use crate::{Error, Result};
 
 /// A server, with the addresses of its name.
@@ -20,6 +20,10 @@ pub(crate) struct Target {
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// The address of this machine that connections begin at, if not the system chooses it.
     pub(crate) source: Option<IpAddr>,
+    /// Bytes of the buffers that the kernel has for each connection, if not the system chooses them.
+    pub(crate) window: Option<usize>,
+    /// What the first handshake agreed on.
+    pub(crate) agreed: OnceLock<Agreed>,
     addresses: Vec<SocketAddr>,
     next: AtomicUsize,
 }
@@ -95,7 +99,28 @@ impl Target {
             port,
             tls,
             source,
+            window: None,
+            agreed: OnceLock::new(),
             addresses,
+            next: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Returns the same server, spoken to in a certain way and with buffers of a certain size.
+    ///
+    /// # Errors
+    /// As [`tls::speaking`].
+    pub(crate) fn adjusted(&self, speech: &Speech, window: Option<usize>) -> Result<Arc<Self>> {
+        let bare = self.host.trim_start_matches('[').trim_end_matches(']');
+        let tls = self.tls.as_ref().map(|_| tls::speaking(bare, speech)).transpose()?;
+        Ok(Arc::new(Self {
+            host: self.host.clone(),
+            port: self.port,
+            tls,
+            source: self.source,
+            window,
+            agreed: OnceLock::new(),
+            addresses: self.addresses.clone(),
             next: AtomicUsize::new(0),
         }))
     }
@@ -126,6 +151,8 @@ pub(crate) struct Targets {
     detour: Option<SocketAddr>,
     /// Addresses of names that are others than the system says, by the names in small letters.
     hosts: HashMap<String, String>,
+    /// Whether each connection makes a full TLS handshake.
+    forgets_sessions: bool,
 }
 
 impl Targets {
@@ -134,6 +161,11 @@ impl Targets {
         let small =
             |(name, addresses): (&String, &String)| (name.to_ascii_lowercase(), addresses.clone());
         Self { detour, hosts: hosts.iter().map(small).collect(), ..Self::default() }
+    }
+
+    /// Returns targets of which each connection makes a full TLS handshake, if that is wanted.
+    pub(crate) fn forgetting(forgets_sessions: bool) -> Self {
+        Self { forgets_sessions, ..Self::default() }
     }
 
     /// Returns the target, resolving it at its first use.
@@ -177,6 +209,13 @@ impl Targets {
         let target = match addresses {
             Some(addresses) => Target::resolve_at((*is_tls, host, *port), addresses, *source)?,
             None => Target::resolve_from(*is_tls, host, *port, *source)?,
+        };
+        let target = match self.forgets_sessions {
+            true => {
+                let speech = Speech { forgets_sessions: true, ..Speech::default() };
+                target.adjusted(&speech, None)?
+            }
+            false => target,
         };
         known.insert(key, Arc::clone(&target));
         Ok(target)

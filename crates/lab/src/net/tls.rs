@@ -5,26 +5,119 @@
 
 use std::sync::Arc;
 
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, NamedGroup, ProtocolVersion,
+    SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
+};
 
 use crate::{Error, Result};
+
+/// How connections speak TLS, where that is not left to the library.
+#[derive(Debug, Default)]
+pub(crate) struct Speech {
+    /// The only version that is offered.
+    pub(crate) version: Option<&'static SupportedProtocolVersion>,
+    /// The cipher suites that are offered, the preferred one first; empty for all.
+    pub(crate) suites: Vec<SupportedCipherSuite>,
+    /// A certificate with its chain, and its key, for servers that want to know who asks.
+    pub(crate) identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    /// Does not tell the server which of its names is meant.
+    pub(crate) hides_name: bool,
+    /// Makes a full handshake for each connection, instead of going on with an earlier session.
+    pub(crate) forgets_sessions: bool,
+}
+
+/// What was agreed on in a handshake, in OpenSSL's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    /// Version and cipher suite, such as `TLSv1.3,TLS_AES_256_GCM_SHA384,256`.
+    pub(crate) protocol: String,
+    /// The key that was made for this connection only, such as `X25519 253 bits`.
+    pub(crate) temporary_key: Option<&'static str>,
+}
+
+impl Agreed {
+    /// Returns what a connection has agreed on, once its handshake is over.
+    pub(crate) fn of(tls: &ClientConnection) -> Option<Self> {
+        let version = match tls.protocol_version()? {
+            ProtocolVersion::TLSv1_2 => "TLSv1.2",
+            ProtocolVersion::TLSv1_3 => "TLSv1.3",
+            _ => "TLS",
+        };
+        let suite = open_ssl_name(tls.negotiated_cipher_suite()?);
+        let bits = if suite.contains("128") { 128 } else { 256 };
+        let temporary_key = tls.negotiated_key_exchange_group().and_then(|group| {
+            Some(match group.name() {
+                NamedGroup::X25519 => "X25519 253 bits",
+                NamedGroup::secp256r1 => "ECDH prime256v1 256 bits",
+                NamedGroup::secp384r1 => "ECDH secp384r1 384 bits",
+                _ => return None,
+            })
+        });
+        Some(Self { protocol: format!("{version},{suite},{bits}"), temporary_key })
+    }
+}
+
+/// Returns the cipher suites that the library has.
+pub(crate) fn suites() -> &'static [SupportedCipherSuite] {
+    ring::ALL_CIPHER_SUITES
+}
+
+/// Returns the name that OpenSSL has for a cipher suite: `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` is
+/// `ECDHE-RSA-AES128-GCM-SHA256`.
+pub(crate) fn open_ssl_name(suite: SupportedCipherSuite) -> String {
+    let name = format!("{:?}", suite.suite());
+    if let Some(rest) = name.strip_prefix("TLS13_") {
+        return format!("TLS_{rest}");
+    }
+    let short = name.trim_start_matches("TLS_").replace("_WITH_", "_").replace("AES_", "AES");
+    // Of this one OpenSSL leaves out the hash.
+    short.replace("POLY1305_SHA256", "POLY1305").replace('_', "-")
+}
 
 /// Returns what connections to `host` need.
 ///
 /// # Errors
 /// [`Error::Tls`] if `host` cannot stand in a handshake.
 pub(crate) fn client(host: &str) -> Result<(Arc<ClientConfig>, ServerName<'static>)> {
-    let provider = Arc::new(ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Tls(error.to_string()))?
+    speaking(host, &Speech::default())
+}
+
+/// Returns what connections to `host` need that speak in a certain way.
+///
+/// # Errors
+/// [`Error::Tls`] if `host` cannot stand in a handshake, or if version, suites, certificate and key do not go together.
+pub(crate) fn speaking(
+    host: &str,
+    speech: &Speech,
+) -> Result<(Arc<ClientConfig>, ServerName<'static>)> {
+    let wrong = |error: rustls::Error| Error::Tls(error.to_string());
+    let mut provider = ring::default_provider();
+    if !speech.suites.is_empty() {
+        provider.cipher_suites.clone_from(&speech.suites);
+    }
+    let provider = Arc::new(provider);
+    let versions = speech.version.map_or(rustls::DEFAULT_VERSIONS.to_vec(), |one| vec![one]);
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&versions)
+        .map_err(wrong)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)));
+    let mut config = match &speech.identity {
+        Some((chain, key)) => {
+            builder.with_client_auth_cert(chain.clone(), key.clone_key()).map_err(wrong)?
+        }
+        None => builder.with_no_client_auth(),
+    };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.enable_sni = !speech.hides_name;
+    if speech.forgets_sessions {
+        config.resumption = Resumption::disabled();
+    }
     let name =
         ServerName::try_from(host.to_owned()).map_err(|error| Error::Tls(error.to_string()))?;
     Ok((Arc::new(config), name))
@@ -75,5 +168,30 @@ impl ServerCertVerifier for AnyCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cipher_suites_have_the_names_that_openssl_gives_them() {
+        let mut names: Vec<String> = suites().iter().copied().map(open_ssl_name).collect();
+        names.sort();
+        assert_eq!(
+            names,
+            [
+                "ECDHE-ECDSA-AES128-GCM-SHA256",
+                "ECDHE-ECDSA-AES256-GCM-SHA384",
+                "ECDHE-ECDSA-CHACHA20-POLY1305",
+                "ECDHE-RSA-AES128-GCM-SHA256",
+                "ECDHE-RSA-AES256-GCM-SHA384",
+                "ECDHE-RSA-CHACHA20-POLY1305",
+                "TLS_AES_128_GCM_SHA256",
+                "TLS_AES_256_GCM_SHA384",
+                "TLS_CHACHA20_POLY1305_SHA256",
+            ]
+        );
     }
 }

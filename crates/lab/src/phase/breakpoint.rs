@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Measured, Phase, Subject, add_row, first_reason, grid, measure, watch};
+use super::{Measured, Phase, Subject, add_row, first_reason, grid, measure, target_charts, watch};
 use crate::Result;
 use crate::goal::show;
 use crate::plan::{Amount, Offer};
@@ -392,6 +392,7 @@ fn tell(search: &Search, all: &[Measured], steps: &[Step], signs: &[Option<Sign>
     }
     sheet.parts.push(Part::Grid(table));
     sheet.parts.extend(curves(steps, unit).map(Part::Curves));
+    sheet.parts.extend(target_charts(&all.iter().collect::<Vec<_>>()));
     sheet.json = to_json(all, knee, law, signs, first_bad);
     sheet
 }
@@ -435,6 +436,16 @@ fn what_broke(bad: &Measured) -> String {
     {
         seen.push(format!("threads ({} to {})", first.threads, last.threads));
     }
+    let most = |name: &str| {
+        let all = bad.watched.iter().flat_map(|facts| &facts.pools);
+        all.filter(|pool| pool.name == name).map(|pool| pool.waiting).fold(0.0, f64::max)
+    };
+    for name in watch::busiest_pools(&bad.watched) {
+        let waiting = most(name);
+        if waiting > 0.0 {
+            seen.push(format!("the pool `{name}` ({waiting:.0} wait for a place)"));
+        }
+    }
     if seen.is_empty() {
         let waits = bad.total.connect.quantile(0.95) > bad.total.service.quantile(0.95) / 2;
         let what = if waits {
@@ -443,7 +454,7 @@ fn what_broke(bad: &Measured) -> String {
             "requests wait inside the target"
         };
         let hint = if bad.watched.is_empty() {
-            "; with --pid its processors and threads are watched too"
+            "; with --pid or --metrics its processors and threads are watched too"
         } else {
             ""
         };

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Measured, Phase, Subject, add_row, grid, measure, with_errors};
+use super::{
+    Measured, Phase, Show, Subject, add_row, grid, measure, target_charts, watch, with_errors,
+};
 use crate::Result;
 use crate::goal::{Goal, Judged, judge};
 use crate::plan::{Amount, Offer, Plan, Run};
@@ -23,19 +25,25 @@ pub struct Trial {
     pub hold: Duration,
     /// What each component must reach in both.
     pub goals: Vec<Goal>,
-    /// The process to watch.
-    pub pid: Option<u32>,
+    /// What to watch beside the load.
+    pub watched: Option<watch::Source>,
 }
 
-/// Tries every component.
+/// Tries every component, and shows each meanwhile if that is wanted.
 ///
 /// # Errors
 /// As [`measure`].
-pub fn run(trial: &Trial, run: &Run, say: &mut dyn FnMut(&str)) -> Result<Sheet> {
+pub fn run(
+    trial: &Trial,
+    run: &Run,
+    show: Option<Show<'_>>,
+    say: &mut dyn FnMut(&str),
+) -> Result<Sheet> {
     let mut all: Vec<(String, Vec<Judged>, Measured)> = Vec::new();
     for url in &trial.urls {
         let plan = Plan::of_url(url)?;
-        let subject = Subject { plan: &plan, run: run.clone(), pid: trial.pid };
+        let subject =
+            Subject { plan: &plan, run: run.clone(), watched: trial.watched.clone(), show };
         for (name, rate) in [("average", trial.average), ("peak", trial.peak)] {
             say(&format!("{url}: {name}, {rate:.1}/s"));
             let amount = Amount::Rate(rate);
@@ -64,6 +72,7 @@ fn judge_one(goals: &[Goal], measured: &Measured, rate: f64) -> Vec<Judged> {
 
 fn tell(all: Vec<(String, Vec<Judged>, Measured)>) -> Sheet {
     let mut sheet = Sheet::new("Single components");
+    let charts = target_charts(&all.iter().map(|(_, _, measured)| measured).collect::<Vec<_>>());
     let mut table = grid("Components, each alone");
     let mut told = Vec::new();
     for (url, judged, measured) in all {
@@ -91,6 +100,7 @@ fn tell(all: Vec<(String, Vec<Judged>, Measured)>) -> Sheet {
         }
     }
     sheet.parts.push(Part::Grid(table));
+    sheet.parts.extend(charts);
     sheet.json = json!({ "components": told });
     sheet
 }

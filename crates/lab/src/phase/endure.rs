@@ -239,6 +239,8 @@ fn tell(endurance: &Endurance, measured: &Measured) -> Sheet {
             lines: vec![(series.name.to_owned(), series.points.clone())],
         }));
     }
+    // Processors; memory, threads and files are among the figures above.
+    sheet.parts.extend(super::target_charts(&[measured]).into_iter().take(1));
     sheet.json = json!({ "run": measured.to_json(), "trends": trends });
     sheet
 }
@@ -289,7 +291,11 @@ fn series(endurance: &Endurance, measured: &Measured) -> Vec<Series> {
         ("open files", Worse::More, watched(&|facts| facts.files as f64), 1.0),
         ("threads", Worse::More, watched(&|facts| facts.threads as f64), 1.0),
     ];
+    let tells_pools = measured.watched.iter().any(|facts| !facts.pools.is_empty());
+    let waiting = |facts: &super::watch::Facts| facts.pools.iter().map(|pool| pool.waiting).sum();
+    let waiting = if tells_pools { watched(&waiting) } else { Vec::new() };
     all.into_iter()
+        .chain([("waiting for places", Worse::More, waiting, 1.0)])
         .filter(|(_, _, points, _)| !points.is_empty())
         .map(|(name, worse, points, floor)| Series { name, worse, points, floor })
         .collect()

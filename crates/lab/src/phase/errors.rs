@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Measured, Phase, Subject, add_row, first_reason, grid, measure};
+use super::{Measured, Phase, Subject, add_row, first_reason, grid, measure, target_charts};
 use crate::goal::{Judged, show};
 use crate::plan::{Amount, Offer, Plan, Run};
 use crate::report::sheet::{Grid, Part, Sheet, Tone};
@@ -82,7 +82,9 @@ pub fn run(
     let phase = |name: &str, offer: &Offer| Phase { name: name.to_owned(), offer: offer.clone() };
     let alone = measure(subject, phase("healthy alone", &trial.healthy))?;
     say("healthy traffic beside errors");
-    let other = Subject { plan: errors, run: Run { rows: None, ..subject.run.clone() }, pid: None };
+    let run = Run { rows: None, ..subject.run.clone() };
+    // The healthy traffic is what is shown and watched.
+    let other = Subject { plan: errors, run, watched: None, show: None };
     let (beside, mistakes) = std::thread::scope(|scope| {
         let mistakes = scope.spawn(|| measure(&other, phase("errors", &trial.errors)));
         let beside = measure(subject, phase("healthy beside errors", &trial.healthy));
@@ -191,6 +193,7 @@ fn tell(trial: &Trial, alone: &Measured, beside: &Measured, mistakes: &Measured)
     add_row(&mut table, beside, if is_unharmed { Tone::Good } else { Tone::Bad }, "");
     sheet.parts.push(Part::Grid(table));
     sheet.parts.push(Part::Grid(answers));
+    sheet.parts.extend(target_charts(&[alone, beside]));
     sheet.json = json!({
         "alone": alone.to_json(), "beside": beside.to_json(), "errors": told,
         "answered_rightly": are_right, "healthy_unharmed": is_unharmed,

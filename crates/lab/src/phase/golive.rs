@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tympan_web::access_log;
 
-use super::{Measured, Phase, Subject, add_row, grid, measure, pace};
+use super::{Measured, Phase, Subject, add_row, grid, measure, pace, target_charts};
 use crate::goal::{Goal, Judged, judge};
 use crate::plan::{Amount, Offer};
 use crate::report::sheet::{Curves, Part, Sheet, Tone};
@@ -181,6 +181,7 @@ fn tell(launch: &Launch, all: &[Measured]) -> Sheet {
         axis: "visits/s".to_owned(),
         lines: quantiles.into(),
     }));
+    sheet.parts.extend(target_charts(&all.iter().collect::<Vec<_>>()));
     sheet.json = json!({
         "phases": phases,
         "average_per_second": launch.expected.average,

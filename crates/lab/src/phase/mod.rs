@@ -19,9 +19,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::goal::{Goal, Judged, Limit, show};
+use crate::live::Live;
 use crate::plan::{Amount, Offer, Outcome, Plan, Run};
 use crate::record::{Results, Stats};
-use crate::report::sheet::{Grid, Tone};
+use crate::report::sheet::{Curves, Grid, Part, Tone};
 use crate::{Result, honesty};
 
 /// What every test of phases is given.
@@ -31,8 +32,20 @@ pub struct Subject<'a> {
     pub plan: &'a Plan,
     /// How to run it; its load is replaced in each phase.
     pub run: Run,
-    /// The process to watch beside the load, on this machine.
-    pub pid: Option<u32>,
+    /// What to watch beside the load.
+    pub watched: Option<watch::Source>,
+    /// Where phases are shown while they run.
+    pub show: Option<Show<'a>>,
+}
+
+/// Makes the place where a phase is shown, of its name and how long it lasts.
+#[derive(Clone, Copy)]
+pub struct Show<'a>(pub &'a (dyn Fn(&str, Duration) -> Live + Sync));
+
+impl std::fmt::Debug for Show<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Show")
+    }
 }
 
 /// One phase.
@@ -145,8 +158,14 @@ fn pace(measured: &Measured) -> Option<Judged> {
 pub fn measure(subject: &Subject<'_>, phase: Phase) -> Result<Measured> {
     let run = Run { offer: Some(phase.offer.clone()), ..subject.run.clone() };
     subject.plan.rewind();
-    let watch = subject.pid.map(watch::Watch::start);
-    let outcome = subject.plan.run(&run, &mut |_| {})?;
+    let watch = subject.watched.as_ref().map(watch::Watch::start).transpose()?;
+    let outcome = match subject.show {
+        Some(Show(show)) => {
+            let mut live = show(&phase.name, phase.offer.lasts);
+            subject.plan.run_shown(&run, &mut |_| {}, &mut live)?
+        }
+        None => subject.plan.run(&run, &mut |_| {})?,
+    };
     let watched = watch.map(watch::Watch::stop).unwrap_or_default();
     Ok(sum_up(phase, outcome, watched))
 }
@@ -236,6 +255,31 @@ pub(crate) fn add_row(grid: &mut Grid, measured: &Measured, tone: Tone, word: &s
             word.to_owned(),
         ],
     );
+}
+
+/// Returns the charts of the tested process over all phases, in the order in which they ran; none unless it was watched.
+pub(crate) fn target_charts(all: &[&Measured]) -> Vec<Part> {
+    let started = |measured: &&Measured| measured.results.started;
+    let Some(first) = all.iter().map(started).min() else { return Vec::new() };
+    let mut seen: Vec<watch::Facts> = Vec::new();
+    for measured in all {
+        let since = started(measured).duration_since(first).unwrap_or_default();
+        let moved = |facts: &watch::Facts| watch::Facts { at: facts.at + since, ..facts.clone() };
+        seen.extend(measured.watched.iter().map(moved));
+    }
+    if seen.len() < 2 {
+        return Vec::new();
+    }
+    seen.sort_by_key(|facts| facts.at);
+    let part = |chart: watch::Chart| {
+        Part::Curves(Curves {
+            title: chart.title.to_owned(),
+            unit: chart.unit.to_owned(),
+            axis: "s".to_owned(),
+            lines: chart.lines,
+        })
+    };
+    watch::charts(&seen).into_iter().map(part).collect()
 }
 
 /// Returns the most frequent reason of failed samples, in words.

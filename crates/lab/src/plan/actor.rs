@@ -14,7 +14,7 @@ use super::exchange::Exchange;
 use super::model::{Action, Flow, Kind, Model, NodeId, OnError, Pace, Timer};
 use super::pace::Pacer;
 use super::pattern::Patterns;
-use super::sample::Finished;
+use super::sample::{Finished, Held};
 use super::scope::Scope;
 use super::section::Inside;
 use super::shape;
@@ -49,6 +49,8 @@ pub(super) struct Stage {
     pub(super) epoch: (Instant, u64),
     /// What went wrong outside of samples, such as a data file that cannot be read.
     pub(super) faults: Mutex<Vec<String>>,
+    /// Whether rows tell what samples consist of: hops, parts, and samples of a transaction that stands for them.
+    pub(super) tells_subs: bool,
 }
 
 impl Stage {
@@ -152,6 +154,8 @@ pub(super) struct Actor {
     pub(super) due: Option<Instant>,
     is_visiting: bool,
     pub(super) finished: Vec<Finished>,
+    /// Rows of samples that stand below that of a transaction, until it ends.
+    pub(super) held: Vec<Held>,
     iterations: u64,
     samples_of_iteration: u64,
     /// Iterations without a sampler since the last one with any.
@@ -189,6 +193,7 @@ impl Actor {
             due: None,
             is_visiting: false,
             finished: Vec::new(),
+            held: Vec::new(),
             iterations: 0,
             samples_of_iteration: 0,
             empty_iterations: 0,

@@ -30,15 +30,19 @@ pub(super) struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// Reads the tree.
+    /// Reads the tree; what is left out counts as disabled.
     ///
     /// # Errors
     /// A finding if the document holds no plan.
-    pub(super) fn read(document: &'a Document<'a>, file: &str) -> Result<Vec<Self>, Finding> {
+    pub(super) fn read(
+        document: &'a Document<'a>,
+        file: &str,
+        left_out: &HashSet<ElementId>,
+    ) -> Result<Vec<Self>, Finding> {
         let root = document.root_element();
         let tree = root.children().find(|node| node.has_tag_name("hashTree"));
         match tree {
-            Some(tree) if root.has_tag_name("jmeterTestPlan") => read_tree(tree, 0),
+            Some(tree) if root.has_tag_name("jmeterTestPlan") => read_tree(tree, 0, left_out),
             _ => {
                 Err("no JMeter plan: the root is not `jmeterTestPlan` with a `hashTree`".to_owned())
             }
@@ -86,18 +90,26 @@ impl<'a> Element<'a> {
 
     /// Returns what tells the element from all others, of other files of the plan too.
     pub(super) fn id(&self) -> ElementId {
-        (std::ptr::from_ref(self.node.document()).addr(), self.node.id())
+        id_of(self.node)
     }
 }
 
-fn read_tree<'a>(tree: Node<'a, 'a>, depth: usize) -> Result<Vec<Element<'a>>, String> {
+fn id_of(node: Node<'_, '_>) -> ElementId {
+    (std::ptr::from_ref(node.document()).addr(), node.id())
+}
+
+fn read_tree<'a>(
+    tree: Node<'a, 'a>,
+    depth: usize,
+    left_out: &HashSet<ElementId>,
+) -> Result<Vec<Element<'a>>, String> {
     if depth > DEEPEST {
         return Err(format!("the tree is nested deeper than {DEEPEST} levels"));
     }
     let mut elements: Vec<Element<'a>> = Vec::new();
     for node in tree.children().filter(Node::is_element) {
         if node.has_tag_name("hashTree") {
-            let children = read_tree(node, depth + 1)?;
+            let children = read_tree(node, depth + 1, left_out)?;
             if let Some(last) = elements.last_mut() {
                 last.children.extend(children);
             }
@@ -109,7 +121,8 @@ fn read_tree<'a>(tree: Node<'a, 'a>, depth: usize) -> Result<Vec<Element<'a>>, S
             node,
             class: class.rsplit('.').next().unwrap_or(class),
             name: node.attribute("testname").unwrap_or_default(),
-            is_enabled: node.attribute("enabled") != Some("false"),
+            is_enabled: node.attribute("enabled") != Some("false")
+                && !left_out.contains(&id_of(node)),
             line: at.row,
             column: at.col,
             children: Vec::new(),

@@ -12,6 +12,7 @@ use super::embedded;
 use super::http::{Drawn, HttpSpec, show};
 use super::model::{Kind, NodeId};
 use super::sample::{NO_ANSWER, Sum};
+use super::subs::{LOST_PART, Leaf, Node, lost};
 use crate::load::{Step, Turn};
 use crate::net::{Failure, Head, Keep, MOST_HOPS, Reply, Url};
 
@@ -24,6 +25,8 @@ pub(super) struct Exchange {
     /// The request that failed to become one, with Java's name and message.
     fault: Option<(String, String)>,
     sum: Option<Sum>,
+    /// What the sample consists of, where rows tell it.
+    subs: Option<Box<Node>>,
     /// Parts of the page that are on their way, in the order of their requests.
     parts: Vec<Part>,
     /// Answers that asked for credentials, which this sample has given.
@@ -40,6 +43,9 @@ struct Part {
     hops: usize,
     /// How many style sheets stand between it and the page.
     depth: usize,
+    /// Where rows tell what the sample consists of: its place there, or before it is sent, that of what refers to it.
+    place: Vec<usize>,
+    has_place: bool,
 }
 
 /// What came before the answer that counts: the server asked for credentials.
@@ -86,12 +92,18 @@ impl Actor {
             hops: 0,
             fault: None,
             sum: None,
+            subs: self.tells_subs(turn).then(Box::default),
             parts: Vec::new(),
             asked: None,
             is_traced: turn.recorder.wants_trace(&self.scope.sampler),
             traced: None,
         });
         self.send(exchange, spec, turn)
+    }
+
+    /// Reports whether rows tell what samples consist of.
+    fn tells_subs(&self, turn: &Turn<'_>) -> bool {
+        self.stage.tells_subs && turn.recorder.wants_rows()
     }
 
     /// Reports whether a request needs not be sent, because the cache holds what it asks for.
@@ -199,7 +211,9 @@ impl Actor {
             self.finish(exchange);
             return None;
         };
-        let page = Part { drawn: exchange.drawn.clone(), hops: 0, depth: 0 };
+        let place = Vec::new();
+        let page =
+            Part { drawn: exchange.drawn.clone(), hops: 0, depth: 0, place, has_place: true };
         let parts = self.parts(&references, &page, spec);
         self.fetch_parts(exchange, spec, parts)
     }
@@ -280,7 +294,8 @@ impl Actor {
             }
             let drawn = self.part_at(url, &of.drawn, spec);
             if !self.is_fresh(&drawn, spec) {
-                parts.push(Part { drawn, hops: 0, depth: of.depth });
+                let place = of.place.clone();
+                parts.push(Part { drawn, hops: 0, depth: of.depth, place, has_place: false });
             }
         }
         parts
@@ -304,9 +319,13 @@ impl Actor {
         parts: Vec<Part>,
     ) -> Option<Step> {
         let mut requests = Vec::new();
-        for part in parts {
+        for mut part in parts {
             if let Ok(request) = self.request(&part.drawn, spec, Keep::Style(MOST_BODY)) {
                 requests.push(request);
+                if let Some(subs) = exchange.subs.as_mut().filter(|_| !part.has_place) {
+                    part.place = subs.open(&part.place);
+                    part.has_place = true;
+                }
                 exchange.parts.push(part);
             }
         }
@@ -326,17 +345,35 @@ impl Actor {
         reply: Reply,
         spec: &HttpSpec,
     ) -> Vec<Part> {
+        let failure = reply.result.as_ref().err().copied();
         let response = reply.result.unwrap_or_default();
         let (status, head) = (response.status, response.head.unwrap_or_default());
         self.remember(&part.drawn, spec, status, &head);
         let location = redirect_of(&head, status, "GET", spec);
         let is_lost = location.is_some() && part.hops >= MOST_HOPS;
-        let is_ok = (200..400).contains(&status) && !is_lost;
-        exchange.add_part((reply.ended, reply.sent, reply.received), is_ok);
+        let (code, message) = words_of(failure, status, &head);
+        let leaf = Leaf {
+            url: part.drawn.shown_url(),
+            code,
+            message,
+            is_ok: (200..400).contains(&status) && !is_lost,
+            data_type: data_type(head.header("Content-Type"), status),
+            started: reply.started,
+            first_byte: reply.first_byte,
+            ended: reply.ended,
+            connect: reply.connect,
+            sent: reply.sent,
+            received: reply.received,
+        };
+        let is_ok = leaf.is_ok;
+        exchange.add_part(&leaf);
+        if let Some(node) = exchange.subs.as_mut().and_then(|subs| subs.at(&part.place)) {
+            if spec.follows { node.add(leaf) } else { node.extend(leaf) }
+        }
         if let Some(location) = location.filter(|_| !is_lost) {
             let Ok(url) = part.drawn.url.join(&location) else { return Vec::new() };
             let drawn = self.part_at(url, &part.drawn, spec);
-            return vec![Part { drawn, hops: part.hops + 1, depth: part.depth }];
+            return vec![Part { drawn, hops: part.hops + 1, ..part }];
         }
         if !is_ok || !head.is_style() || part.depth >= MOST_DEPTH {
             return Vec::new();
@@ -357,10 +394,7 @@ impl Actor {
         let failure = reply.result.as_ref().err().copied();
         let response = reply.result.unwrap_or_default();
         let (status, head) = (response.status, response.head.unwrap_or_default());
-        let (code, message) = match failure {
-            None => (status.to_string(), head.reason().to_owned()),
-            Some(failure) => no_answer(failure.exception(), failure.words()),
-        };
+        let (code, message) = words_of(failure, status, &head);
         self.remember(&exchange.drawn, spec, status, &head);
         let content_type = head.header("Content-Type");
         let body = to_text(decode(response.body, head.header("Content-Encoding")), content_type);
@@ -380,11 +414,29 @@ impl Actor {
             ..Answer::default()
         };
         let asked = exchange.asked;
+        let started = asked.map_or(reply.started, |asked| asked.started);
+        let connect = asked.map_or(Duration::ZERO, |asked| asked.connect) + reply.connect;
+        if let Some(subs) = &mut exchange.subs {
+            let leaf = Leaf {
+                url: answer.url.clone(),
+                code: answer.code.clone(),
+                message: answer.message.clone(),
+                is_ok: (200..400).contains(&status),
+                data_type,
+                started,
+                first_byte: reply.first_byte,
+                ended: reply.ended,
+                connect,
+                sent: reply.sent,
+                received: reply.received,
+            };
+            if spec.follows { subs.add(leaf) } else { subs.extend(leaf) }
+        }
         exchange.add(Sum {
-            started: asked.map_or(reply.started, |asked| asked.started),
+            started,
             ended: reply.ended,
             first_byte: reply.first_byte,
-            connect: asked.map_or(Duration::ZERO, |asked| asked.connect) + reply.connect,
+            connect,
             sent: reply.sent,
             received: reply.received,
             body: response.body_bytes,
@@ -395,6 +447,7 @@ impl Actor {
             server_timing: response.server_timing,
             traced,
             media_type,
+            subs: None,
         });
         location
     }
@@ -426,7 +479,8 @@ impl Actor {
     }
 
     fn finish(&mut self, mut exchange: Box<Exchange>) {
-        if let Some(sum) = exchange.sum.take() {
+        if let Some(mut sum) = exchange.sum.take() {
+            sum.subs = exchange.subs.take().filter(|subs| subs.is_several());
             self.conclude(exchange.node, sum);
         }
     }
@@ -454,18 +508,33 @@ impl Exchange {
         let Some(sum) = &mut self.sum else { return };
         (sum.is_ok, sum.status) = (false, 0);
         (sum.answer.code, sum.answer.message) = no_answer(failure.exception(), failure.words());
+        if let Some(subs) = &mut self.subs {
+            subs.fail(&sum.answer.code, &sum.answer.message);
+        }
     }
 
     /// Adds a part: when its last byte came, and bytes that were sent and received for it.
-    fn add_part(&mut self, (ended, sent, received): (Instant, u64, u64), is_ok: bool) {
+    fn add_part(&mut self, part: &Leaf) {
         let Some(sum) = &mut self.sum else { return };
-        sum.ended = sum.ended.max(ended);
-        sum.sent += sent;
-        sum.received += received;
-        if !is_ok && sum.is_ok {
-            sum.is_ok = false;
-            sum.answer.message = "Embedded resource download error:".to_owned();
+        sum.ended = sum.ended.max(part.ended);
+        sum.sent += part.sent;
+        sum.received += part.received;
+        if part.is_ok {
+            return;
         }
+        if sum.is_ok {
+            sum.is_ok = false;
+            sum.answer.message = LOST_PART.to_owned();
+        }
+        sum.answer.message.push_str(&lost(&part.url, &part.code, &part.message));
+    }
+}
+
+/// Returns the code and the message of what came.
+fn words_of(failure: Option<Failure>, status: u16, head: &Head) -> (String, String) {
+    match failure {
+        None => (status.to_string(), head.reason().to_owned()),
+        Some(failure) => no_answer(failure.exception(), failure.words()),
     }
 }
 

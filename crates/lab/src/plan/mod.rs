@@ -44,6 +44,8 @@ mod script;
 mod scripting;
 mod section;
 mod shape;
+mod subs;
+mod subset;
 mod template;
 pub(crate) mod turns;
 mod walk;
@@ -54,7 +56,7 @@ use std::sync::Arc;
 
 use compile::Compiler;
 pub use compile::Inventory;
-use element::Element;
+use element::{Element, ElementId};
 pub use export::Exported;
 use files::Files;
 pub(crate) use include::read_xml;
@@ -63,6 +65,7 @@ pub use own::parse_rate;
 pub(crate) use own::{mix, nearest};
 pub use run::{Amount, Offer, Outcome, Run};
 pub(crate) use run::{Audience, Membership, Teller, moment};
+pub use subset::{SUBSETS, subset_of};
 use template::Template;
 
 use crate::goal::Goal;
@@ -97,6 +100,15 @@ impl Plan {
     /// # Errors
     /// [`Error::Refused`] with everything that cannot be run; [`Error::File`].
     pub fn load(path: &Path) -> Result<Self> {
+        Self::load_without(path, &[])
+    }
+
+    /// Reads a plan and leaves out elements of the given classes that cannot be run, as if they were disabled;
+    /// [`Inventory::left_out`] names them.
+    ///
+    /// # Errors
+    /// As [`Plan::load`]; [`Error::Input`] for classes that are to be left out of a plan in TOML.
+    pub fn load_without(path: &Path, classes: &[String]) -> Result<Self> {
         let extension = path.extension().and_then(|extension| extension.to_str());
         if let Some(kind @ ("har" | "yaml" | "yml")) = extension {
             return Err(Error::Input(format!(
@@ -104,16 +116,18 @@ impl Plan {
                 path.display()
             )));
         }
-        Self::load_with(path, Files::below(path.parent().unwrap_or(Path::new("")).to_owned()))
+        check_classes(path, classes)?;
+        let files = Files::below(path.parent().unwrap_or(Path::new("")).to_owned());
+        Self::load_with(path, files, classes)
     }
 
     /// Reads a plan whose files are known by their names.
     ///
     /// # Errors
     /// As [`Plan::load`].
-    pub(crate) fn load_with(path: &Path, files: Files) -> Result<Self> {
+    pub(crate) fn load_with(path: &Path, files: Files, classes: &[String]) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
-        Self::compile(&bytes, &path.display().to_string(), files)
+        Self::compile(&bytes, &path.display().to_string(), files, classes)
     }
 
     /// Reads a plan from bytes; relative names of data files start from `folder`.
@@ -121,11 +135,11 @@ impl Plan {
     /// # Errors
     /// [`Error::Refused`].
     pub fn parse(bytes: &[u8], file: &str, folder: PathBuf) -> Result<Self> {
-        Self::compile(bytes, file, Files::below(folder))
+        Self::compile(bytes, file, Files::below(folder), &[])
     }
 
-    fn compile(bytes: &[u8], file: &str, files: Files) -> Result<Self> {
-        let compiled = compile_any(bytes, file, &files);
+    fn compile(bytes: &[u8], file: &str, files: Files, classes: &[String]) -> Result<Self> {
+        let compiled = compile_any(bytes, file, &files, classes);
         if !compiled.findings.is_empty() {
             return Err(Error::Refused(compiled.findings));
         }
@@ -259,17 +273,26 @@ impl Plan {
 /// # Errors
 /// [`Error::File`].
 pub fn check(path: &Path) -> Result<Check> {
+    check_without(path, &[])
+}
+
+/// Reads a plan and says what of it cannot be run where elements of some classes are left out.
+///
+/// # Errors
+/// As [`Plan::load_without`], except for what cannot be run.
+pub fn check_without(path: &Path, classes: &[String]) -> Result<Check> {
+    check_classes(path, classes)?;
     let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
     let files = Files::below(path.parent().unwrap_or(Path::new("")).to_owned());
-    let compiled = compile_any(&bytes, &path.display().to_string(), &files);
+    let compiled = compile_any(&bytes, &path.display().to_string(), &files, classes);
     Ok(Check { findings: compiled.findings, inventory: compiled.inventory })
 }
 
 /// Compiles a plan of either form, which the name of its file tells.
-fn compile_any(bytes: &[u8], file: &str, files: &Files) -> own::Compiled {
+fn compile_any(bytes: &[u8], file: &str, files: &Files, classes: &[String]) -> own::Compiled {
     let is_own = Path::new(file).extension().is_some_and(|extension| extension == "toml");
     if !is_own {
-        let (model, inventory, findings) = compile(bytes, file, files);
+        let (model, inventory, findings) = compile(bytes, file, files, classes);
         return own::Compiled { model, goals: Vec::new(), inventory, findings };
     }
     match std::str::from_utf8(bytes) {
@@ -292,7 +315,23 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
     Error::Input(format!("cannot read `{}`: {error}", path.display()))
 }
 
-fn compile(bytes: &[u8], file: &str, files: &Files) -> (Model, Inventory, Vec<Finding>) {
+/// Elements are left out only of plans of JMeter: what stands in a plan in TOML can be run, or is a mistake.
+fn check_classes(path: &Path, classes: &[String]) -> Result<()> {
+    if classes.is_empty() || path.extension().is_none_or(|extension| extension != "toml") {
+        return Ok(());
+    }
+    Err(Error::Input(format!(
+        "`{}` is a plan in TOML: there are no elements of JMeter to leave out",
+        path.display()
+    )))
+}
+
+fn compile(
+    bytes: &[u8],
+    file: &str,
+    files: &Files,
+    classes: &[String],
+) -> (Model, Inventory, Vec<Finding>) {
     let refused = |findings| (Model::default(), Inventory::default(), findings);
     let sources = match include::read(bytes, file, files) {
         Ok(sources) => sources,
@@ -305,19 +344,35 @@ fn compile(bytes: &[u8], file: &str, files: &Files) -> (Model, Inventory, Vec<Fi
             Err(finding) => return refused(vec![finding]),
         }
     }
-    let mut trees = Vec::new();
-    for (source, document) in sources.iter().zip(&documents) {
-        match Element::read(document, &source.file) {
-            Ok(elements) => trees.push((source.name.as_str(), source.file.as_str(), elements)),
-            Err(finding) => return refused(vec![finding]),
+    let mut left_out: HashMap<ElementId, Finding> = HashMap::new();
+    loop {
+        let mut trees = Vec::new();
+        let disabled = left_out.keys().copied().collect();
+        for (source, document) in sources.iter().zip(&documents) {
+            match Element::read(document, &source.file, &disabled) {
+                Ok(elements) => trees.push((source.name.as_str(), source.file.as_str(), elements)),
+                Err(finding) => return refused(vec![finding]),
+            }
         }
+        let Some(((_, file, elements), included)) = trees.split_first() else {
+            return refused(Vec::new());
+        };
+        let mut compiler = Compiler::new(file, elements, included, files);
+        compiler.run();
+        let before = left_out.len();
+        for faulty in compiler.faulty.take() {
+            if classes.contains(&faulty.class) {
+                left_out.insert(faulty.id, faulty.place);
+            }
+        }
+        // What stands below an element that is left out is not looked at any more, and may be what is wrong.
+        if left_out.len() > before {
+            continue;
+        }
+        let names = sources.iter().skip(1).map(|source| Template::literal(&source.name));
+        compiler.model.included.extend(names);
+        compiler.inventory.left_out = left_out.into_values().collect();
+        compiler.inventory.left_out.sort();
+        return (compiler.model, compiler.inventory, compiler.findings);
     }
-    let Some(((_, file, elements), included)) = trees.split_first() else {
-        return refused(Vec::new());
-    };
-    let mut compiler = Compiler::new(file, elements, included, files);
-    compiler.run();
-    let names = sources.iter().skip(1).map(|source| Template::literal(&source.name));
-    compiler.model.included.extend(names);
-    (compiler.model, compiler.inventory, compiler.findings)
 }

@@ -18,6 +18,7 @@ use crate::load::{
     run as run_load,
 };
 use crate::net::Targets;
+use crate::record::jtl::Grain;
 use crate::record::summariser::{Tally, Threads, line};
 use crate::record::{Interval, Results, RowSink};
 use crate::{Error, Finding, Result};
@@ -45,6 +46,10 @@ pub struct Run {
     pub goals: Vec<Goal>,
     /// Names that have other addresses for this run than the system says; several stand with commas between them.
     pub hosts: HashMap<String, String>,
+    /// Classes of elements that whoever reads the plan leaves out where they cannot be run.
+    pub left_out: Vec<String>,
+    /// How finely rows of result files tell times.
+    pub grain: Grain,
 }
 
 /// A load for any plan: its groups share it by their own numbers of users.
@@ -103,6 +108,14 @@ pub(crate) enum Audience<'a> {
     Process(&'a mut dyn Observer),
 }
 
+/// Reports whether rows tell what samples consist of: by the property that JMeter has for it, and else for plans of JMeter.
+fn tells_subs(file: &str, options: &Run) -> bool {
+    match options.properties.get("jmeter.save.saveservice.subresults") {
+        Some(word) => word.trim().eq_ignore_ascii_case("true"),
+        None => !file.ends_with(".toml"),
+    }
+}
+
 /// Returns what the users of a run share, and the scope that they start with.
 pub(super) fn begin(model: &Model, options: &Run, member: &Membership) -> (Arc<World>, Scope) {
     let mut properties = options.properties.clone();
@@ -141,7 +154,7 @@ pub(super) fn run(
     let rows = match taker {
         Some(taker) => Some(Rows::hand_over(taker)?),
         None if outputs.is_empty() => None,
-        None => Some(Rows::append(&outputs)?),
+        None => Some(Rows::append(&outputs, options.grain)?),
     };
     let shared = Arc::new(Shared {
         targets: Targets::toward(options.detour, &options.hosts),
@@ -152,6 +165,7 @@ pub(super) fn run(
         tally: Mutex::default(),
         epoch: (Instant::now(), Scope::now_ms()),
         faults: Mutex::default(),
+        tells_subs: tells_subs(file, options),
     });
     shared.crowd.trace(options.trace);
     let mut director = Director {

@@ -9,6 +9,7 @@ use super::actor::Actor;
 use super::answer::Answer;
 use super::judge::{Judge, Verdict};
 use super::model::{After, Kind, NodeId, OnError};
+use super::subs::{Node, Who};
 use crate::load::Turn;
 use crate::record::jtl::Row;
 use crate::record::{Sample, Trace, cut, request_text, without_secrets};
@@ -35,6 +36,15 @@ pub(super) struct Sum {
     /// The request as it was sent, if the exchange is kept whole.
     pub(super) traced: Option<Arc<[u8]>>,
     pub(super) media_type: String,
+    /// What it consists of, if that is more than one exchange and rows tell it.
+    pub(super) subs: Option<Box<Node>>,
+}
+
+/// Rows that stand below that of a transaction, and when each of their samples began.
+#[derive(Debug)]
+pub(super) struct Held {
+    transaction: NodeId,
+    rows: Vec<(Instant, Row<'static>)>,
 }
 
 /// A finished sample, to be told at the end of the turn.
@@ -44,6 +54,11 @@ pub(super) struct Finished {
     is_transaction: bool,
     /// Inside a transaction that stands for its samples.
     is_hidden: bool,
+    /// The transaction that stands for it and tells of it below its own row.
+    below: Option<NodeId>,
+    /// The transaction that it is itself, if that stands for its samples.
+    stands_for: Option<NodeId>,
+    subs: Option<Box<Node>>,
     /// When it was due, if that is known.
     due: Option<Instant>,
     started: Instant,
@@ -121,6 +136,7 @@ impl Actor {
             server_timing: None,
             traced: None,
             media_type: String::new(),
+            subs: None,
         };
         self.conclude(node, sum);
     }
@@ -200,12 +216,15 @@ impl Actor {
 
     /// Adds a sample to what is to be told.
     fn note_sample(&mut self, sum: Sum, is_ok: bool, failure: String) {
-        let hidden = self.enter_transactions(&sum, is_ok);
+        let below = self.enter_transactions(&sum, is_ok);
         let trace = sum.trace(&self.scope.sampler, is_ok, &failure).map(Box::new);
         self.finished.push(Finished {
             label: Arc::clone(&self.scope.sampler),
             is_transaction: false,
-            is_hidden: hidden,
+            is_hidden: below.is_some(),
+            below,
+            stands_for: None,
+            subs: sum.subs,
             due: self.due.take(),
             started: sum.started,
             first_byte: sum.first_byte,
@@ -227,10 +246,11 @@ impl Actor {
         });
     }
 
-    /// Adds a sample to the transactions it stands in; true if one of them stands for it.
-    fn enter_transactions(&mut self, sum: &Sum, is_ok: bool) -> bool {
+    /// Adds a sample to the transactions it stands in; returns the innermost that stands for it.
+    fn enter_transactions(&mut self, sum: &Sum, is_ok: bool) -> Option<NodeId> {
         let model = Arc::clone(&self.model);
-        let mut is_hidden = false;
+        // What is farther inside has a higher number.
+        let mut innermost = None;
         for (node, state) in self.states.iter_mut().enumerate() {
             let Some(open) = &mut state.open else { continue };
             let Some(Kind::Transaction { is_parent, with_timers, .. }) =
@@ -252,9 +272,9 @@ impl Actor {
             open.latency += sum.first_byte.saturating_duration_since(sum.started);
             open.connect += sum.connect;
             open.children += sum.ended.saturating_duration_since(sum.started);
-            is_hidden |= is_parent;
+            innermost = is_parent.then_some(node).or(innermost);
         }
-        is_hidden
+        innermost
     }
 
     /// Ends a transaction and notes its sample.
@@ -273,7 +293,7 @@ impl Actor {
         if !with_timers {
             idle += now.saturating_duration_since(open.previous_end);
         }
-        let is_hidden = self.states.iter().enumerate().any(|(other, state)| {
+        let below = self.states.iter().enumerate().rposition(|(other, state)| {
             let kind = model.nodes.get(other).map(|node| &node.kind);
             state.open.is_some() && matches!(kind, Some(Kind::Transaction { is_parent: true, .. }))
         });
@@ -307,7 +327,11 @@ impl Actor {
         self.finished.push(Finished {
             label: entry.name.share(&mut self.scope),
             is_transaction: true,
-            is_hidden,
+            is_hidden: below.is_some(),
+            // One that stands for nothing is told by itself, or not at all.
+            below: below.filter(|_| *is_parent),
+            stands_for: is_parent.then_some(node),
+            subs: None,
             due: None,
             started: open.started,
             first_byte: open.started + open.latency,
@@ -335,7 +359,7 @@ impl Actor {
             return;
         }
         let mut all = std::mem::take(&mut self.finished);
-        for finished in all.drain(..) {
+        for mut finished in all.drain(..) {
             let elapsed = finished
                 .ended
                 .saturating_duration_since(finished.started)
@@ -366,10 +390,11 @@ impl Actor {
             if let Some(header) = &finished.server_timing {
                 turn.recorder.phases(label, header);
             }
-            if let Some(trace) = finished.trace {
+            if let Some(trace) = finished.trace.take() {
                 turn.recorder.trace(finished.started, *trace);
             }
             if finished.is_hidden {
+                self.hold(&finished, elapsed, turn);
                 continue;
             }
             if !finished.is_transaction {
@@ -379,33 +404,70 @@ impl Actor {
                 tally.1.add(start, millis(elapsed), finished.is_ok);
             }
             if turn.recorder.wants_rows() {
-                let group_threads = self.squad.active.load(Ordering::Relaxed);
-                let row = Row {
-                    elapsed: millis(elapsed),
-                    label: (&*finished.label).into(),
-                    code: finished.code.as_ref().into(),
-                    message: finished.message.text(),
-                    thread: self.scope.thread_name.as_ref().into(),
-                    data_type: finished.data_type.into(),
-                    is_ok: finished.is_ok,
-                    failure: finished.failure.into(),
-                    bytes: finished.received,
-                    sent: finished.sent,
-                    group_threads,
-                    all_threads: self.stage.threads().active.max(group_threads),
-                    url: finished.url.as_ref().into(),
-                    latency: millis(
-                        finished.first_byte.saturating_duration_since(finished.started),
-                    ),
-                    idle: millis(finished.idle),
-                    connect: millis(finished.connect),
-                    ..Row::default()
-                };
-                turn.recorder.row(finished.started, row);
+                self.each_row(&finished, elapsed, &mut |at, row| turn.recorder.row(at, row));
+                let Some(transaction) = finished.stands_for else { continue };
+                for (at, row) in self.take_held(transaction) {
+                    turn.recorder.row(at, row);
+                }
             }
         }
         // Its room serves the next sample.
         self.finished = all;
+    }
+
+    /// Keeps the rows of a sample for which a transaction stands, if they are told below that of the transaction.
+    fn hold(&mut self, finished: &Finished, elapsed: Duration, turn: &Turn<'_>) {
+        let Some(transaction) = finished.below else { return };
+        if !self.stage.tells_subs || !turn.recorder.wants_rows() {
+            return;
+        }
+        let mut rows = Vec::new();
+        self.each_row(finished, elapsed, &mut |at, row| rows.push((at, row.into_owned())));
+        rows.extend(finished.stands_for.into_iter().flat_map(|inner| self.take_held(inner)));
+        self.held.push(Held { transaction, rows });
+    }
+
+    /// Returns the rows that stand below that of a transaction.
+    fn take_held(&mut self, transaction: NodeId) -> Vec<(Instant, Row<'static>)> {
+        let is_its = |held: &mut Held| held.transaction == transaction;
+        self.held.extract_if(.., is_its).flat_map(|held| held.rows).collect()
+    }
+
+    /// Calls `each` with the rows of a sample, its own first, and when each began.
+    fn each_row(
+        &self,
+        finished: &Finished,
+        elapsed: Duration,
+        each: &mut dyn FnMut(Instant, Row<'_>),
+    ) {
+        let group_threads = self.squad.active.load(Ordering::Relaxed);
+        let all_threads = self.stage.threads().active.max(group_threads);
+        let thread = self.scope.thread_name.as_ref();
+        let row = Row {
+            elapsed: millis(elapsed),
+            label: (&*finished.label).into(),
+            code: finished.code.as_ref().into(),
+            message: finished.message.text(),
+            thread: thread.into(),
+            data_type: finished.data_type.into(),
+            is_ok: finished.is_ok,
+            failure: finished.failure.as_str().into(),
+            bytes: finished.received,
+            sent: finished.sent,
+            group_threads,
+            all_threads,
+            url: finished.url.as_ref().into(),
+            latency: millis(finished.first_byte.saturating_duration_since(finished.started)),
+            idle: millis(finished.idle),
+            connect: millis(finished.connect),
+            elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
+            ..Row::default()
+        };
+        each(finished.started, row);
+        if let Some(subs) = &finished.subs {
+            let sample = &finished.label;
+            subs.rows(Who { sample, thread, group_threads, all_threads }, each);
+        }
     }
 }
 

@@ -6,10 +6,36 @@
 use std::borrow::Cow;
 use std::io::{BufRead, Write as _};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Error, Result};
 
 /// The first line of a file.
 pub const HEADER: &str = "timeStamp,elapsed,label,responseCode,responseMessage,threadName,dataType,success,failureMessage,bytes,sentBytes,grpThreads,allThreads,URL,Latency,IdleTime,Connect";
+
+/// The name of the column that the lab adds where more than milliseconds are wanted.
+const MICROSECONDS: &str = "elapsedUs";
+
+/// How finely rows tell how long a sample took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Grain {
+    /// As JMeter tells it.
+    #[default]
+    Milliseconds,
+    /// In a column of its own behind JMeter's, too.
+    Microseconds,
+}
+
+impl Grain {
+    /// Returns the first line of a file.
+    #[must_use]
+    pub fn header(self) -> String {
+        match self {
+            Self::Milliseconds => HEADER.to_owned(),
+            Self::Microseconds => format!("{HEADER},{MICROSECONDS}"),
+        }
+    }
+}
 
 /// One sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,11 +74,18 @@ pub struct Row<'a> {
     pub idle: u64,
     /// Milliseconds of connecting.
     pub connect: u64,
+    /// Microseconds until its end; 0 where only milliseconds are known.
+    pub elapsed_us: u64,
 }
 
 impl Row<'_> {
     /// Appends the row as a line.
     pub fn write(&self, out: &mut Vec<u8>) {
+        self.write_as(Grain::Milliseconds, out);
+    }
+
+    /// Appends the row as a line, with the columns that its file has.
+    pub fn write_as(&self, grain: Grain, out: &mut Vec<u8>) {
         // Writing to a vector cannot fail.
         write!(out, "{},{},", self.time_stamp, self.elapsed).ok();
         for field in [&self.label, &self.code, &self.message, &self.thread, &self.data_type] {
@@ -64,7 +97,37 @@ impl Row<'_> {
         write!(out, ",{},{},{},{},", self.bytes, self.sent, self.group_threads, self.all_threads)
             .ok();
         write_field(out, &self.url);
-        writeln!(out, ",{},{},{}", self.latency, self.idle, self.connect).ok();
+        write!(out, ",{},{},{}", self.latency, self.idle, self.connect).ok();
+        if grain == Grain::Microseconds {
+            write!(out, ",{}", self.elapsed_us).ok();
+        }
+        out.push(b'\n');
+    }
+
+    /// Returns the row with texts of its own.
+    #[must_use]
+    pub fn into_owned(self) -> Row<'static> {
+        let own = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        Row {
+            label: own(self.label),
+            code: own(self.code),
+            message: own(self.message),
+            thread: own(self.thread),
+            data_type: own(self.data_type),
+            failure: own(self.failure),
+            url: own(self.url),
+            time_stamp: self.time_stamp,
+            elapsed: self.elapsed,
+            is_ok: self.is_ok,
+            bytes: self.bytes,
+            sent: self.sent,
+            group_threads: self.group_threads,
+            all_threads: self.all_threads,
+            latency: self.latency,
+            idle: self.idle,
+            connect: self.connect,
+            elapsed_us: self.elapsed_us,
+        }
     }
 
     /// Reports whether this is the sum of a transaction, which counts its samples a second time.
@@ -216,6 +279,7 @@ fn malformed(name: &str, line: u64) -> Error {
 struct Columns {
     places: [Option<usize>; 17],
     elapsed: Option<usize>,
+    elapsed_us: Option<usize>,
 }
 
 impl Columns {
@@ -226,6 +290,7 @@ impl Columns {
             *place = names.iter().position(|name| name.trim() == wanted);
         }
         columns.elapsed = columns.places.get(1).copied().flatten();
+        columns.elapsed_us = names.iter().position(|name| name.trim() == MICROSECONDS);
         columns
     }
 
@@ -253,6 +318,10 @@ impl Columns {
             latency: number(14),
             idle: number(15),
             connect: number(16),
+            elapsed_us: self
+                .elapsed_us
+                .and_then(|place| fields.get(place)?.trim().parse().ok())
+                .unwrap_or(0),
         })
     }
 }
@@ -304,6 +373,7 @@ fn read_xml(input: &mut dyn BufRead, name: &str, each: &mut dyn FnMut(&Row<'_>))
             latency: number("lt"),
             idle: number("it"),
             connect: number("ct"),
+            elapsed_us: 0,
         });
         rows += 1;
     }
@@ -385,5 +455,21 @@ mod tests {
             let read = rows(std::str::from_utf8(&text).unwrap());
             prop_assert_eq!(read, vec![row.clone(), row]);
         }
+    }
+
+    #[test]
+    fn microseconds_stand_in_a_column_of_their_own_and_are_read_where_they_are() {
+        let row = Row { time_stamp: 7, elapsed: 1, elapsed_us: 1234, ..Row::default() };
+        let text = |grain: Grain| {
+            let mut text = format!("{}\n", grain.header()).into_bytes();
+            row.write_as(grain, &mut text);
+            String::from_utf8(text).unwrap()
+        };
+        let exact = text(Grain::Microseconds);
+        assert!(exact.lines().all(|line| line.split(',').count() == 18), "{exact}");
+        assert_eq!(rows(&exact)[0].elapsed_us, 1234);
+        let plain = text(Grain::Milliseconds);
+        assert_eq!(plain.lines().next(), Some(HEADER));
+        assert_eq!((rows(&plain)[0].elapsed, rows(&plain)[0].elapsed_us), (1, 0));
     }
 }

@@ -12,9 +12,9 @@ pub const HEADER: &str = "second,requests,errors,bytes,p50_ms,p95_ms,p99_ms,max_
 /// Returns a line per second; columns of what is not known are empty. The generator's processor time is in processors (1 is
 /// one busy processor), its lag the worst 99th percentile of its threads; the target's processor time is in processors too.
 #[must_use]
-pub fn text(results: &Results, target: &[Facts]) -> String {
+pub fn text(results: &Results) -> String {
     let mut out = format!("{HEADER}\n");
-    let watched = per_second(target);
+    let watched = per_second(&results.target);
     let last = results
         .labels
         .values()
@@ -65,7 +65,7 @@ pub fn text(results: &Results, target: &[Facts]) -> String {
 }
 
 /// Returns what was seen of the target at the end of each second, with its processor time since the look before.
-fn per_second(target: &[Facts]) -> BTreeMap<u32, (f64, Facts)> {
+fn per_second(target: &[Facts]) -> BTreeMap<u32, (f64, &Facts)> {
     let mut seconds = BTreeMap::new();
     for pair in target.windows(2) {
         let [before, now] = pair else { continue };
@@ -73,7 +73,7 @@ fn per_second(target: &[Facts]) -> BTreeMap<u32, (f64, Facts)> {
         let cpu =
             if span > 0.0 { now.cpu.saturating_sub(before.cpu).as_secs_f64() / span } else { 0.0 };
         let second = now.at.as_secs_f64().round().max(1.0) as u32 - 1;
-        seconds.entry(second).or_insert((cpu, *now));
+        seconds.entry(second).or_insert((cpu, now));
     }
     seconds
 }
@@ -101,8 +101,10 @@ mod tests {
             memory: 7,
             files: 8,
             threads: 9,
+            ..Facts::default()
         };
-        let text = text(&results, &[facts(0, 0), facts(1, 500)]);
+        results.target = vec![facts(0, 0), facts(1, 500)];
+        let text = text(&results);
         let lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(
             lines,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::phase::each_phase;
 use super::trace::{Quota, Trace};
 use crate::net::{Failure, Reply};
-use crate::record::jtl::Row;
+use crate::record::jtl::{Grain, Row};
 use crate::record::{MOST_LABELS, Stats, Timing, told};
 
 /// A label's place in its worker's recorder.
@@ -88,6 +88,7 @@ pub(crate) struct RowSink {
     /// The time of day at `at`.
     pub(crate) epoch: SystemTime,
     pub(crate) at: Instant,
+    pub(crate) grain: Grain,
 }
 
 /// Most phases of one label.
@@ -257,7 +258,7 @@ impl Recorder {
         let wall = sink.epoch + since;
         let since_epoch = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         row.time_stamp = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
-        row.write(&mut self.text);
+        row.write_as(sink.grain, &mut self.text);
         if self.text.len() >= PIECE {
             // A full queue makes the worker wait; the lag tells.
             sink.sender.send(std::mem::take(&mut self.text)).ok();

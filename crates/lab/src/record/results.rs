@@ -9,6 +9,8 @@ use super::label::{OTHER_LABELS, told};
 use super::recorder::Interval;
 use super::trace::{Quota, Trace};
 use super::{Stats, Timing};
+use crate::phase::watch::Facts;
+use crate::watch_log::Logged;
 
 /// What a run measured.
 #[derive(Debug, Clone)]
@@ -31,6 +33,10 @@ pub struct Results {
     pub breach: Option<String>,
     /// Whether `labels` holds the sums of transactions, because nothing is known of their samples.
     pub is_of_sums: bool,
+    /// What was seen of the tested process, oldest first; empty unless it was watched.
+    pub target: Vec<Facts>,
+    /// What was written to the logs that were watched.
+    pub logged: Vec<Logged>,
     /// How finely the seconds' times are kept.
     grain: Grain,
 }
@@ -174,6 +180,8 @@ impl Results {
             members: Vec::new(),
             breach: None,
             is_of_sums: false,
+            target: Vec::new(),
+            logged: Vec::new(),
             grain: Grain { bits: FINEST, held: 0 },
         }
     }
@@ -277,8 +285,9 @@ impl Results {
         let labels = if row.is_transaction() { &mut self.transactions } else { &mut self.labels };
         let series = series_of(labels, row.label.as_ref());
         let us = |ms: u64| ms.saturating_mul(1000);
+        let elapsed = if row.elapsed_us > 0 { row.elapsed_us } else { us(row.elapsed) };
         let total = &mut series.total;
-        total.response.record_us(us(row.elapsed), 1);
+        total.response.record_us(elapsed, 1);
         total.latency.record_us(us(row.latency), 1);
         if row.connect > 0 {
             total.connect.record_us(us(row.connect), 1);
@@ -292,9 +301,9 @@ impl Results {
         let place = series.seconds.entry(second).or_default();
         place.count += 1;
         place.received += row.bytes;
-        place.times.push((us(row.elapsed), 1));
+        place.times.push((elapsed, 1));
         if !row.is_ok {
-            total.fail_us(us(row.elapsed));
+            total.fail_us(elapsed);
             place.errors += 1;
             let reason = if row.failure.is_empty() {
                 format!("{} {}", row.code, row.message).trim().to_owned()

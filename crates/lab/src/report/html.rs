@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::chart::{self, Line};
 use super::{Report, text, trace};
 use crate::goal::show;
+use crate::phase::watch;
 use crate::record::{Results, Stats, Timing};
+use crate::watch_log::Logged;
 
 pub(crate) const STYLE: &str = include_str!("report.css");
 
@@ -27,7 +29,9 @@ pub fn html(report: &Report<'_>) -> String {
     write_verdict(&mut out, report);
     write_figures(&mut out, results, &total);
     write_goals(&mut out, report);
+    write_logged(&mut out, results);
     write_charts(&mut out, results, &total);
+    write_target(&mut out, results);
     write_labels(&mut out, results, &total);
     write_phases(&mut out, results, &total);
     write_answers(&mut out, &total);
@@ -98,6 +102,18 @@ fn write_goals(out: &mut String, report: &Report<'_>) {
         .ok();
     }
     out.push_str("</tbody></table></div>");
+}
+
+fn write_logged(out: &mut String, results: &Results) {
+    let mut lines = results.logged.iter().flat_map(Logged::told).peekable();
+    if lines.peek().is_none() {
+        return;
+    }
+    out.push_str("<h2>Logged meanwhile</h2><ul>");
+    for line in lines {
+        write!(out, "<li class=\"bad\">{}</li>", escape(&line)).ok();
+    }
+    out.push_str("</ul>");
 }
 
 /// Returns the seconds of the unit in which the length of a run reads well, and its name.
@@ -189,6 +205,28 @@ fn write_charts(out: &mut String, results: &Results, total: &Stats) {
         None => lines.push(Line { name: "from when it was sent", class: "c2", points: sent }),
     }
     out.push_str(&chart::percentiles("Response time by percentile", &lines));
+}
+
+/// Draws what the tested process took over time.
+fn write_target(out: &mut String, results: &Results) {
+    if results.target.len() < 2 {
+        return;
+    }
+    let (unit, axis) = time_unit(results.elapsed);
+    out.push_str("<h2>The tested process</h2>");
+    for chart in watch::charts(&results.target) {
+        let lines: Vec<Line<'_>> = chart
+            .lines
+            .iter()
+            .zip(["c1", "c2", "c3"])
+            .map(|((name, points), class)| Line {
+                name: name.as_str(),
+                class,
+                points: points.iter().map(|(at, value)| (at / unit, *value)).collect(),
+            })
+            .collect();
+        out.push_str(&chart::lines(chart.title, chart.unit, axis, &lines));
+    }
 }
 
 /// Upper bounds of the heat map's rows, in milliseconds.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::chart::{self, Line};
 use super::html::{STYLE, escape};
 use crate::goal::Judged;
+use crate::watch_log::Logged;
 
 /// How something is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -128,6 +129,32 @@ impl Sheet {
     /// Adds what came out.
     pub fn say(&mut self, tone: Tone, text: impl Into<String>) {
         self.verdicts.push((tone, text.into()));
+    }
+
+    /// Adds what was written to logs that were watched: a goal for each, and the lines of errors.
+    pub fn add_logged(&mut self, logged: &[Logged]) {
+        let mut grid = Grid::new("Errors logged", &["log", "line"]);
+        for log in logged {
+            self.goals.push(log.judged());
+            if let Some(reason) = &log.unread {
+                self.say(Tone::Doubt, format!("LOG NOT READ {reason}"));
+            }
+            for line in &log.errors.lines {
+                grid.add(Tone::Bad, vec![log.file.clone(), line.clone()]);
+            }
+        }
+        if !grid.rows.is_empty() {
+            self.parts.push(Part::Grid(grid));
+        }
+        if self.json.is_null() {
+            self.json = Value::Object(serde_json::Map::new());
+        }
+        if let Value::Object(fields) = &mut self.json
+            && !logged.is_empty()
+        {
+            let logged = logged.iter().map(Logged::to_json).collect();
+            fields.insert("errors_logged".to_owned(), Value::Array(logged));
+        }
     }
 
     /// Reports whether anything is not as it was wanted.
@@ -419,6 +446,36 @@ mod tests {
                 && html.contains("<td class=\"bad\">80/s | &quot;x&quot;</td>")
         );
         assert_eq!(sheet.to_json()["good"], true);
+    }
+
+    #[test]
+    fn what_was_logged_as_an_error_misses_a_goal_and_is_told() {
+        use crate::watch_log::Errors;
+
+        let log = |lines: &[&str], unread: Option<&str>| Logged {
+            file: "e.log".to_owned(),
+            errors: Errors {
+                count: lines.len() as u64,
+                lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+            },
+            unread: unread.map(str::to_owned),
+        };
+        let mut quiet = sheet();
+        quiet.add_logged(&[log(&[], None)]);
+        assert!(!quiet.is_bad() && !quiet.is_doubtful());
+        assert_eq!(quiet.to_json()["errors_logged"][0]["count"], 0);
+        let mut loud = sheet();
+        loud.add_logged(&[log(&["ERROR <x>"], None)]);
+        assert!(loud.is_bad() && !loud.is_doubtful());
+        assert!(loud.plain().contains("e.log  ERROR <x>"), "{}", loud.plain());
+        assert!(
+            loud.plain().contains("goal MISSED e.log: no new lines of errors, measured 1 line")
+        );
+        assert!(loud.html().contains("ERROR &lt;x&gt;"));
+        assert_eq!(loud.to_json()["errors_logged"][0]["lines"][0], "ERROR <x>");
+        let mut lost = sheet();
+        lost.add_logged(&[log(&[], Some("cannot read `e.log`"))]);
+        assert!(lost.is_doubtful());
     }
 
     #[test]

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use super::Report;
 use super::html::escape;
 use crate::goal::show;
+use crate::phase::watch::{self, Facts, Pool};
 use crate::record::{Member, Results, Stats, Timing};
+use crate::watch_log::Logged;
 
 pub(super) fn date(at: SystemTime) -> String {
     let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -127,6 +129,8 @@ pub fn json(report: &Report<'_>) -> Value {
         "notes": report.notes(),
         "incomplete": report.losses(),
         "agents": agents(results),
+        "target": target(results),
+        "errors_logged": results.logged.iter().map(Logged::to_json).collect::<Vec<_>>(),
         "generator": {
             "workers": generator.workers,
             "cpu_seconds": generator.cpu.as_secs_f64(),
@@ -152,6 +156,35 @@ fn phases(stats: &Stats) -> Value {
         (name.clone(), told)
     };
     Value::Object(stats.phases.iter().map(phase).collect())
+}
+
+/// Returns what the tested process took; nothing unless it was watched.
+fn target(results: &Results) -> Value {
+    let seen = &results.target;
+    let most = |value: &dyn Fn(&Facts) -> u64| seen.iter().map(value).max();
+    match seen.last() {
+        None => Value::Null,
+        Some(last) => json!({
+            "cpu_seconds": seen.first().map(|first| last.cpu.saturating_sub(first.cpu).as_secs_f64()),
+            "cpu_share": watch::cpu_share(seen),
+            "most_memory_bytes": most(&|facts| facts.memory),
+            "most_threads": most(&|facts| facts.threads),
+            "most_files": most(&|facts| facts.files),
+            "disk_bytes": seen.first().map(|first| last.disk.saturating_sub(first.disk)),
+            "pools": pools(seen),
+        }),
+    }
+}
+
+/// Returns how full the busiest pools were, and how many waited.
+fn pools(seen: &[Facts]) -> Value {
+    let of = |name: &str| {
+        let all = || seen.iter().flat_map(|facts| &facts.pools).filter(|pool| pool.name == name);
+        let share = all().map(Pool::share).fold(0.0, f64::max);
+        let waiting = all().map(|pool| pool.waiting).fold(0.0, f64::max);
+        (name.to_owned(), json!({ "most_taken_share": share, "most_waiting": waiting }))
+    };
+    Value::Object(watch::busiest_pools(seen).into_iter().map(of).collect())
 }
 
 fn agents(results: &Results) -> Vec<Value> {
@@ -247,6 +280,9 @@ pub fn markdown(report: &Report<'_>) -> String {
         )
         .ok();
     }
+    for line in results.logged.iter().flat_map(Logged::told) {
+        write!(out, "\n> {}\n", cell(&line)).ok();
+    }
     out
 }
 
@@ -328,6 +364,9 @@ pub fn plain(report: &Report<'_>) -> String {
     write_generator(&mut out, report);
     for note in report.notes() {
         writeln!(out, "NOTE: {note}").ok();
+    }
+    for line in results.logged.iter().flat_map(Logged::told) {
+        writeln!(out, "{line}").ok();
     }
     out
 }

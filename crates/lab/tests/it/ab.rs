@@ -1,6 +1,20 @@
 //! ab's text: printed as ab prints, and read from ab's own pages, old and new.
 
-use tympan_lab::ab::{Ab, parse, parse_all};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    HandshakeKind, ProtocolVersion, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
+use tympan_lab::ab::{Ab, Markup, Word, parse, parse_all};
+use tympan_lab::get::Get;
 use tympan_testkit::origin::{Answer, Gate, Origin};
 
 /// The runs of source 004, as its page gives them.
@@ -139,4 +153,224 @@ fn keep_alive_works_with_chunked_answers() {
     let text = ab.run().unwrap().to_string();
     assert!(text.contains("Keep-Alive requests:    12"), "{text}");
     assert!(text.contains("Non-2xx responses:      12"), "{text}");
+}
+
+#[test]
+fn a_table_in_html_has_the_same_figures_and_the_attributes_given() {
+    let origin = Origin::start(|_| Answer::html("0123456789").header("Server", "<test>"));
+    let ab = Ab {
+        url: format!("http://{}/a?b&c", origin.addr()),
+        requests: 4,
+        method: "POST".to_owned(),
+        body: b"x".to_vec(),
+        markup: Some(Markup {
+            table: "border=1".to_owned(),
+            row: "class=r".to_owned(),
+            cell: "align=left".to_owned(),
+        }),
+        ..Ab::default()
+    };
+    let run = ab.run().unwrap();
+    let text = run.figures();
+    let pair = |name: &str, value: &str| {
+        let row = format!(
+            "<tr class=r><th colspan=2 align=left>{name}</th><td colspan=2 align=left>{value}</td></tr>"
+        );
+        assert!(text.contains(&row), "{row}\n{text}");
+    };
+    assert!(text.starts_with("<table border=1>\n") && text.ends_with("</table>\n"), "{text}");
+    pair("Server Software:", "&lt;test&gt;");
+    pair("Document Path:", "/a?b&amp;c");
+    pair("Complete requests:", "4");
+    pair("HTML transferred:", "40 bytes");
+    let names = ["Connect:", "Processing:", "Total:", "kb/s sent", "Connection Times (ms)"];
+    names.iter().for_each(|name| assert!(text.contains(name), "{name}\n{text}"));
+    assert!(ab.banner().starts_with("<p>\n This is ApacheBench"), "{}", ab.banner());
+}
+
+#[test]
+fn how_far_a_long_run_has_come_is_told_as_ab_tells_it() {
+    let origin = Origin::always(Answer::html("x"));
+    let told = |ab: Ab| {
+        let words = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&words);
+        let url = format!("http://{}/", origin.addr());
+        let listener = Arc::new(move |word: Word<'_>| {
+            let (Word::Progress(text) | Word::Log(text)) = word;
+            heard.lock().unwrap().push(text.to_owned());
+        });
+        Ab { url, workers: 1, ..ab }.run_heard(listener).unwrap();
+        Arc::try_unwrap(words)
+            .map_or_else(|words| words.lock().unwrap().clone(), |words| words.into_inner().unwrap())
+    };
+    let keep_alive = true;
+    let long = Ab { requests: 250, keep_alive, ..Ab::default() };
+    let expected = ["Completed 100 requests", "Completed 200 requests", "Finished 250 requests"];
+    assert_eq!(told(long.clone()), expected);
+    assert_eq!(told(Ab { quiet: true, ..long }), Vec::<String>::new());
+    assert_eq!(told(Ab { requests: 150, ..Ab::default() }), Vec::<String>::new());
+}
+
+#[test]
+fn single_requests_are_told_as_loudly_as_it_is_asked_for_and_without_secrets() {
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/" => Answer::html("x").header("Set-Cookie", "id=geheim"),
+        _ => Answer::status(404),
+    });
+    let told = |path: &str, verbosity: u32| {
+        let words = Arc::new(Mutex::new(String::new()));
+        let heard = Arc::clone(&words);
+        let ab = Ab {
+            url: format!("http://{}{path}", origin.addr()),
+            headers: vec![("Authorization".to_owned(), "Basic geheim".to_owned())],
+            verbosity,
+            ..Ab::default()
+        };
+        let listener = Arc::new(move |word: Word<'_>| {
+            if let Word::Log(text) = word {
+                heard.lock().unwrap().push_str(text);
+            }
+        });
+        ab.run_heard(listener).unwrap();
+        let text = words.lock().unwrap().clone();
+        assert!(!text.contains("geheim"), "{text}");
+        text
+    };
+    assert_eq!(told("/", 1), "");
+    assert!(told("/", 2).starts_with("INFO: GET header == \n---\nGET / HTTP/1.0\n"));
+    assert!(
+        !told("/", 2).contains("LOG:")
+            && told("/x", 2).contains("WARNING: Response code not 2xx (404)")
+    );
+    assert!(
+        told("/", 3).contains("LOG: Response code = 200") && !told("/", 3).contains("LOG: header")
+    );
+    assert!(told("/", 4).contains("LOG: header received:\nHTTP/1.1 200"));
+}
+
+/// What a server learns of one that connects with TLS.
+#[derive(Debug, PartialEq)]
+struct Met {
+    name: Option<String>,
+    has_certificate: bool,
+    version: Option<ProtocolVersion>,
+    handshake: Option<HandshakeKind>,
+}
+
+/// Answers every connection once, and asks for a certificate without insisting on one.
+fn secure_server(client: &CertificateParams, key: &KeyPair) -> (SocketAddr, Receiver<Met>) {
+    let own = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(client.self_signed(key).unwrap().der().clone()).unwrap();
+    let provider = Arc::new(ring::default_provider());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .allow_unauthenticated()
+            .build()
+            .unwrap();
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(
+            vec![own.cert.der().clone()],
+            PrivateKeyDer::Pkcs8(own.signing_key.serialize_der().into()),
+        )
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = StreamOwned::new(session, stream);
+            let mut bytes = [0; 4096];
+            if stream.read(&mut bytes).is_err() {
+                continue;
+            }
+            let met = Met {
+                name: stream.conn.server_name().map(str::to_owned),
+                has_certificate: stream.conn.peer_certificates().is_some(),
+                version: stream.conn.protocol_version(),
+                handshake: stream.conn.handshake_kind(),
+            };
+            stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx").unwrap();
+            stream.conn.send_close_notify();
+            stream.flush().ok();
+            if sender.send(met).is_err() {
+                return;
+            }
+        }
+    });
+    (addr, receiver)
+}
+
+#[test]
+fn sessions_are_gone_on_with_unless_each_handshake_is_to_be_full() {
+    let key = KeyPair::generate().unwrap();
+    let client = CertificateParams::new(vec!["client".to_owned()]).unwrap();
+    let (addr, met) = secure_server(&client, &key);
+    let handshakes = |forgets_sessions: bool| {
+        let get = Get {
+            urls: vec![format!("https://localhost:{}/", addr.port())],
+            requests: Some(2),
+            workers: 1,
+            keep_alive: false,
+            forgets_sessions,
+            ..Get::default()
+        };
+        assert_eq!(get.run().unwrap().total().errors, 0);
+        [met.recv().unwrap().handshake, met.recv().unwrap().handshake]
+    };
+    let (full, resumed) = (Some(HandshakeKind::Full), Some(HandshakeKind::Resumed));
+    assert_eq!(handshakes(false), [full, resumed]);
+    assert_eq!(handshakes(true), [full, full]);
+}
+
+#[test]
+fn tls_is_spoken_as_the_options_say() {
+    let key = KeyPair::generate().unwrap();
+    let client = CertificateParams::new(vec!["client".to_owned()]).unwrap();
+    let (addr, met) = secure_server(&client, &key);
+    let folder = tempfile::tempdir().unwrap();
+    let pem: PathBuf = folder.path().join("client.pem");
+    let certificate = client.self_signed(&key).unwrap().pem();
+    std::fs::write(&pem, format!("{certificate}{}", key.serialize_pem())).unwrap();
+    let plain = Ab { url: format!("https://localhost:{}/", addr.port()), ..Ab::default() };
+    let check = |ab: Ab, name: Option<&str>, has_certificate: bool, version| {
+        let run = ab.run().unwrap();
+        assert_eq!(run.failed(), 0, "{run}");
+        let (name, version) = (name.map(str::to_owned), Some(version));
+        let handshake = Some(HandshakeKind::Full);
+        let expected = Met { name, has_certificate, version, handshake };
+        assert_eq!(met.recv().unwrap(), expected);
+        run.figures()
+    };
+    let newest = ProtocolVersion::TLSv1_3;
+    let told = check(plain.clone(), Some("localhost"), false, newest);
+    assert!(told.contains("SSL/TLS Protocol:       TLSv1.3,TLS_"), "{told}");
+    assert!(
+        told.contains("Server Temp Key:        X25519 253 bits\nTLS Server Name:        localhost")
+    );
+    let shy = Ab { hides_name: true, ..plain.clone() };
+    assert!(!check(shy, None, false, newest).contains("TLS Server Name"));
+    let older = Ab {
+        protocol: Some("TLS1.2".to_owned()),
+        ciphers: Some("ECDHE-ECDSA-AES128-GCM-SHA256".to_owned()),
+        ..plain.clone()
+    };
+    let told = check(older, Some("localhost"), false, ProtocolVersion::TLSv1_2);
+    assert!(told.contains("TLSv1.2,ECDHE-ECDSA-AES128-GCM-SHA256,128"), "{told}");
+    let known = Ab { certificate: Some(pem), window: Some(16_384), ..plain.clone() };
+    check(known, Some("localhost"), true, newest);
+    let refused = |ab: Ab, why: &str| {
+        let error = ab.run().unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains(why), "{error}");
+    };
+    refused(Ab { protocol: Some("SSL3".to_owned()), ..plain.clone() }, "broken");
+    refused(Ab { ciphers: Some("RC4-MD5".to_owned()), ..plain.clone() }, "no cipher suite");
+    let none = Some(folder.path().join("none.pem"));
+    refused(Ab { certificate: none, ..plain.clone() }, "no certificate in PEM");
+    refused(Ab { proxy: Some("127.0.0.1:1".to_owned()), ..plain }, "through a proxy");
 }

@@ -14,7 +14,7 @@ use tympan_lab::record::jtl;
 use tympan_testkit::origin::{Answer, Origin, Seen};
 
 #[expect(clippy::print_stderr, reason = "what is skipped is said aloud")]
-fn fixtures() -> Option<PathBuf> {
+pub(crate) fn fixtures() -> Option<PathBuf> {
     let folder = std::env::var_os("TYMPAN_FIXTURES").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures"),
         PathBuf::from,

@@ -7,6 +7,7 @@
 )]
 
 mod ab;
+mod alone;
 mod authorization;
 mod cacheability;
 mod content;
@@ -16,6 +17,7 @@ mod get;
 mod jmeter;
 mod journal;
 mod latency;
+mod left_out;
 mod markup;
 mod own_plan;
 mod page;
@@ -25,6 +27,7 @@ mod project;
 mod report;
 mod requests;
 mod sources;
+mod sub_rows;
 mod sweep;
 mod tough;
 mod trace;

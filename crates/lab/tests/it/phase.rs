@@ -1,11 +1,15 @@
 //! Tests of several phases over a scripted origin: what is sent, and what is concluded from the answers.
 
+use std::io::Write;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tympan_lab::calculate::Uploads;
 use tympan_lab::goal;
-use tympan_lab::phase::{Subject, breakpoint, component, endure, errors, golive, upload};
+use tympan_lab::live::{Form, Live};
+use tympan_lab::phase::watch::Source;
+use tympan_lab::phase::{Show, Subject, breakpoint, component, endure, errors, golive, upload};
 use tympan_lab::plan::{Amount, Offer, Plan, Run};
 use tympan_lab::report::sheet::Sheet;
 use tympan_testkit::origin::{Answer, Origin};
@@ -21,7 +25,7 @@ fn plan(origin: &Origin, step: &str) -> Plan {
 }
 
 fn subject(plan: &Plan) -> Subject<'_> {
-    Subject { plan, run: Run { workers: 2, ..Run::default() }, pid: None }
+    Subject { plan, run: Run { workers: 2, ..Run::default() }, watched: None, show: None }
 }
 
 fn offer(amount: Amount, millis: u64) -> Offer {
@@ -166,11 +170,61 @@ fn endurance_is_too_short_or_has_trends() {
         trend: 0.02,
         goals: goal::parse("[goal.\"*\"]\nerror_rate = \"0%\"", "g").unwrap(),
     };
-    let watching = Subject { pid: Some(std::process::id()), ..subject(&plan) };
+    let watched = Some(Source::Process(std::process::id()));
+    let watching = Subject { watched, ..subject(&plan) };
     let sheet = endure::run(&watching, &endurance).unwrap();
     assert!(sheet.plain().contains("too short for a trend"), "{}", sheet.plain());
     assert_eq!(met(&sheet, "errors"), [true]);
     assert_eq!(origin.requests(), 20);
+}
+
+/// A terminal that remembers what was written to it.
+#[derive(Clone, Default)]
+struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_phase_is_shown_while_it_runs_and_its_target_is_drawn() {
+    let metrics = "process_cpu_seconds_total 1\nprocess_threads 4\n\
+        tympan_pool_in_use{pool=\"work\"} 3\ntympan_pool_limit{pool=\"work\"} 4\n";
+    let origin = Origin::start(move |seen| match seen.target.as_str() {
+        "/metrics" => Answer::status(200).body(metrics),
+        _ => Answer::html("x"),
+    });
+    let plan = plan(&origin, "path = \"/\"\n");
+    let paper = Paper::default();
+    let show = |name: &str, lasts: Duration| {
+        Live::new(Box::new(paper.clone()), Form::Board, name, Some(lasts))
+    };
+    let shown = Subject {
+        show: Some(Show(&show)),
+        watched: Some(Source::Metrics(format!("http://{}/metrics", origin.addr()))),
+        ..subject(&plan)
+    };
+    let endurance = endure::Endurance {
+        offer: offer(Amount::Rate(20.0), 2500),
+        warm_up: Duration::ZERO,
+        trend: 0.02,
+        goals: Vec::new(),
+    };
+    let sheet = endure::run(&shown, &endurance).unwrap();
+    assert!(sheet.html().contains("Processors of the tested process"), "{}", sheet.html());
+    let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("endurance") && text.contains(" of 00:02"), "{text:?}");
+    // The last thing is that the board is taken away.
+    assert!(text.ends_with("\x1b[J"), "{text:?}");
+    let no_address = Subject { watched: Some(Source::Metrics("x".to_owned())), ..subject(&plan) };
+    assert!(endure::run(&no_address, &endurance).is_err());
 }
 
 #[test]
@@ -185,9 +239,9 @@ fn components_are_tried_at_their_average_and_their_peak() {
         peak: 20.0,
         hold: Duration::from_secs(1),
         goals: goal::parse("[goal.\"*\"]\nerror_rate = \"1%\"", "g").unwrap(),
-        pid: None,
+        watched: None,
     };
-    let sheet = component::run(&trial, &Run::default(), &mut |_| {}).unwrap();
+    let sheet = component::run(&trial, &Run::default(), None, &mut |_| {}).unwrap();
     assert_eq!(met(&sheet, "errors"), [true, true, false, false]);
     assert!(sheet.is_bad() && sheet.junit().contains("failure"));
 }

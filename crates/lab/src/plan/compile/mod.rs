@@ -31,6 +31,17 @@ pub struct Inventory {
     pub functions: BTreeMap<String, usize>,
     /// Listeners that are read and have nothing to do here.
     pub ignored: usize,
+    /// Elements that cannot be run and are left out, because the caller allows it.
+    pub left_out: Vec<Finding>,
+}
+
+/// An element that a finding is about.
+#[derive(Debug)]
+pub(super) struct Faulty {
+    pub(super) id: ElementId,
+    pub(super) class: String,
+    /// Where it stands, with its class and name.
+    pub(super) place: Finding,
 }
 
 /// The elements in scope of a place, from the plan down to the place itself.
@@ -86,6 +97,10 @@ pub(super) struct Compiler<'a> {
     /// Scripts that are shared likewise; nothing for one that is refused.
     scripts: HashMap<ElementId, Option<Arc<Script>>>,
     templates: RefCell<Vec<Finding>>,
+    /// Functions that were met, per name.
+    functions: RefCell<BTreeMap<String, usize>>,
+    /// The elements that findings are about.
+    pub(super) faulty: RefCell<Vec<Faulty>>,
     /// Elements that have been counted, because several scopes hold them.
     counted: std::collections::HashSet<ElementId>,
     depth: usize,
@@ -110,6 +125,8 @@ impl<'a> Compiler<'a> {
             turns: None,
             scripts: HashMap::new(),
             templates: RefCell::default(),
+            functions: RefCell::default(),
+            faulty: RefCell::default(),
             counted: std::collections::HashSet::new(),
             depth: 0,
         }
@@ -149,6 +166,7 @@ impl<'a> Compiler<'a> {
             self.listener(listener);
         }
         self.findings.append(&mut self.templates.borrow_mut());
+        self.inventory.functions = self.functions.take();
         self.findings.sort();
         self.findings.dedup();
     }
@@ -189,19 +207,40 @@ impl<'a> Compiler<'a> {
     }
 
     fn finding(&self, element: &Element<'_>, why: &str) -> Finding {
-        Finding {
+        let place = self.note_faulty(element);
+        Finding { message: format!("{}: {why}", place.message), ..place }
+    }
+
+    /// Notes that an element cannot be run as it is; returns where it stands.
+    fn note_faulty(&self, element: &Element<'_>) -> Finding {
+        let place = Finding {
             file: self.file.clone(),
             line: element.line,
             column: element.column,
-            message: format!("{}: {why}", element.title()),
-        }
+            message: element.title(),
+        };
+        self.faulty.borrow_mut().push(Faulty {
+            id: element.id(),
+            class: element.class.to_owned(),
+            place: place.clone(),
+        });
+        place
     }
 
     /// Compiles a text that stands in `element`.
     pub(super) fn template(&self, element: &Element<'_>, text: &str) -> Template {
         match Template::parse(text) {
-            Ok(template) => template,
+            Ok(template) => {
+                template.each_call(&mut |call| {
+                    let name = call.source.split(['(', '}']).next().unwrap_or_default().trim();
+                    *self.functions.borrow_mut().entry(name.to_owned()).or_default() += 1;
+                });
+                template
+            }
             Err(unknown) => {
+                for name in function_names(text) {
+                    *self.functions.borrow_mut().entry(name.to_owned()).or_default() += 1;
+                }
                 self.templates.borrow_mut().push(self.finding(element, &unknown.to_string()));
                 Template::literal(text)
             }
@@ -210,12 +249,7 @@ impl<'a> Compiler<'a> {
 
     /// Compiles a property.
     pub(super) fn property(&mut self, element: &Element<'a>, name: &'a str) -> Template {
-        let template = self.template(element, element.text(name));
-        template.each_call(&mut |call| {
-            let name = call.source.split(['(', '}']).next().unwrap_or_default().trim();
-            *self.inventory.functions.entry(name.to_owned()).or_default() += 1;
-        });
-        template
+        self.template(element, element.text(name))
     }
 
     /// Notes what is set in an element and was not looked at.
@@ -224,15 +258,9 @@ impl<'a> Compiler<'a> {
         for node in element.left_over() {
             let name = node.attribute("name").unwrap_or_default();
             let at = node.document().text_pos_at(node.range().start);
-            self.findings.push(Finding {
-                file: self.file.clone(),
-                line: at.row,
-                column: at.col,
-                message: format!(
-                    "{}: property {name} is set; tympan lab does not support it",
-                    element.title()
-                ),
-            });
+            let why = format!("property {name} is set; tympan lab does not support it");
+            let finding = self.finding(element, &why);
+            self.findings.push(Finding { line: at.row, column: at.col, ..finding });
         }
     }
 
@@ -285,6 +313,17 @@ impl<'a> Compiler<'a> {
             node.events.push(event);
         }
     }
+}
+
+/// Returns the names of the functions that a text calls, also of those that are not known.
+fn function_names(text: &str) -> impl Iterator<Item = &str> {
+    let calls = text.match_indices("${__").filter_map(|(at, _)| text.get(at + 2..));
+    calls.map(|call| call.split(['(', '}']).next().unwrap_or_default().trim())
+}
+
+/// Reports whether elements of a class have no effect on traffic.
+pub(super) fn is_beside(class: &str) -> bool {
+    is_listener(class) || is_idle(class)
 }
 
 /// Listeners tell what happened; they change nothing.

@@ -1,0 +1,105 @@
+//! What of a plan cannot be run may be left out, by its class and with a word about it; and which subset a plan needs.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use tympan_lab::plan::{Plan, Run, check, check_without};
+use tympan_testkit::origin::{Answer, Origin};
+
+use crate::jmeter::fixtures;
+use crate::plan::{defaults, element, plan, sampler};
+
+fn write(folder: &Path, inside: &str) -> std::path::PathBuf {
+    let path = folder.join("p.jmx");
+    std::fs::write(&path, plan("1", "1", inside)).unwrap();
+    path
+}
+
+fn classes(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn elements_of_a_class_are_left_out_only_where_they_cannot_be_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = Origin::always(Answer::html("x"));
+    // One of two timers cannot be run, and one sampler of a class that is not known has others below it.
+    let bad = element(
+        "ConstantTimer",
+        "t",
+        &[("ConstantTimer.delay", "1"), ("ConstantTimer.other", "7")],
+        "",
+    );
+    let good = element("ConstantTimer", "u", &[("ConstantTimer.delay", "1")], "");
+    let inside = format!(
+        "{}{}{}{}",
+        defaults(&origin),
+        element("JDBCSampler", "load users", &[], &element("JMSSampler", "inner", &[], "")),
+        sampler("/a", &bad),
+        sampler("/b", &good),
+    );
+    let path = write(folder.path(), &inside);
+    let refused = |names: &[&str]| {
+        let error = Plan::load_without(&path, &classes(names)).unwrap_err();
+        assert!(error.is_usage(), "{error}");
+        error.to_string()
+    };
+    assert!(refused(&[]).ends_with("2 problems; nothing was run"), "{}", refused(&[]));
+    assert!(refused(&["JDBCSampler"]).contains("ConstantTimer.other is set"));
+    assert!(refused(&["ConstantTimer", "jdbcsampler"]).contains("load users"));
+    assert_eq!(origin.requests(), 0);
+    let allowed = classes(&["ConstantTimer", "JDBCSampler", "HTTPSamplerProxy"]);
+    let known = Plan::load_without(&path, &allowed).unwrap();
+    let places = known.inventory.left_out.iter().map(|place| (place.line, place.message.as_str()));
+    let places: Vec<(u32, &str)> = places.collect();
+    assert_eq!(places, [(10, "JDBCSampler \"load users\""), (13, "ConstantTimer \"t\"")]);
+    assert_eq!(known.inventory.elements["ConstantTimer"], 1);
+    assert!(!known.inventory.elements.contains_key("JDBCSampler"));
+    known.run(&Run::default(), &mut |_| {}).unwrap();
+    assert_eq!((origin.requests_for("/a"), origin.requests_for("/b")), (1, 1));
+    assert!(check_without(&path, &allowed).unwrap().findings.is_empty());
+}
+
+#[test]
+fn plans_in_toml_have_nothing_to_leave_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.toml");
+    std::fs::write(&path, "").unwrap();
+    let error = Plan::load_without(&path, &classes(&["X"])).unwrap_err();
+    assert!(error.to_string().contains("no elements of JMeter"), "{error}");
+}
+
+#[test]
+fn functions_in_variables_count_for_the_subset_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let variables = |value: &str| {
+        format!(
+            r#"<Arguments testclass="Arguments" testname="v"><collectionProp name="Arguments.arguments"><elementProp name="a" elementType="Argument"><stringProp name="Argument.name">a</stringProp><stringProp name="Argument.value">{value}</stringProp></elementProp></collectionProp></Arguments><hashTree/>"#
+        )
+    };
+    let subset = |inside: &str| check(&write(folder.path(), inside)).unwrap().inventory.subset();
+    assert_eq!(subset(&variables("${__P(x,1)}")), Some(1));
+    assert_eq!(subset(&variables("${__jexl3(1 + 1)}")), Some(3));
+    assert_eq!(subset(&variables("a ${__XPath(a,b)}")), None);
+    assert_eq!(subset(&element("JDBCSampler", "x", &[], "")), None);
+}
+
+/// The list of the public plans says which of them hold scripts.
+#[test]
+fn public_plans_with_scripts_are_of_the_fourth_subset() {
+    let Some(folder) = fixtures() else { return };
+    let index = std::fs::read_to_string(folder.join("INDEX.tsv")).unwrap();
+    let mut seen: HashMap<&str, Vec<(&str, Option<u8>)>> = HashMap::new();
+    for line in index.lines().skip(1) {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let (file, has_script) = (cells[0], cells[7]);
+        let subset = check(&folder.join(file)).unwrap().inventory.subset();
+        seen.entry(has_script).or_default().push((file, subset));
+    }
+    for (file, subset) in &seen["no"] {
+        assert!(subset.is_some_and(|subset| subset < 4), "{file}: {subset:?}");
+    }
+    for (file, subset) in &seen["yes"] {
+        assert!(subset.is_none_or(|subset| subset >= 3), "{file}: {subset:?}");
+    }
+}
