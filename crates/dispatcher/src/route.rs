@@ -74,6 +74,7 @@ enum Of {
     Url,
     File,
     Either,
+    Sent,
 }
 
 #[derive(Debug, Clone)]
@@ -185,7 +186,15 @@ impl Routes {
             Led::Proxied(proxied) => Some(proxied),
             Led::Through => None,
         };
-        if host.access.iter().any(|access| access.refuses(host, &way, proxied.is_some())) {
+        let unled = Way { sent: view, url: None, current: None, is_rewritten: false };
+        // Farms may look up what was sent, whatever the rules made of it.
+        let is_sent = proxied.is_none() && !self.rewrites_lookups;
+        let refuses = |access: &Access| match access.of {
+            Of::Sent => access.refuses(host, &unled, false),
+            Of::Either if is_sent && access.refuses(host, &unled, false) => true,
+            Of::Url | Of::File | Of::Either => access.refuses(host, &way, proxied.is_some()),
+        };
+        if host.access.iter().any(refuses) {
             return Routed::Answer(StatusCode::FORBIDDEN);
         }
         match proxied {
@@ -275,7 +284,8 @@ impl Host {
             names: settings
                 .names
                 .iter()
-                .map(|name| Glob::new(&name.to_ascii_lowercase()))
+                .map(|name| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase())
+                .map(|name| Glob::new(&name))
                 .collect(),
             document_root: settings.document_root.clone(),
             headers: read_headers(&settings.headers)?,
@@ -293,8 +303,9 @@ impl Access {
                 None => Of::Either,
                 Some("url") => Of::Url,
                 Some("file") => Of::File,
+                Some("sent") => Of::Sent,
                 Some(other) => {
-                    let reason = format!("`{other}` is neither `url` nor `file`");
+                    let reason = format!("`{other}` is none of `url`, `file` and `sent`");
                     return Err(fault("host.access.of", reason));
                 }
             },
@@ -313,7 +324,7 @@ impl Access {
         let file = (!is_proxied).then(|| way.view().path.as_str());
         let is_meant = |path: &str| self.pattern.is_match(path);
         let is_meant = match self.of {
-            Of::Url => is_meant(way.url()),
+            Of::Url | Of::Sent => is_meant(way.url()),
             Of::File => file.is_some_and(is_meant),
             Of::Either => is_meant(way.url()) || file.is_some_and(is_meant),
         };

@@ -177,7 +177,9 @@ pub struct RuleSettings {
 pub struct AccessSettings {
     /// Which path is meant: `"url"`, the one that was sent or that a rewrite with `pass_through` made of it, as `<Location>`
     /// has it; or `"file"`, the one that all rewrites led to, as `<Directory>` has it, which does not count for what is
-    /// proxied. Default either of them: leave it unless what rewrites lead to is meant to stay open.
+    /// proxied; or `"sent"`, the one that was sent, whatever rules made of it. Default either of the first two, and what was
+    /// sent where farms look that up (`use_processed_url = false`): leave it unless what rewrites lead to is meant to stay
+    /// open.
     pub of: Option<String>,
     /// The regular expression that the decoded path must hold; default any path.
     #[serde(rename = "match")]

@@ -142,6 +142,11 @@ impl Refusal {
         })
     }
 
+    /// Returns the same about the path that was sent, whatever rules made of it.
+    pub(super) fn of_sent(&self) -> Self {
+        Self { of: "sent", pattern: self.pattern.clone(), when: self.when.clone() }
+    }
+
     pub(super) fn write(&self, toml: &mut String, guard: &[String]) {
         writeln!(toml, "\n[[dispatcher.host.access]]\nof = \"{}\"", self.of).unwrap_or_default();
         if let Some(pattern) = &self.pattern {

@@ -399,6 +399,10 @@ impl<'a> Group<'a> {
                 if let Some(refusal) = refusal.of_files().filter(|_| is_unguarded && rewrites) {
                     refusal.write(toml, guard);
                 }
+                // Or of one whose rewrites lead away from it, where farms look up what was sent.
+                if is_unguarded && rewrites {
+                    refusal.of_sent().write(toml, guard);
+                }
             }
         }
         let last = self.hosts.last().and_then(|(_, host)| host.at.as_ref());

@@ -586,11 +586,12 @@ fn changes() -> epoll::EventFlags {
 
 /// Ends a connection after what was sent.
 pub(super) fn close(connection: Connection) {
-    let Connection { mut wire, then, done, .. } = connection;
+    let Connection { mut wire, then, done, closing, .. } = connection;
     if then != Then::HearOut {
         wire.leave();
     }
-    drop(wire);
+    // Whoever hears that it has ended may end the lane: nothing of it may be held here by then.
+    drop((wire, closing));
     done.send(None).ok();
 }
 

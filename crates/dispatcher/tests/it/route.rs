@@ -123,10 +123,43 @@ fn access_is_asked_of_the_url_and_of_what_it_leads_to() {
     assert_eq!(front.send("HEAD", "/files/a.html", &[], "").status, 200);
 }
 
+/// What farms look up is what was sent, so that is what may be closed, wherever rules led.
+#[test]
+fn no_rule_leads_away_from_what_is_closed_where_farms_look_up_what_was_sent() {
+    let origin = echo();
+    for (of, expected) in [
+        ("", ["403", "403", "200 render /open/x"]),
+        ("of = \"sent\", ", ["403", "403", "200 render /open/x"]),
+        ("of = \"url\", ", ["200 render /passed/x", "403", "200 render /open/x"]),
+    ] {
+        let front = start(
+            &origin,
+            &format!(
+                "use_processed_url = false\n[[host]]\nrule = [\
+                 {{ match = '^/passed(/.*)$', rewrite = \"/open$1\", pass_through = true }},\
+                 {{ match = '^/closed(/.*)$', rewrite = \"/open$1\", last = true }}]\n\
+                 access = [{{ {of}match = '^/(passed|closed)' }}]"
+            ),
+        );
+        let asked = ["/passed/x", "/closed/x", "/open/x"].map(|path| seen(&front.get(path)));
+        for (seen, expected) in asked.iter().zip(expected) {
+            assert!(seen.starts_with(expected), "{of}: {asked:?}");
+        }
+    }
+    // Where they look up what rules made of it, the path that was sent is closed by its own word alone.
+    let rule = "rule = [{ match = '^/closed(/.*)$', rewrite = \"/open$1\", pass_through = true }]";
+    for (of, expected) in [("", "200 render /open/x"), ("of = \"sent\", ", "403")] {
+        let closed = format!("[[host]]\n{rule}\naccess = [{{ {of}match = '^/closed' }}]");
+        let front = start(&origin, &closed);
+        let seen = seen(&front.get("/closed/x"));
+        assert!(seen.starts_with(expected), "{of}: {seen}");
+    }
+}
+
 #[test]
 fn a_dot_behind_a_name_leads_to_the_same_rules() {
     let origin = echo();
-    let closed = "[[host]]\nnames = [\"www.example.com\"]\n\
+    let closed = "[[host]]\nnames = [\"www.example.com.\"]\n\
                   access = [{ match = '^/closed', when = [{ test = \"%{REMOTE_ADDR}\", match = '127' }] }]";
     let front = start(&origin, closed);
     for host in ["www.example.com", "www.example.com.", "WWW.example.com.:80"] {
@@ -392,7 +425,10 @@ fn settings_that_cannot_be_used_are_named() {
     check("[[host]]\nrule = [{ rewrite = \"/x\", pass = true }]", "not 2");
     check("[[host]]\nrule = [{ answer = 42 }]", "status 42");
     check("[[host]]\nrule = [{ answer = 403, pass_through = true }]", "`host.rule.pass_through`");
-    check("[[host]]\naccess = [{ of = \"folder\" }]", "`folder` is neither `url` nor `file`");
+    check(
+        "[[host]]\naccess = [{ of = \"folder\" }]",
+        "`folder` is none of `url`, `file` and `sent`",
+    );
     check("[[host]]\nrule = [{ proxy = \"ftp://x\" }]", "does not begin with `http://`");
     check(
         "[[host]]\nrule = [{ pass = true, when = [{ test = \"x\" }] }]",
