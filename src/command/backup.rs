@@ -242,6 +242,7 @@ fn status(progress: &Progress, elapsed: Duration) -> Value {
         (progress.expected_items.load(Relaxed), progress.expected_bytes.load(Relaxed));
     let mut said = json!({
         "message_type": "status", "seconds_elapsed": elapsed.as_secs(), "files_done": items, "bytes_done": bytes,
+        "percent_done": 0.0,
     });
     if let Some(object) = said.as_object_mut().filter(|_| all > 0) {
         object.insert("total_files".to_owned(), json!(all));
@@ -325,7 +326,7 @@ mod tests {
         assert_eq!(status(10)["percent_done"], 1.0);
         assert!(status(10).get("seconds_remaining").is_none());
         progress.expected_items.store(0, Relaxed);
-        assert!(status(10).get("percent_done").is_none());
+        assert_eq!(status(10)["percent_done"], 0.0, "of nobody knows how much");
         progress.expected_items.store(200, Relaxed);
         assert_eq!(told(10), "201, 20.00 KiB, 2.00 KiB/s");
     }

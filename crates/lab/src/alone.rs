@@ -40,6 +40,11 @@ impl Timed {
         self.times.push(told.unwrap_or_else(|| got.elapsed()));
     }
 
+    /// Returns why it could never be had.
+    fn lost(&self) -> Option<&String> {
+        self.failure.as_ref().filter(|_| self.times.is_empty())
+    }
+
     fn median(&self) -> Duration {
         let mut times = self.times.clone();
         times.sort_unstable();
@@ -112,7 +117,7 @@ fn measure(urls: &[Url], profile: &Profile) -> Result<Vec<Timed>> {
 fn tell(profile: &Profile, rows: &[Row], timed: &[Timed]) -> Sheet {
     let mut sheet = Sheet::new(&format!("Components of {}, each alone", profile.url));
     let Some((page, parts)) = timed.split_first() else { return sheet };
-    if let Some(failure) = &page.failure {
+    if let Some(failure) = page.lost() {
         sheet.say(Tone::Doubt, format!("the page could not be had: {failure}"));
         return sheet;
     }
@@ -126,7 +131,7 @@ fn tell(profile: &Profile, rows: &[Row], timed: &[Timed]) -> Sheet {
         let share = alone.as_secs_f64() / whole.as_secs_f64().max(1e-9) * 100.0;
         let calls = u32::try_from(row.calls).unwrap_or(u32::MAX);
         sum += alone.saturating_mul(calls);
-        lost += usize::from(part.failure.is_some());
+        lost += usize::from(part.lost().is_some());
         let tone = if part.failure.is_some() { Tone::Bad } else { Tone::Plain };
         grid.add(
             tone,

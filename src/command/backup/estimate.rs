@@ -38,7 +38,8 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     if !folders.is_empty() {
         let paths: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
         let progress = Arc::new(Progress::default());
-        let _watch = Watch::begin(&progress, arguments.vault.json);
+        save::limit_reading(&progress, &arguments.tuning);
+        let watch = Watch::begin(&progress, arguments.vault.json);
         let session = Session::new((&vault, &index), &lock, &progress);
         let begin = Instant::now();
         let saved = save_directories(&session, &paths, &options).map_err(failed)?;
@@ -48,6 +49,7 @@ pub(super) fn run(arguments: &Save) -> Outcome {
         let full = Predicted { items: files, bytes, time: opening + time, stored_bytes };
         let full = full.sent_at(rate);
         let names: Vec<String> = folders.iter().map(ToString::to_string).collect();
+        drop(watch);
         tell(
             &names.join(", "),
             [&full, &next],
@@ -58,6 +60,7 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     for source in repositories {
         let dry = |options: &SaveOptions| {
             let progress = Arc::new(Progress::default());
+            save::limit_reading(&progress, &arguments.tuning);
             let _watch = Watch::begin(&progress, arguments.vault.json);
             let session = Session::new((&vault, &index), &lock, &progress);
             let begin = Instant::now();

@@ -18,7 +18,7 @@ use super::settings::Settings;
 use super::source::{LeftBelow, OfBase};
 use super::view::ContentView;
 use super::{INCOMPLETE, Watch, copy, failed, open, source};
-use crate::args::backup::{CompressionLevel, Save, VaultArguments};
+use crate::args::backup::{self, CompressionLevel, Save, VaultArguments};
 use crate::base::{MAIN, is_url};
 use crate::command::{Fault, Outcome};
 use crate::say;
@@ -117,10 +117,7 @@ impl Runner<'_> {
             progress.expected_bytes.store(like.bytes, Ordering::Relaxed);
         }
         let (tuning, json) = (&self.arguments.tuning, self.arguments.vault.json);
-        progress.limit_reading(ReadLimits {
-            bytes: tuning.limit_read.map(Rate),
-            calls: tuning.limit_iops.map(Rate),
-        });
+        limit_reading(&progress, tuning);
         let watch =
             if tuning.quiet { Watch::silent(&progress) } else { Watch::begin(&progress, json) };
         let beside = tuning.beside.as_ref();
@@ -182,6 +179,14 @@ pub(super) fn runs(arguments: &VaultArguments) -> Outcome {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Bounds how fast sources are read.
+pub(super) fn limit_reading(progress: &Progress, tuning: &backup::Tuning) {
+    progress.limit_reading(ReadLimits {
+        bytes: tuning.limit_read.map(Rate),
+        calls: tuning.limit_iops.map(Rate),
+    });
 }
 
 /// Returns what a save is asked for.

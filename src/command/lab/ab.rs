@@ -1,5 +1,6 @@
 //! `tympan lab ab`: from ab's options to a load, and its text on the way.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -13,11 +14,10 @@ use crate::args::lab::Ab;
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::say;
 
-/// Prints what ab says while it runs.
-#[expect(clippy::print_stderr, reason = "ab tells how far it has come at standard error")]
+/// Prints what ab says while it runs: how far it has come at standard error, where nobody need listen.
 fn hear(word: ab::Word<'_>) {
     match word {
-        ab::Word::Progress(text) => eprintln!("{text}"),
+        ab::Word::Progress(text) => drop(writeln!(std::io::stderr(), "{text}")),
         ab::Word::Log(text) => say!("{text}"),
     }
 }

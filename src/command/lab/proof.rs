@@ -132,6 +132,8 @@ fn print_json(verdict: &Verdict, logged: &[Logged]) {
     let line = |log: &Logged, line: &String| json!({ "file": log.file, "line": line });
     let lines: Vec<_> =
         logged.iter().flat_map(|log| log.errors.lines.iter().map(|text| line(log, text))).collect();
+    // Of very many, the first ones are kept.
+    let count: u64 = logged.iter().map(|log| log.errors.count).sum();
     let unread: Vec<&String> = logged.iter().filter_map(|log| log.unread.as_ref()).collect();
     say!(
         "{}",
@@ -142,6 +144,7 @@ fn print_json(verdict: &Verdict, logged: &[Logged]) {
             "unanswered": verdict.unanswered,
             "faults": verdict.faults,
             "errors_logged": lines,
+            "errors_logged_count": count,
             "logs_not_read": unread,
         })
     );

@@ -191,6 +191,7 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         ));
     }
     if arguments.emit.emit.is_some() {
+        only_here(&arguments.kept, arguments.jtl_us)?;
         return super::fleet::emit(arguments, &run);
     }
     let logs = WatchedLogs::begin(&arguments.logs)?;
