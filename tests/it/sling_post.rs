@@ -456,3 +456,41 @@ fn answers_are_as_sling_gives_them() {
     let html = author.post("/content/a/n", "./x=3 :http-equiv-accept=text/html").text();
     assert!(html.contains("<div id=\"Status\">200</div>"), "{html}");
 }
+
+/// Creates that come at once under a name that is chosen here all get a node of their own, be they as equal as can be.
+#[test]
+fn names_that_are_chosen_at_once_differ() {
+    const USERS: usize = 4;
+    const EACH: usize = 12;
+    let home = tempfile::tempdir().unwrap();
+    let author = Author::start(home.path());
+    for (folder, form) in [
+        ("/content/folder", "./jcr:primaryType=sling:Folder"),
+        ("/content/ordered", "./jcr:primaryType=sling:OrderedFolder"),
+        ("/content/page", "./jcr:primaryType=cq:Page ./jcr:content/jcr:primaryType=cq:PageContent"),
+        ("/content/page/jcr:content/par", "./jcr:primaryType=nt:unstructured"),
+    ] {
+        assert_eq!(author.post(folder, form).status, 201, "{folder}");
+    }
+    for folder in ["/content/folder", "/content/ordered", "/content/page/jcr:content/par"] {
+        for form in ["./jcr:primaryType=nt:unstructured", "./jcr:title=Same ./a=1"] {
+            let create = || {
+                let answer = author.post(&format!("{folder}/*"), form);
+                assert_eq!(answer.status, 201, "{folder} {form}: {}", answer.text());
+                answer.header("location").unwrap().to_owned()
+            };
+            let mut places: Vec<String> = std::thread::scope(|scope| {
+                let users: Vec<_> = (0..USERS)
+                    .map(|_| scope.spawn(|| (0..EACH).map(|_| create()).collect::<Vec<_>>()))
+                    .collect();
+                users.into_iter().flat_map(|user| user.join().unwrap()).collect()
+            });
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(places.len(), USERS * EACH, "{folder} {form}");
+        }
+        let listed = author.json(&format!("{folder}.1.json"));
+        let nodes = listed.as_object().unwrap().values().filter(|value| value.is_object());
+        assert_eq!(nodes.count(), 2 * USERS * EACH, "{folder}");
+    }
+}

@@ -317,6 +317,17 @@ impl Session {
         Ok(())
     }
 
+    /// Refuses the commit with [`Error::Stale`] if somebody else makes a node of this pending one's path before, or changes
+    /// the document that it is in: two who choose one name make two nodes, even where the nodes are equal.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn expect_new(&mut self, path: &NodePath) -> Result<()> {
+        let owner = self.pending.node(path)?.map(|node| node.owner().clone());
+        self.guarded.insert(keys::key_of(&owner.unwrap_or_else(|| path.clone()))?);
+        Ok(())
+    }
+
     /// Makes a new revision of the pending edits, merged onto whatever others committed meanwhile, and goes on from
     /// there. Without edits nothing is written.
     ///

@@ -9,10 +9,10 @@ mod upload;
 mod version;
 
 use std::io::BufReader;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use tympan_content::{Date, NodePath, PRIMARY_TYPE, Place, Session, Snapshot, Viewer};
+use tympan_content::{Date, Error, NodePath, PRIMARY_TYPE, Place, Session, Snapshot, Viewer};
 
 use self::target::{cut, existing};
 pub(crate) use self::target::{targets, targets_of};
@@ -25,14 +25,48 @@ use crate::post::{Done, duplicate};
 use crate::settable::{SetProperties, Way};
 use crate::touch::touch_pages;
 
+/// How often a name is chosen for a new node, where others take it at the same time.
+const MOST_NAMES: usize = 50;
+/// What others commit is not seen before it is stored.
+const LONGEST_PAUSE_MS: u64 = 20;
+
 /// Carries out everything but activation, if the condition on the node that is asked for holds.
 pub(crate) fn carry_out(
     instance: &Instance,
     operation: &str,
     path: &str,
     fields: &Fields,
-    (viewer, condition): (&Viewer, &Condition),
+    by: (&Viewer, &Condition),
 ) -> Result<Done> {
+    let mut taken = Vec::new();
+    while taken.len() < MOST_NAMES {
+        match attempt(instance, (operation, path), fields, by, &taken)? {
+            Outcome::Done(done) => return Ok(done),
+            Outcome::Taken(name) => taken.push(name),
+        }
+        // The next name may do at once; where all of a document stands in one place, others have to be through first.
+        let pause_ms = (taken.len() as u64 - 1).min(LONGEST_PAUSE_MS);
+        std::thread::sleep(Duration::from_millis(pause_ms));
+    }
+    let message = "others took each name that was chosen; say one with `:name`, or try again";
+    Err(Failure::new(StatusCode::CONFLICT, message))
+}
+
+/// What became of a request.
+enum Outcome {
+    Done(Done),
+    /// Somebody else made a node of the name that was chosen for the new one, or changed the document that it was for.
+    Taken(NodePath),
+}
+
+/// Carries it out once. Names in `taken` are not chosen.
+fn attempt(
+    instance: &Instance,
+    (operation, path): (&str, &str),
+    fields: &Fields,
+    (viewer, condition): (&Viewer, &Condition),
+    taken: &[NodePath],
+) -> Result<Outcome> {
     let seen = instance.repository.snapshot()?.seen_by(viewer);
     let mut session = instance.repository.session_of(viewer)?;
     if *condition != Condition::None {
@@ -46,6 +80,8 @@ pub(crate) fn carry_out(
         set: SetProperties::default(),
         user: viewer.name(),
         now: SystemTime::now(),
+        taken,
+        chosen: None,
         done: Done::default(),
     };
     match operation {
@@ -92,8 +128,20 @@ pub(crate) fn carry_out(
     work.set.check(&work.begun, &mut work.session)?;
     work.touch_pages()?;
     let message = if operation.is_empty() { "modify" } else { operation };
-    work.session.commit(&format!("{message} {}", work.done.path), work.now)?;
-    Ok(work.done)
+    if let Some(chosen) = &work.chosen {
+        work.session.expect_new(chosen)?;
+    }
+    let committed = work.session.commit(&format!("{message} {}", work.done.path), work.now);
+    match (committed, work.chosen) {
+        // A condition that no longer holds is not tried again.
+        (Err(Error::Stale(_)), Some(chosen)) if *condition == Condition::None => {
+            Ok(Outcome::Taken(chosen))
+        }
+        (committed, _) => {
+            committed?;
+            Ok(Outcome::Done(work.done))
+        }
+    }
 }
 
 /// One request's session and what it has done.
@@ -105,6 +153,9 @@ struct Work<'a> {
     set: SetProperties,
     user: &'a str,
     now: SystemTime,
+    taken: &'a [NodePath],
+    /// The new node, where its name was chosen here.
+    chosen: Option<NodePath>,
     done: Done,
 }
 

@@ -1,11 +1,17 @@
 //! Which nodes a POST is for, and what new ones are called.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
 use http::StatusCode;
 use tympan_content::{JCR_CONTENT, NodePath, Snapshot};
 
 use super::Work;
 use crate::failure::{Failure, Result};
 use crate::post::fields::Fields;
+
+/// Numbers that are tried behind a name that is taken.
+const MOST_NUMBERS: usize = 1_000;
 
 /// Returns the paths that an operation is for, as [`targets`] does; a path where nothing is counts where that is allowed.
 pub(crate) fn targets_of(
@@ -79,8 +85,7 @@ impl Work<'_> {
     ) -> Result<(NodePath, bool)> {
         if let Some(folder) = path.strip_suffix("/*").or_else(|| path.strip_suffix('/')) {
             let folder = if folder.is_empty() { NodePath::root() } else { NodePath::new(folder)? };
-            let name = self.free_name(&folder, fields)?;
-            return Ok((folder.child(&name)?, true));
+            return Ok((self.free_place(&folder, fields)?, true));
         }
         let snapshot = self.session.snapshot()?;
         match existing(&snapshot, path) {
@@ -89,11 +94,18 @@ impl Work<'_> {
         }
     }
 
+    /// Returns where a new node goes in a folder, under the name that the request says, or one that is chosen.
+    fn free_place(&mut self, folder: &NodePath, fields: &Fields) -> Result<NodePath> {
+        if let Some(name) = fields.command(":name") {
+            return Ok(folder.child(name)?);
+        }
+        let place = folder.child(&self.free_name(folder, fields)?)?;
+        self.chosen = Some(place.clone());
+        Ok(place)
+    }
+
     /// Chooses the name of a new node by Sling's rules.
     fn free_name(&mut self, folder: &NodePath, fields: &Fields) -> Result<String> {
-        if let Some(name) = fields.command(":name") {
-            return Ok(name.to_owned());
-        }
         const SOURCES: [&str; 6] =
             ["title", "jcr:title", "name", "description", "jcr:description", "abstract"];
         let from_content = || {
@@ -104,22 +116,22 @@ impl Work<'_> {
         let hint = fields.command(":nameHint").map(str::to_owned).or_else(from_content);
         let base = hint.map(|hint| filter_name(&hint)).filter(|name| !name.is_empty());
         let snapshot = self.session.snapshot()?;
-        let is_taken =
-            |name: &str| -> Result<bool> { Ok(snapshot.node(&folder.child(name)?)?.is_some()) };
-        if let Some(base) = &base
-            && !is_taken(base)?
-        {
-            return Ok(base.clone());
+        let taken = self.taken;
+        let is_taken = |name: &str| -> Result<bool> {
+            let place = folder.child(name)?;
+            Ok(taken.contains(&place) || snapshot.node(&place)?.is_some())
+        };
+        let Some(base) = base else { return Ok(counted_name(self.now)) };
+        if !is_taken(&base)? {
+            return Ok(base);
         }
-        let base = base.unwrap_or_default();
-        for number in 0..10_000 {
-            let name =
-                if base.is_empty() { format!("{number}") } else { format!("{base}_{number}") };
+        for number in 0..MOST_NUMBERS {
+            let name = format!("{base}_{number}");
             if !is_taken(&name)? {
                 return Ok(name);
             }
         }
-        Err(Failure::bad_request("no free name was found; say one with `:name`"))
+        Ok(format!("{base}_{}", counted_name(self.now)))
     }
 
     /// Returns where imported content goes: below the node of the request under the name of `:name`, `:nameHint` or the
@@ -142,12 +154,21 @@ impl Work<'_> {
         };
         match (fields.command(":name"), fields.command(":nameHint")) {
             (Some(name), _) => Ok(at.child(name)?),
-            (None, Some(_)) => Ok(at.child(&self.free_name(&at, fields)?)?),
+            (None, Some(_)) => self.free_place(&at, fields),
             (None, None) if !own.is_empty() => Ok(at.child(own)?),
-            (None, None) if folder.is_some() => Ok(at.child(&self.free_name(&at, fields)?)?),
+            (None, None) if folder.is_some() => self.free_place(&at, fields),
             (None, None) => Ok(at),
         }
     }
+}
+
+/// Returns a name for a node whose request says nothing of one: how many there were since the start, and the time in
+/// milliseconds. Looking for a free one would look at each that is there.
+fn counted_name(now: SystemTime) -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let millis = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
+    format!("{count}_{millis}")
 }
 
 /// Makes a node name of a text by Sling's filter: lower case, others than letters and digits to `_`, at most 20.
