@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -26,6 +26,8 @@ use tokio_rustls::server::TlsStream;
 const MOST_ROUNDS: usize = 16;
 /// What TLS encrypts before it is sent, at most.
 const HELD_BYTES: usize = 64 * 1024;
+/// The kernel takes no more at once (`UIO_MAXIOV`).
+const MOST_SLICES: usize = 1024;
 /// A head and so much of a file may share a packet.
 const ONE_PACKET: u64 = 16 * 1024;
 
@@ -149,7 +151,7 @@ impl Wire {
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received> {
         match &mut self.0 {
             Kind::Clear(socket) => {
-                let bytes = socket.free()?.read(buffer)?;
+                let bytes = receive(socket.free()?, buffer)?;
                 Ok(Received { bytes, has_more: bytes == buffer.len() })
             }
             Kind::Tls(stream) => receive_encrypted(stream, buffer),
@@ -188,7 +190,7 @@ impl Wire {
     ) -> Result<usize> {
         match &mut self.0 {
             Kind::Clear(socket) => {
-                let count = socket.free()?.write_vectored(slices)?;
+                let count = send_slices(socket.free()?, slices)?;
                 *sent += count as u64;
                 Ok(count)
             }
@@ -354,7 +356,7 @@ struct Emptying<'a> {
 
 impl Read for Emptying<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        let count = self.socket.read(buffer)?;
+        let count = receive(self.socket, buffer)?;
         self.is_empty = count < buffer.len();
         Ok(count)
     }
@@ -397,11 +399,39 @@ fn receive_encrypted(stream: &mut TlsStream<Socket>, buffer: &mut [u8]) -> Resul
 /// Sends what is encrypted.
 fn drain(stream: &mut TlsStream<Socket>, sent: &mut u64) -> Result<()> {
     let (socket, session) = stream.get_mut();
-    let mut socket = socket.free()?;
+    let mut socket = Sending(socket.free()?);
     while session.wants_write() {
         *sent += session.write_tls(&mut socket)? as u64;
     }
     Ok(())
+}
+
+/// Reads from a socket, and sends below, by the calls for sockets: they cost less than those for files, and less again where
+/// they do not look whether the thread was told to end.
+fn receive(socket: &std::net::TcpStream, buffer: &mut [u8]) -> Result<usize> {
+    Ok(recv(socket, buffer, RecvFlags::empty())?.0)
+}
+
+fn send_slices(socket: &std::net::TcpStream, slices: &[IoSlice<'_>]) -> Result<usize> {
+    let slices = slices.get(..MOST_SLICES).unwrap_or(slices);
+    Ok(sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?)
+}
+
+/// Writes to a socket.
+struct Sending<'a>(&'a std::net::TcpStream);
+
+impl Write for Sending<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        Ok(send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> Result<usize> {
+        send_slices(self.0, slices)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Socket {
@@ -564,7 +594,10 @@ impl AsyncWrite for Wire {
 
 #[cfg(test)]
 mod tests {
-    use super::{SendFlags, before_file, is_behind_handshake};
+    use std::io::{IoSlice, Read};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use super::{MOST_SLICES, SendFlags, Wire, before_file, is_behind_handshake};
 
     #[test]
     fn a_head_waits_only_for_a_file_that_shares_its_packet() {
@@ -576,6 +609,22 @@ mod tests {
         ] {
             assert_eq!(before_file(length), expected, "{length}");
         }
+    }
+
+    #[test]
+    fn any_number_of_slices_may_be_sent() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut wire = Wire::free(listener.accept().unwrap().0);
+        let text = vec![b'x'; MOST_SLICES + 100];
+        let slices: Vec<IoSlice<'_>> = text.chunks(1).map(IoSlice::new).collect();
+        let mut sent = 0;
+        let first = wire.send_all(&slices, &mut sent).unwrap();
+        let rest = wire.send_all(slices.get(first..).unwrap(), &mut sent).unwrap();
+        assert_eq!((first + rest, sent), (text.len(), text.len() as u64));
+        let mut read = vec![0; text.len()];
+        client.read_exact(&mut read).unwrap();
+        assert_eq!(read, text);
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Worker {
     pub(super) fn serve_streams(
         &mut self,
         slot: usize,
-        (mut connection, mut streams): (Connection, Box<Streams>),
+        (mut connection, mut streams): (Box<Connection>, Box<Streams>),
         flags: EventFlags,
         batch: &Batch,
     ) {
@@ -397,7 +397,7 @@ impl Worker {
     }
 
     /// Closes a connection whose time is over; one of HTTP/2 is told why.
-    pub(super) fn end_streams(&mut self, mut connection: Connection) {
+    pub(super) fn end_streams(&mut self, mut connection: Box<Connection>) {
         let mut given_up = u64::from(connection.is_blocked());
         if let Some(mut streams) = connection.http2.take() {
             given_up = streams.session.waiting() as u64;

@@ -48,7 +48,8 @@ pub(super) struct Worker {
     pub(super) dispatcher: Dispatcher,
     pub(super) mailbox: Arc<Mailbox>,
     epoll: OwnedFd,
-    connections: Vec<Option<Connection>>,
+    /// Each is of some hundred bytes, which are not to be moved for each turn.
+    connections: Vec<Option<Box<Connection>>>,
     pub(super) free: Vec<usize>,
     pub(super) buffer: Vec<u8>,
     head: Vec<u8>,
@@ -105,7 +106,7 @@ pub(super) struct Date {
 }
 
 impl Date {
-    /// Sets it. It is the real one, as hyper's, whatever clock the dispatcher was given.
+    /// Sets it, for all answers of a batch. It is the real one, as hyper's, whatever clock the dispatcher was given.
     fn set(&mut self) {
         let now = SystemTime::now();
         let second = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -119,14 +120,12 @@ impl Date {
     }
 
     /// Returns it as a line with the end of the head.
-    fn line(&mut self) -> &[u8] {
-        self.set();
+    fn line(&self) -> &[u8] {
         self.line.as_bytes()
     }
 
     /// Returns it as a field of HTTP/2.
-    pub(super) fn block(&mut self) -> &[u8] {
-        self.set();
+    pub(super) fn block(&self) -> &[u8] {
         &self.block
     }
 }
@@ -221,7 +220,8 @@ impl Worker {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn batch(&self) -> Batch {
+    fn batch(&mut self) -> Batch {
+        self.date.set();
         let inner = self.dispatcher.current();
         let moment = inner.moment();
         Batch { inner, moment, now_ms: self.now_ms() }
@@ -233,7 +233,7 @@ impl Worker {
         for order in self.mailbox.take() {
             match order {
                 Order::Serve(lent, done) => {
-                    self.add(Connection::new(*lent, done, self.now_ms()));
+                    self.add(Box::new(Connection::new(*lent, done, self.now_ms())));
                 }
                 Order::Sweep => self.end_idle(),
                 Order::Evict(count, counters) => self.evict(count, &counters),
@@ -244,7 +244,7 @@ impl Worker {
         is_stopped
     }
 
-    fn add(&mut self, connection: Connection) {
+    fn add(&mut self, connection: Box<Connection>) {
         let slot = self.free.pop().unwrap_or(self.connections.len());
         let data = epoll::EventData::new_u64(slot as u64);
         // Told once for each change, so that waiting for a slow reader costs no call. The first change comes at once, as
@@ -263,7 +263,7 @@ impl Worker {
     }
 
     /// Fills a slot, or frees it.
-    pub(super) fn put(&mut self, slot: usize, connection: Option<Connection>) {
+    pub(super) fn put(&mut self, slot: usize, connection: Option<Box<Connection>>) {
         if connection.is_none() {
             self.free.push(slot);
         }
@@ -278,7 +278,7 @@ impl Worker {
         &mut self,
         slot: usize,
         holds: impl FnOnce(&Connection) -> bool,
-    ) -> Option<Connection> {
+    ) -> Option<Box<Connection>> {
         self.connections.get_mut(slot)?.take_if(|connection| holds(connection))
     }
 
@@ -307,7 +307,7 @@ impl Worker {
     /// now is answered.
     fn evict(&mut self, count: usize, counters: &Counters) {
         let now_ms = self.now_ms();
-        let since_ms = |place: &Option<Connection>| {
+        let since_ms = |place: &Option<Box<Connection>>| {
             place.as_ref()?.waits_since_ms().filter(|since_ms| *since_ms <= now_ms)
         };
         let places = self.connections.iter().enumerate();
@@ -328,8 +328,8 @@ impl Worker {
     /// Serves the connections for which `holds` as if they had news, and returns their slots.
     fn serve_where(&mut self, holds: impl Fn(&Connection) -> bool) -> Vec<usize> {
         let places = self.connections.iter().enumerate();
-        let wanted = |(slot, place): (usize, &Option<Connection>)| {
-            place.as_ref().is_some_and(&holds).then_some(slot)
+        let wanted = |(slot, place): (usize, &Option<Box<Connection>>)| {
+            place.as_ref().is_some_and(|connection| holds(connection)).then_some(slot)
         };
         let slots: Vec<usize> = places.filter_map(wanted).collect();
         if !slots.is_empty() {
@@ -342,7 +342,7 @@ impl Worker {
     }
 
     /// Ends a connection whose answers are sent, after hearing its client out.
-    pub(super) fn part(&mut self, slot: usize, mut connection: Connection, now_ms: u64) {
+    pub(super) fn part(&mut self, slot: usize, mut connection: Box<Connection>, now_ms: u64) {
         if connection.say_goodbye() {
             connection.deadline_ms = now_ms + HEAR_OUT_MS;
             self.put(slot, Some(connection));
@@ -389,7 +389,7 @@ impl Worker {
     }
 
     /// Keeps a connection that had sent so many bytes before this turn.
-    fn keep(&mut self, slot: usize, mut connection: Connection, sent: u64, batch: &Batch) {
+    fn keep(&mut self, slot: usize, mut connection: Box<Connection>, sent: u64, batch: &Batch) {
         let is_blocked = connection.is_blocked();
         let taken = connection.sent - sent;
         connection.patience.note(batch.now_ms, taken, is_blocked);
@@ -406,7 +406,7 @@ impl Worker {
     }
 
     /// Keeps a connection that is told of anew, behind the others.
-    pub(super) fn put_again(&mut self, slot: usize, connection: Connection) {
+    pub(super) fn put_again(&mut self, slot: usize, connection: Box<Connection>) {
         let data = epoll::EventData::new_u64(slot as u64);
         let told = connection
             .wire
@@ -585,8 +585,8 @@ fn changes() -> epoll::EventFlags {
 }
 
 /// Ends a connection after what was sent.
-pub(super) fn close(connection: Connection) {
-    let Connection { mut wire, then, done, closing, .. } = connection;
+pub(super) fn close(connection: Box<Connection>) {
+    let Connection { mut wire, then, done, closing, .. } = *connection;
     if then != Then::HearOut {
         wire.leave();
     }
@@ -596,8 +596,8 @@ pub(super) fn close(connection: Connection) {
 }
 
 /// Gives a connection back to the listener.
-fn hand_on(connection: Connection, request_bytes: Option<usize>) {
-    let Connection { wire, unread, done, requests_left, .. } = connection;
+fn hand_on(connection: Box<Connection>, request_bytes: Option<usize>) {
+    let Connection { wire, unread, done, requests_left, .. } = *connection;
     // Nobody waits any more when the runtime has ended.
     done.send(Some(Handed { wire, unread, requests_left, request_bytes })).ok();
 }
