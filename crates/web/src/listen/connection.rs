@@ -125,7 +125,7 @@ where
             None if lane.is_none() => self.take_requests(stream).await,
             None => Box::pin(self.speak_http1(Wire::clear(stream), None, lane)).await,
             Some(tls) => {
-                let handshake = tls.acceptor().accept(Socket::Shaking(stream));
+                let handshake = tls.accept(Socket::Shaking(stream));
                 let mut stream = Box::pin(tokio::time::timeout(patience, handshake)).await??;
                 let (socket, connection) = stream.get_mut();
                 socket.end_handshake();

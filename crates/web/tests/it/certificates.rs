@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -82,11 +82,21 @@ pub(crate) async fn connect_as(
 
 /// Returns what such a client knows; it remembers whom it has met.
 pub(crate) fn client_config(roots: &str, protocols: &[&[u8]], own: Option<&Made>) -> ClientConfig {
+    client_config_with(&ring::default_provider(), roots, protocols, own)
+}
+
+/// As [`client_config`], with the ciphers of a provider.
+pub(crate) fn client_config_with(
+    provider: &CryptoProvider,
+    roots: &str,
+    protocols: &[&[u8]],
+    own: Option<&Made>,
+) -> ClientConfig {
     let mut store = RootCertStore::empty();
     for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
         store.add(root.unwrap()).unwrap();
     }
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider.clone()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(store);

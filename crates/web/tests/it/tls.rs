@@ -9,6 +9,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use rustls::HandshakeKind;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -17,7 +18,9 @@ use tympan_web::client::{Client, Options};
 use tympan_web::listen::{Front, Peer, Reuse, bind, serve};
 use tympan_web::tls::{ClientRoots, Handshake, Offering, Tls, Trust};
 
-use crate::certificates::{Authority, Made, client_config, connect, connect_as};
+use crate::certificates::{
+    Authority, Made, client_config, client_config_with, connect, connect_as,
+};
 
 // A key pair for tests only, for `localhost` and 127.0.0.1, valid from 2020 to 2120.
 const KEY: &str = "\
@@ -110,6 +113,48 @@ async fn ask<T: AsyncReadExt + AsyncWriteExt + Unpin>(stream: &mut T) -> String 
         }
         answer.push(stream.read_u8().await.unwrap());
     }
+}
+
+#[tokio::test]
+async fn the_cheapest_cipher_is_chosen_but_for_clients_without_instructions_for_it() {
+    let made = Made::for_names(&["one.example.com"]);
+    let identities = vec![made.identity()];
+    let (addr, _tls, server) = start(&Offering { identities, ..Offering::default() });
+    let all = ring::default_provider().cipher_suites;
+    // The clients' orders, each once for TLS 1.3 and once for 1.2, and what they get.
+    for (offered, expected) in [
+        (&["AES_256", "AES_128", "CHACHA20"][..], "AES_128"),
+        (&["AES_128", "CHACHA20", "AES_256"], "AES_128"),
+        (&["AES_256", "CHACHA20"], "AES_256"),
+        (&["CHACHA20", "AES_128", "AES_256"], "CHACHA20"),
+        (&["CHACHA20"], "CHACHA20"),
+    ] {
+        for version in ["TLS13_", "TLS_ECDHE_ECDSA_"] {
+            let find = |cipher: &&str| {
+                let named = all.iter().find(|suite| {
+                    let name = suite.suite().as_str().unwrap();
+                    name.starts_with(version) && name.contains(*cipher)
+                });
+                *named.unwrap()
+            };
+            let provider = CryptoProvider {
+                cipher_suites: offered.iter().map(find).collect(),
+                ..ring::default_provider()
+            };
+            let config = client_config_with(&provider, &made.certificate, &[], None);
+            let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+            let name = ServerName::try_from("one.example.com").unwrap();
+            let stream = TcpStream::connect(addr).await.unwrap();
+            let stream = connector.connect(name, stream).await.unwrap();
+            let chosen = stream.get_ref().1.negotiated_cipher_suite().unwrap().suite();
+            let chosen = chosen.as_str().unwrap();
+            assert!(
+                chosen.starts_with(version) && chosen.contains(expected),
+                "{offered:?} {version}: {chosen}"
+            );
+        }
+    }
+    server.abort();
 }
 
 #[tokio::test]
