@@ -269,12 +269,9 @@ impl Get {
     }
 }
 
-/// What is kept of a run.
-#[derive(Debug, Args)]
-pub(crate) struct KeptRun {
-    /// Keeps arguments, plan, histograms, seconds, summary and report in a new folder `run-...` below this one.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) keep: Option<PathBuf>,
+/// What is looked at beside a load.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Watched {
     /// A process of this machine to watch beside the load: processors, memory, files, threads.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
@@ -282,6 +279,16 @@ pub(crate) struct KeptRun {
     /// of a process of this machine.
     #[arg(long, value_name = "URL", conflicts_with = "pid")]
     pub(crate) metrics: Option<String>,
+}
+
+/// What is kept of a run.
+#[derive(Debug, Args)]
+pub(crate) struct KeptRun {
+    /// Keeps arguments, plan, histograms, seconds, summary and report in a new folder `run-...` below this one.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) watched: Watched,
 }
 
 #[derive(Debug, Args)]

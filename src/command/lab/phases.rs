@@ -153,7 +153,7 @@ pub(super) fn component(arguments: &Component) -> Outcome {
         peak: of(&arguments.peak)?,
         hold: above_zero("--hold", &arguments.hold)?,
         goals: goals(arguments.kept.output.goals.as_deref())?,
-        watched: source(arguments.pid, arguments.metrics.as_deref()),
+        watched: source(&arguments.watched),
     };
     let run = Run { workers: arguments.workers, ..Run::default() };
     let logs = WatchedLogs::begin(&arguments.kept.logs)?;
@@ -194,7 +194,7 @@ fn with_subject(
     let subject = phase::Subject {
         plan: &plan,
         run,
-        watched: source(arguments.pid, arguments.metrics.as_deref()),
+        watched: source(&arguments.watched),
         show: Some(Show(&show)),
     };
     let logs = WatchedLogs::begin(&arguments.logs)?;

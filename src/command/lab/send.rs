@@ -90,7 +90,8 @@ fn only_here(kept: &KeptRun, is_exact: bool) -> Result<(), Fault> {
     if is_exact {
         return Err(Fault::usage("rows of agents tell milliseconds: leave out --jtl-us"));
     }
-    if kept.keep.is_none() && kept.pid.is_none() && kept.metrics.is_none() {
+    let watches = kept.watched.pid.is_some() || kept.watched.metrics.is_some();
+    if kept.keep.is_none() && !watches {
         return Ok(());
     }
     Err(Fault::usage(

@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::chart::{self, Line};
 use super::html::{STYLE, escape};
+use super::text;
 use crate::goal::Judged;
+use crate::phase::watch::{self, Facts};
 use crate::watch_log::Logged;
 
 /// How something is to be read.
@@ -154,6 +156,17 @@ impl Sheet {
         {
             let logged = logged.iter().map(Logged::to_json).collect();
             fields.insert("errors_logged".to_owned(), Value::Array(logged));
+        }
+    }
+
+    /// Adds what was seen of the tested process beside the load.
+    pub fn add_target(&mut self, seen: &[Facts]) {
+        self.parts.extend(target_parts(seen));
+        if self.json.is_null() {
+            self.json = Value::Object(serde_json::Map::new());
+        }
+        if let Value::Object(fields) = &mut self.json {
+            fields.insert("target".to_owned(), text::target(seen));
         }
     }
 
@@ -310,6 +323,22 @@ impl Sheet {
         }
         grid
     }
+}
+
+/// Returns the charts of a tested process; none of a single look.
+pub(crate) fn target_parts(seen: &[Facts]) -> Vec<Part> {
+    if seen.len() < 2 {
+        return Vec::new();
+    }
+    let part = |chart: watch::Chart| {
+        Part::Curves(Curves {
+            title: chart.title.to_owned(),
+            unit: chart.unit.to_owned(),
+            axis: "s".to_owned(),
+            lines: chart.lines,
+        })
+    };
+    watch::charts(seen).into_iter().map(part).collect()
 }
 
 fn write_grid(out: &mut String, grid: &Grid) {
@@ -476,6 +505,26 @@ mod tests {
         let mut lost = sheet();
         lost.add_logged(&[log(&[], Some("cannot read `e.log`"))]);
         assert!(lost.is_doubtful());
+    }
+
+    #[test]
+    fn what_was_seen_of_the_target_is_told_beside_the_load() {
+        let at = |seconds: u64| Facts {
+            at: std::time::Duration::from_secs(seconds),
+            cpu: std::time::Duration::from_millis(seconds * 500),
+            memory: 1000 + seconds,
+            threads: 3,
+            ..Facts::default()
+        };
+        let mut sheet = sheet();
+        sheet.add_target(&[at(0), at(1), at(2)]);
+        let json = sheet.to_json();
+        assert_eq!(json["target"]["cpu_seconds"], 1.0);
+        assert_eq!(json["target"]["most_memory_bytes"], 1002);
+        assert!(sheet.html().contains("Memory of the tested process"), "{}", sheet.html());
+        let mut unseen = Sheet::new("x");
+        unseen.add_target(&[]);
+        assert!(unseen.parts.is_empty() && unseen.to_json()["target"].is_null());
     }
 
     #[test]
