@@ -246,8 +246,8 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
     let mut output = Output { goals: None, report: None, junit: None, markdown: None, json: false };
     if let Some(rows) = &arguments.report_only {
         let page = report_path(arguments);
-        let rows = Some(rows.clone());
-        let report = ReportArguments { rows, project: None, out: page, output };
+        let runs = vec![rows.clone()];
+        let report = ReportArguments { runs, project: None, out: page, output };
         return super::read::report(&report);
     }
     if arguments.report {

@@ -11,6 +11,7 @@ use super::html::{STYLE, escape};
 use super::text;
 use crate::goal::Judged;
 use crate::phase::watch::{self, Facts};
+use crate::record::Timing;
 use crate::watch_log::Logged;
 
 /// How something is to be read.
@@ -102,6 +103,8 @@ pub enum Part {
     Grid(Grid),
     /// Lines; a text shows none.
     Curves(Curves),
+    /// Times by percentile: their heading, and names and times.
+    Percentiles(String, Vec<(String, Timing)>),
     /// Requests over time.
     Waterfall(Vec<Bar>),
 }
@@ -203,6 +206,7 @@ impl Sheet {
                 }
                 Part::Grid(grid) => write_grid(&mut out, grid),
                 Part::Curves(curves) => write_curves(&mut out, curves),
+                Part::Percentiles(title, lines) => write_percentiles(&mut out, title, lines),
                 Part::Waterfall(bars) => write_waterfall(&mut out, bars),
             }
         }
@@ -220,7 +224,7 @@ impl Sheet {
                     writeln!(out, "{text}").ok();
                 }
                 Part::Grid(grid) => out.push_str(&columns(grid)),
-                Part::Curves(_) | Part::Waterfall(_) => {}
+                Part::Curves(_) | Part::Percentiles(..) | Part::Waterfall(_) => {}
             }
         }
         for goal in &self.goals {
@@ -359,14 +363,21 @@ fn write_grid(out: &mut String, grid: &Grid) {
     out.push_str("</tbody></table></div>");
 }
 
-const CLASSES: [&str; 3] = ["c1", "c2", "c3"];
+/// The classes of lines; more than six cannot be told apart.
+pub(super) const CLASSES: [&str; 6] = ["c1", "c2", "c3", "c4", "c5", "c6"];
+
+fn write_percentiles(out: &mut String, title: &str, lines: &[(String, Timing)]) {
+    let names: Vec<String> = lines.iter().map(|(name, _)| escape(name)).collect();
+    let lines: Vec<Line<'_>> = (names.iter().zip(lines).zip(CLASSES.iter().cycle()))
+        .map(|((name, (_, times)), class)| Line { name, class, points: chart::curve(times) })
+        .collect();
+    out.push_str(&chart::percentiles(&escape(title), &lines));
+}
 
 fn write_curves(out: &mut String, curves: &Curves) {
-    let lines: Vec<Line<'_>> = curves
-        .lines
-        .iter()
-        .zip(CLASSES.iter().cycle())
-        .map(|((name, points), class)| Line { name, class, points: points.clone() })
+    let names: Vec<String> = curves.lines.iter().map(|(name, _)| escape(name)).collect();
+    let lines: Vec<Line<'_>> = (names.iter().zip(&curves.lines).zip(CLASSES.iter().cycle()))
+        .map(|((name, (_, points)), class)| Line { name, class, points: points.clone() })
         .collect();
     out.push_str(&chart::lines(
         &escape(&curves.title),
