@@ -137,6 +137,15 @@ pub(crate) struct Errors {
     /// The path of the search, with `{}` for the term.
     #[arg(long, value_name = "PATH", conflicts_with = "errors")]
     pub(crate) search: Option<String>,
+    /// A path to which too large uploads are sent; they are to be refused.
+    #[arg(long, value_name = "PATH", conflicts_with = "errors")]
+    pub(crate) upload: Option<String>,
+    /// How large they are.
+    #[arg(long, default_value = "64 MiB", value_name = "SIZE", requires = "upload")]
+    pub(crate) upload_size: String,
+    /// Clients beside the errors of whom each sends a byte every half second, and never a whole request.
+    #[arg(long, value_name = "CLIENTS")]
+    pub(crate) slow: Option<usize>,
     /// How many errors, as a share of the healthy visits.
     #[arg(long, default_value = "20%")]
     pub(crate) share: String,
