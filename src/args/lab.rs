@@ -33,8 +33,10 @@ pub(crate) enum Lab {
     /// Says what of plans cannot be run, as `file:line:column: message`, without sending anything.
     #[command(after_help = "Example: tympan lab check plans/*.jmx")]
     Check(Check),
-    /// Makes a report from a result file (.jtl), JMeter's own too.
-    #[command(after_help = "Example: tympan lab report results.jtl -o report.html")]
+    /// Makes a report from a result file (.jtl), JMeter's own too, or one of several runs.
+    #[command(after_help = "Example: tympan lab report results.jtl -o report.html\n         \
+                      tympan lab report runs/ -o all.html\n         \
+                      tympan lab report runs/run-1700000000 runs/run-1700000600 -o both.html")]
     Report(ReportArguments),
     /// Judges the latency of pages, one request at a time: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
     #[command(
@@ -269,12 +271,9 @@ impl Get {
     }
 }
 
-/// What is kept of a run.
-#[derive(Debug, Args)]
-pub(crate) struct KeptRun {
-    /// Keeps arguments, plan, histograms, seconds, summary and report in a new folder `run-...` below this one.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) keep: Option<PathBuf>,
+/// What is looked at beside a load.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Watched {
     /// A process of this machine to watch beside the load: processors, memory, files, threads.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
@@ -282,6 +281,16 @@ pub(crate) struct KeptRun {
     /// of a process of this machine.
     #[arg(long, value_name = "URL", conflicts_with = "pid")]
     pub(crate) metrics: Option<String>,
+}
+
+/// What is kept of a run.
+#[derive(Debug, Args)]
+pub(crate) struct KeptRun {
+    /// Keeps arguments, plan, histograms, seconds, summary and report in a new folder `run-...` below this one.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) watched: Watched,
 }
 
 #[derive(Debug, Args)]
@@ -531,9 +540,14 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// The result file.
-    #[arg(required_unless_present = "project", conflicts_with = "project")]
-    pub(crate) rows: Option<PathBuf>,
+    /// A result file; or runs, which are laid over each other: folders that `--keep` made, folders of such folders,
+    /// summaries of `--json`, result files.
+    #[arg(
+        required_unless_present = "project",
+        conflicts_with = "project",
+        value_name = "FILE|RUN"
+    )]
+    pub(crate) runs: Vec<PathBuf>,
     /// Makes the report of a project instead.
     #[arg(long, value_name = "project.toml")]
     pub(crate) project: Option<PathBuf>,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::lab::Kept;
+use super::lab::{Kept, Watched};
 
 #[derive(Debug, Args)]
 pub(crate) struct Tough {
@@ -48,6 +48,8 @@ pub(crate) struct Tough {
     /// What the picture derives from.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) watched: Watched,
     #[command(flatten)]
     pub(crate) kept: Kept,
 }

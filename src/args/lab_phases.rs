@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::lab::{Allowed, Kept, Logs, Output, Window};
+use super::lab::{Allowed, Kept, Logs, Output, Watched, Window};
 
 /// A plan, and how to run it.
 #[derive(Debug, Args)]
@@ -20,13 +20,8 @@ pub(crate) struct Subject {
     pub(crate) properties: Vec<String>,
     #[command(flatten)]
     pub(crate) allowed: Allowed,
-    /// A process of this machine to watch beside the load: processors, memory, files, threads.
-    #[arg(long)]
-    pub(crate) pid: Option<u32>,
-    /// The target's metrics in Prometheus's form, such as `http://127.0.0.1:4523/metrics`, looked at once a second instead
-    /// of a process of this machine.
-    #[arg(long, value_name = "URL", conflicts_with = "pid")]
-    pub(crate) metrics: Option<String>,
+    #[command(flatten)]
+    pub(crate) watched: Watched,
     /// Threads that send; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
@@ -142,6 +137,15 @@ pub(crate) struct Errors {
     /// The path of the search, with `{}` for the term.
     #[arg(long, value_name = "PATH", conflicts_with = "errors")]
     pub(crate) search: Option<String>,
+    /// A path to which too large uploads are sent; they are to be refused.
+    #[arg(long, value_name = "PATH", conflicts_with = "errors")]
+    pub(crate) upload: Option<String>,
+    /// How large they are.
+    #[arg(long, default_value = "64 MiB", value_name = "SIZE", requires = "upload")]
+    pub(crate) upload_size: String,
+    /// Clients beside the errors of whom each sends a byte every half second, and never a whole request.
+    #[arg(long, value_name = "CLIENTS")]
+    pub(crate) slow: Option<usize>,
     /// How many errors, as a share of the healthy visits.
     #[arg(long, default_value = "20%")]
     pub(crate) share: String,
@@ -176,13 +180,8 @@ pub(crate) struct Component {
     /// How long each is held.
     #[arg(long, default_value = "30s", value_name = "TIME")]
     pub(crate) hold: String,
-    /// A process of this machine to watch.
-    #[arg(long)]
-    pub(crate) pid: Option<u32>,
-    /// The target's metrics in Prometheus's form, such as `http://127.0.0.1:4523/metrics`, looked at once a second instead
-    /// of a process of this machine.
-    #[arg(long, value_name = "URL", conflicts_with = "pid")]
-    pub(crate) metrics: Option<String>,
+    #[command(flatten)]
+    pub(crate) watched: Watched,
     /// Threads that send; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
@@ -222,6 +221,8 @@ pub(crate) struct Upload {
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) asker: super::lab_pages::Asker,
+    #[command(flatten)]
+    pub(crate) watched: Watched,
     #[command(flatten)]
     pub(crate) kept: Kept,
 }

@@ -152,12 +152,45 @@ fn the_tested_process_is_drawn_by_its_number_or_its_metrics() {
     assert!(text.lines().next().unwrap().ends_with(",Connect,elapsedUs"), "{text}");
     assert_eq!(text.lines().count(), 4);
     check(&["report", rows.to_str().unwrap()], 0, "requests 3 in");
-    check(&["report", dir.path().to_str().unwrap()], 2, "is a folder");
+    check(&["report", dir.path().to_str().unwrap()], 2, "holds no run of the lab");
     let (json, html) = tell(&[]);
     assert!(json["target"].is_null() && !html.contains("The tested process"));
     check(&["get", &url, "--metrics", "no address"], 2, "no address");
     check(&["component", &url, "--all"], 2, "names no components");
     check(&["component", &url], 2, "--avg");
+}
+
+#[test]
+fn kept_runs_are_laid_over_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let origin = site();
+    let page = format!("http://{}/alone.html", origin.addr());
+    let runs = dir.path().join("runs");
+    let keep = runs.to_str().unwrap();
+    for count in ["20", "30"] {
+        check(&["get", &page, "-n", count, "--keep", keep], 0, "requests");
+    }
+    let phases = ["--users", "--from", "1", "--steps", "2", "--dwell", "200ms", "--exact-dwell"];
+    check(&[&["breakpoint", &page, "--keep", keep][..], &phases].concat(), 0, "");
+    let file = dir.path().join("all.html");
+    let out = ["-o", file.to_str().unwrap()];
+    let text = check(&[&["report", keep][..], &out].concat(), 0, "95 % by label");
+    assert!(text.contains(&format!("lab get {page} -n 20")), "{text}");
+    let html = std::fs::read_to_string(&file).unwrap();
+    let curves = html.matches("Response time by percentile</figcaption>").count();
+    assert!(curves == 1 && html.contains("class=\"line c2\""), "{html}");
+    let told = check(&["report", keep, "--json"], 0, "");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let counts: Vec<_> =
+        (0..2).map(|run| told["runs"][run]["steps"][0]["samples"].as_f64()).collect();
+    assert_eq!(counts, [Some(20.0), Some(30.0)]);
+    assert!(told["runs"][2]["steps"].as_array().unwrap().len() >= 2, "{told}");
+    let goals = dir.path().join("goals.toml");
+    std::fs::write(&goals, "[goal.\"*\"]\nmax = \"0us\"\n").unwrap();
+    let goals = goals.to_str().unwrap();
+    check(&["report", keep, "--goals", goals], 2, "is for a single result file");
+    check(&["get", &page, "-n", "2", "--keep", keep, "--goals", goals], 1, "MISSED");
+    check(&["report", keep], 1, "1 of 1 goals missed");
 }
 
 #[test]

@@ -176,6 +176,26 @@ impl fmt::Display for AtLeast {
     }
 }
 
+/// Reads `64MiB`, `1.5 GB`, `300 kB`, `12B`; a bare number is refused.
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at_checked(end)?;
+    let unit = match unit.trim_start() {
+        "B" => 1.0,
+        "kB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        "KiB" => 1024.0,
+        "MiB" => 1_048_576.0,
+        "GiB" => 1_073_741_824.0,
+        _ => return None,
+    };
+    // No size above what a number holds.
+    number.parse().ok().map(|number: f64| (number * unit) as u64)
+}
+
 /// Reads `22m21s`, `1h5m`, `150ms`, `2s`, `1.5h`; a bare number is refused.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<Duration> {

@@ -5,11 +5,12 @@ use std::time::SystemTime;
 
 use tympan_lab::phase::watch::{Facts, Source, Watch};
 use tympan_lab::record::{Results, hlog, metrics};
+use tympan_lab::report::sheet::Sheet;
 use tympan_lab::report::{self, Report};
 use tympan_lab::{kept, redact};
 
 use super::write;
-use crate::args::lab::KeptRun;
+use crate::args::lab::{KeptRun, Watched};
 use crate::command::Fault;
 
 /// A run that may be kept, and the process that is watched meanwhile.
@@ -22,9 +23,7 @@ pub(super) struct Keeper<'a> {
 impl<'a> Keeper<'a> {
     /// Begins to watch the process that is named.
     pub(super) fn begin(kept: &'a KeptRun, plan: Option<&'a Path>) -> Result<Self, Fault> {
-        let source = source(kept.pid, kept.metrics.as_deref());
-        let watch = source.as_ref().map(Watch::start).transpose();
-        let watch = watch.map_err(|error| super::fault(&error))?;
+        let Beside(watch) = Beside::begin(&kept.watched)?;
         Ok(Self { folder: kept.keep.as_deref(), plan, watch })
     }
 
@@ -35,11 +34,7 @@ impl<'a> Keeper<'a> {
 
     /// Ends watching; returns what is to be written of a run.
     pub(super) fn end(self) -> Ended<'a> {
-        let is_watching = self.watch.is_some();
-        let watched = self.watch.map(Watch::stop).unwrap_or_default();
-        if is_watching && watched.is_empty() {
-            tracing::warn!("nothing could be seen of the tested process");
-        }
+        let watched = self.watch.map(|watch| warned(watch.stop())).unwrap_or_default();
         Ended { folder: self.folder, plan: self.plan, watched }
     }
 }
@@ -65,9 +60,35 @@ impl Ended<'_> {
 }
 
 /// Returns what arguments ask to watch.
-pub(super) fn source(pid: Option<u32>, metrics: Option<&str>) -> Option<Source> {
-    let metrics = metrics.map(|url| Source::Metrics(url.to_owned()));
-    metrics.or(pid.map(Source::Process))
+pub(super) fn source(watched: &Watched) -> Option<Source> {
+    let metrics = watched.metrics.clone().map(Source::Metrics);
+    metrics.or(watched.pid.map(Source::Process))
+}
+
+/// A target that is watched while a command runs whose report is a sheet.
+pub(super) struct Beside(Option<Watch>);
+
+impl Beside {
+    /// Begins to watch what the arguments name.
+    pub(super) fn begin(watched: &Watched) -> Result<Self, Fault> {
+        let watch = source(watched).as_ref().map(Watch::start).transpose();
+        watch.map(Self).map_err(|error| super::fault(&error))
+    }
+
+    /// Ends watching, and adds to a report what was seen.
+    pub(super) fn tell(self, sheet: &mut Sheet) {
+        if let Some(watch) = self.0 {
+            sheet.add_target(&warned(watch.stop()));
+        }
+    }
+}
+
+/// Warns where nothing was seen: a process that is not there, or metrics that nobody answers with.
+fn warned(watched: Vec<Facts>) -> Vec<Facts> {
+    if watched.is_empty() {
+        tracing::warn!("nothing could be seen of the tested process");
+    }
+    watched
 }
 
 /// Makes a new folder `run-...` with what was asked and a copy of the plan.

@@ -93,6 +93,7 @@ pub(super) fn errors(arguments: &Errors) -> Outcome {
         healthy,
         within: duration(&arguments.within)?,
         delta: percent(&arguments.delta)?,
+        slow: slow_clients(arguments)?,
     };
     let mistakes = match &arguments.errors {
         Some(path) => Plan::load(path),
@@ -104,7 +105,9 @@ pub(super) fn errors(arguments: &Errors) -> Outcome {
                 ));
             }
             let (origin, page) = split_url(site);
-            errors::common_mistakes(origin, page, arguments.search.as_deref())
+            let upload = arguments.upload.as_deref();
+            let upload = upload.map(|path| (path, arguments.upload_size.as_str()));
+            errors::common_mistakes(origin, page, arguments.search.as_deref(), upload)
         }
     };
     let mistakes = mistakes.map_err(|error| fault(&error))?;
@@ -115,6 +118,18 @@ pub(super) fn errors(arguments: &Errors) -> Outcome {
     with_subject(&arguments.subject, |subject, _, tell| {
         errors::run(subject, &mistakes, &trial, tell).map_err(|error| fault(&error))
     })
+}
+
+/// Returns where slow clients go, and how many.
+fn slow_clients(arguments: &Errors) -> Result<Option<(String, usize)>, Fault> {
+    let Some(clients) = arguments.slow else { return Ok(None) };
+    let site = arguments.site.as_ref().unwrap_or(&arguments.subject.plan);
+    if !is_url(site) {
+        return Err(Fault::usage(
+            "slow clients need the address of the site: name it with --site, or in place of the plan",
+        ));
+    }
+    Ok(Some((site.clone(), clients)))
 }
 
 /// Draws each component of a page alone, and the page.
@@ -153,7 +168,7 @@ pub(super) fn component(arguments: &Component) -> Outcome {
         peak: of(&arguments.peak)?,
         hold: above_zero("--hold", &arguments.hold)?,
         goals: goals(arguments.kept.output.goals.as_deref())?,
-        watched: source(arguments.pid, arguments.metrics.as_deref()),
+        watched: source(&arguments.watched),
     };
     let run = Run { workers: arguments.workers, ..Run::default() };
     let logs = WatchedLogs::begin(&arguments.kept.logs)?;
@@ -194,7 +209,7 @@ fn with_subject(
     let subject = phase::Subject {
         plan: &plan,
         run,
-        watched: source(arguments.pid, arguments.metrics.as_deref()),
+        watched: source(&arguments.watched),
         show: Some(Show(&show)),
     };
     let logs = WatchedLogs::begin(&arguments.logs)?;

@@ -1,13 +1,14 @@
 //! The commands that read what was measured elsewhere, and those that only calculate.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
 use tympan_lab::calculate::{self, peak_factor};
 use tympan_lab::plan::Inventory;
+use tympan_lab::report::overlay;
 use tympan_lab::requests::{self, CacheReport, GoalRow, Limits, RequestLog};
 use tympan_lab::{Finding, goal, plan, report as reports};
 
@@ -15,7 +16,7 @@ use super::keep::Keeper;
 use super::logs::WatchedLogs;
 use super::{Telling, conclude, duration, fault, goals, open, write};
 use crate::args::lab::{CacheRatio, Check, Log, ReportArguments, UploadGoal, Users};
-use crate::command::{Fault, Outcome};
+use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::say;
 
 pub(super) fn check(arguments: &Check) -> Outcome {
@@ -96,14 +97,11 @@ pub(super) fn report(arguments: &ReportArguments) -> Outcome {
     if let Some(file) = &arguments.project {
         return super::project::report(file, arguments.out.as_deref(), arguments.output.json);
     }
-    let Some(rows) = &arguments.rows else { return Err(Fault::usage("no result file is named")) };
+    let rows = match arguments.runs.as_slice() {
+        [rows] if !rows.is_dir() && rows.extension().is_none_or(|kind| kind != "json") => rows,
+        runs => return overlay(arguments, runs),
+    };
     let goals = goals(arguments.output.goals.as_deref())?;
-    if rows.is_dir() {
-        return Err(Fault::usage(format!(
-            "`{}` is a folder: a run that was kept has its report in `report.html`; `report` takes a result file (.jtl)",
-            rows.display()
-        )));
-    }
     let mut input = open(rows)?;
     let name = rows.display().to_string();
     let mut results = reports::read_rows(&mut input, &name).map_err(|error| fault(&error))?;
@@ -124,6 +122,23 @@ pub(super) fn report(arguments: &ReportArguments) -> Outcome {
             logs: WatchedLogs::default(),
         },
     )
+}
+
+/// Makes one report of several runs.
+fn overlay(arguments: &ReportArguments, paths: &[PathBuf]) -> Outcome {
+    if arguments.output.goals.is_some() {
+        return Err(Fault::usage(
+            "--goals is for a single result file: runs that were kept were judged when they ran",
+        ));
+    }
+    let runs = overlay::read_runs(paths).map_err(|error| fault(&error))?;
+    let sheet = overlay::sheet(&runs);
+    if let Some(path) = &arguments.out {
+        write(path, &sheet.html())?;
+    }
+    let code = super::phases::finish(&sheet, &arguments.output, None, None)?;
+    let is_missed = runs.iter().any(|run| run.goals().1 > 0);
+    Ok(if is_missed { ExitCode::from(CHECK_FAILED) } else { code })
 }
 
 pub(super) fn log(arguments: &Log) -> Outcome {

@@ -90,7 +90,8 @@ fn only_here(kept: &KeptRun, is_exact: bool) -> Result<(), Fault> {
     if is_exact {
         return Err(Fault::usage("rows of agents tell milliseconds: leave out --jtl-us"));
     }
-    if kept.keep.is_none() && kept.pid.is_none() && kept.metrics.is_none() {
+    let watches = kept.watched.pid.is_some() || kept.watched.metrics.is_some();
+    if kept.keep.is_none() && !watches {
         return Ok(());
     }
     Err(Fault::usage(
@@ -245,8 +246,8 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
     let mut output = Output { goals: None, report: None, junit: None, markdown: None, json: false };
     if let Some(rows) = &arguments.report_only {
         let page = report_path(arguments);
-        let rows = Some(rows.clone());
-        let report = ReportArguments { rows, project: None, out: page, output };
+        let runs = vec![rows.clone()];
+        let report = ReportArguments { runs, project: None, out: page, output };
         return super::read::report(&report);
     }
     if arguments.report {

@@ -9,6 +9,7 @@ use tympan_lab::redact::HIDDEN;
 use tympan_lab::tough::impact::Impact;
 use tympan_lab::tough::{Config, Mode, Phase, Ramp, Tough, of_suites, of_yaml};
 
+use super::keep::Beside;
 use super::logs::WatchedLogs;
 use super::phases::finish;
 use super::{duration, fault, goals, read_text};
@@ -60,9 +61,11 @@ pub(super) fn tough(arguments: &Arguments) -> Outcome {
     }
     let lasts = tough.config.phases.iter().map(|phase| phase.lasts).sum();
     let logs = WatchedLogs::begin(&arguments.kept.logs)?;
+    let beside = Beside::begin(&arguments.watched)?;
     let mut live = super::live(&tough.author, Some(lasts));
     let mut sheet = tough.run(&mut live).map_err(|error| fault(&error))?;
     drop(live);
+    beside.tell(&mut sheet);
     logs.tell(&mut sheet);
     let kept = is_file.then_some(path);
     finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), kept)

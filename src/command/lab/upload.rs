@@ -3,6 +3,7 @@
 use tympan_lab::calculate::{Uploads, peak_factor};
 use tympan_lab::phase::upload as proof;
 
+use super::keep::Beside;
 use super::logs::WatchedLogs;
 use super::phases::finish;
 use super::send::headers;
@@ -54,7 +55,9 @@ pub(super) fn upload(arguments: &Upload) -> Outcome {
         seed: arguments.seed,
     };
     let logs = WatchedLogs::begin(&arguments.kept.logs)?;
+    let beside = Beside::begin(&arguments.watched)?;
     let mut sheet = proof::run(&asked).map_err(|error| fault(&error))?;
+    beside.tell(&mut sheet);
     logs.tell(&mut sheet);
     finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }

@@ -7,6 +7,13 @@
 //!
 //! A single arrival and its answer take five calls of the system: setting the timer, two waits, a write and a read. The
 //! timer's own count is never read: setting it again clears it, and its event comes by an edge.
+//!
+//! An arrival without a free user waits for one look at what has come before a user is made for it, and one is made between
+//! two looks. A connection takes as long as several exchanges, so that making one for each arrival that comes meanwhile
+//! would need ever more of them: after a moment's delay the generator would open connections for all it is worth, while the
+//! answers that free its users wait to be read. For the same reason few events are taken at a time while arrivals come.
+//!
+//! Lag counts to the moment at which a request is handed to the system, behind whatever else had its turn before.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -45,6 +52,10 @@ const TIMER: u64 = u64::MAX;
 const BUFFER: usize = 64 * 1024;
 /// What is due sooner is waited for awake: about what it costs to set a timer, fall asleep and wake up.
 const AWAKE: Duration = Duration::from_micros(15);
+/// Events taken at a time.
+const EVENTS: usize = 256;
+/// Events taken at a time while arrivals come: reading so many answers delays an arrival by a tenth of a millisecond.
+const EVENTS_BESIDE_ARRIVALS: usize = 16;
 /// How often waiting exchanges are compared with their time limits.
 const LOOK_AT_LIMITS: Duration = Duration::from_millis(10);
 
@@ -59,6 +70,8 @@ struct Slot {
     replies: Vec<Option<Box<Reply>>>,
     due: Instant,
     is_timed: bool,
+    /// When the next turn was to be, if a timer or the schedule said so.
+    planned: Option<Instant>,
 }
 
 struct Place {
@@ -80,6 +93,10 @@ pub(super) struct Worker {
     free: Vec<usize>,
     /// Arrivals that wait for a user.
     queue: VecDeque<Instant>,
+    /// Whether some of them waited already when the worker last looked at what had come.
+    has_looked: bool,
+    /// Whether there are as many users as there may be: then it is the target that arrivals wait for.
+    is_full: bool,
     ready: VecDeque<usize>,
     timers: Timers,
     places: Vec<Option<Place>>,
@@ -142,6 +159,8 @@ impl Worker {
             slots: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
+            has_looked: false,
+            is_full: false,
             ready: VecDeque::new(),
             timers: Timers::default(),
             places: Vec::new(),
@@ -172,11 +191,12 @@ impl Worker {
             self.set_timer(slot, due);
         }
         self.plan_arrival();
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
+        let most = if self.duty.arrivals.is_some() { EVENTS_BESIDE_ARRIVALS } else { EVENTS };
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(most);
         loop {
-            let now = Instant::now();
-            self.wake_due(now);
+            self.wake_due(Instant::now());
             self.give_turns();
+            self.hire();
             let now = Instant::now();
             self.recorder.tick(now, self.crowd.active(), thread_cpu);
             self.look_at_ends(now);
@@ -207,6 +227,7 @@ impl Worker {
             replies: Vec::new(),
             due,
             is_timed: false,
+            planned: None,
         });
         self.slots.len() - 1
     }
@@ -226,13 +247,13 @@ impl Worker {
 
     fn wake_due(&mut self, now: Instant) {
         while let Some((due, user)) = self.timers.take_due(now) {
-            self.wake(user, due, now);
+            self.wake(user, due);
         }
         while let Some(due) = self.next_arrival
             && due <= now
         {
             self.plan_arrival();
-            self.receive(due, now);
+            self.receive(due);
         }
         if self.next_arrival.is_none() && self.duty.arrivals.is_some() {
             for user in std::mem::take(&mut self.free) {
@@ -241,36 +262,61 @@ impl Worker {
         }
     }
 
-    fn wake(&mut self, user: usize, due: Instant, now: Instant) {
+    fn wake(&mut self, user: usize, due: Instant) {
         let Some(slot) = self.slots.get_mut(user) else { return };
         if !slot.is_timed || slot.due != due {
             return;
         }
         slot.is_timed = false;
-        self.recorder.lag(now.saturating_duration_since(due));
+        slot.planned = Some(due);
         self.ready.push_back(user);
     }
 
-    /// Gives an arrival to a user.
-    fn receive(&mut self, due: Instant, now: Instant) {
-        let user = match self.free.pop() {
-            Some(user) => user,
-            None => {
-                let hired = self.duty.arrivals.as_mut().and_then(|(_, hire)| hire());
-                let Some(user) = hired else {
-                    self.recorder.late();
-                    self.queue.push_back(due);
-                    return;
-                };
-                self.crowd.note_start();
-                self.add_user(user, due)
-            }
-        };
-        self.recorder.lag(now.saturating_duration_since(due));
+    /// Gives an arrival to a user; without a free one it waits.
+    fn receive(&mut self, due: Instant) {
+        if let Some(user) = self.free.pop() {
+            self.hand_over(user, due, Some(due));
+            return self.ready.push_back(user);
+        }
+        if self.is_full {
+            self.recorder.late();
+        }
+        self.queue.push_back(due);
+    }
+
+    /// Tells a user of its arrival; `planned` is the moment from which it is the generator who is late.
+    fn hand_over(&mut self, user: usize, due: Instant, planned: Option<Instant>) {
         if let Some(slot) = self.slots.get_mut(user) {
             slot.due = due;
+            slot.planned = planned;
         }
-        self.ready.push_back(user);
+    }
+
+    /// Reports whether an arrival waits that a new user could receive.
+    fn wants_user(&self) -> bool {
+        !self.is_full && !self.queue.is_empty()
+    }
+
+    /// Makes a user for the arrival that has waited longest, if no answer has freed one since.
+    fn hire(&mut self) {
+        if !self.has_looked || !self.wants_user() {
+            return;
+        }
+        self.has_looked = false;
+        let hired = self.duty.arrivals.as_mut().and_then(|(_, hire)| hire());
+        match (hired, self.queue.front().copied()) {
+            (Some(user), Some(due)) => {
+                self.queue.pop_front();
+                self.crowd.note_start();
+                let user = self.add_user(user, due);
+                self.hand_over(user, due, Some(due));
+                self.give_turn(user);
+            }
+            _ => {
+                self.is_full = true;
+                self.queue.iter().for_each(|_| self.recorder.late());
+            }
+        }
     }
 
     fn give_turns(&mut self) {
@@ -285,8 +331,12 @@ impl Worker {
         let Some(slot) = self.slots.get_mut(index) else { return };
         let Some(mut user) = slot.user.take() else { return };
         let replies = slot.replies.drain(..).flatten().collect();
+        let now = Instant::now();
+        if let Some(planned) = slot.planned.take() {
+            self.recorder.lag(now.saturating_duration_since(planned));
+        }
         let mut turn = Turn {
-            now: Instant::now(),
+            now,
             due: slot.due,
             replies,
             is_stopping: self.give_up_at.is_some(),
@@ -332,9 +382,9 @@ impl Worker {
         }
         match self.queue.pop_front() {
             Some(due) => {
-                if let Some(slot) = self.slots.get_mut(index) {
-                    slot.due = due;
-                }
+                // Where there may be no more users, it waited for the target's answers.
+                let planned = (!self.is_full).then_some(due);
+                self.hand_over(index, due, planned);
                 self.ready.push_back(index);
             }
             None if self.next_arrival.is_none() => self.leave(index),
@@ -583,7 +633,7 @@ impl Worker {
         let next = if self.ready.is_empty() { self.next_moment() } else { None };
         let is_armed = next.is_none() || self.armed == next;
         let has_time = |next: Instant| next.saturating_duration_since(now) > AWAKE;
-        let may_sleep = self.ready.is_empty() && next.is_none_or(has_time);
+        let may_sleep = self.ready.is_empty() && !self.wants_user() && next.is_none_or(has_time);
         // Something may have come that makes setting the timer needless, but hardly where all that is under way was sent
         // since the last look.
         let may_have_come = self.busy > self.begun;
@@ -622,6 +672,7 @@ impl Worker {
         at_most: Duration,
     ) -> rustix::io::Result<()> {
         self.begun = 0;
+        self.has_looked = self.wants_user();
         #[cfg(test)]
         {
             self.calls.looks += 1;
@@ -736,6 +787,114 @@ mod tests {
             response_timeout: None,
         };
         (listener, request)
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A worker of the open model that may have so many users, whom each arrival keeps for an hour.
+    struct Open {
+        worker: Worker,
+        told: std::sync::mpsc::Receiver<crate::record::Interval>,
+    }
+
+    #[derive(Debug)]
+    struct Slow;
+
+    impl User for Slow {
+        fn next(&mut self, turn: &mut Turn<'_>) -> Step {
+            Step::Wait(turn.now + HOUR)
+        }
+    }
+
+    impl Open {
+        fn new(mut users: usize) -> Self {
+            let (sender, told) = std::sync::mpsc::channel();
+            let started = Instant::now();
+            let hire: Hire = Box::new(move || {
+                users = users.checked_sub(1)?;
+                Some(Box::new(Slow))
+            });
+            let schedule = Schedule::new(crate::load::Process::Uniform, 1.0, HOUR, 0);
+            let duty = Duty {
+                users: Vec::new(),
+                arrivals: Some((schedule, hire)),
+                stop_after: None,
+                drain: HOUR,
+            };
+            let recorder = Recorder::new(0, started, sender, None);
+            let mut worker = Worker::new(started, duty, recorder, Arc::default()).unwrap();
+            worker.next_arrival = Some(started + HOUR);
+            Self { worker, told }
+        }
+
+        fn arrive(&mut self) {
+            self.worker.receive(self.worker.started);
+            self.worker.give_turns();
+        }
+
+        /// Looks at what has come, which is nothing.
+        fn look(&mut self) {
+            self.worker.look(&mut Vec::with_capacity(8), Duration::ZERO).unwrap();
+        }
+
+        /// Lets the first user have its answer.
+        fn answer(&mut self) {
+            self.worker.rest(0, self.worker.started);
+            self.worker.give_turns();
+        }
+
+        /// Returns how many users there are, and how many arrivals wait.
+        fn counts(&self) -> (usize, usize) {
+            (self.worker.slots.len(), self.worker.queue.len())
+        }
+
+        /// Returns how many lags and how many late arrivals were noted since the last call.
+        fn noted(&mut self) -> (u64, u64) {
+            self.worker.recorder.flush(0, Duration::ZERO);
+            let interval = self.told.try_recv().unwrap();
+            (interval.lag.count(), interval.late)
+        }
+    }
+
+    #[test]
+    fn a_user_is_made_only_for_an_arrival_that_no_answer_gave_one_to() {
+        let mut open = Open::new(9);
+        open.arrive();
+        open.arrive();
+        open.worker.hire();
+        assert_eq!(open.counts(), (0, 2), "answers may wait to be read");
+        open.look();
+        open.worker.hire();
+        open.worker.hire();
+        assert_eq!(open.counts(), (1, 1), "one between two looks");
+        open.arrive();
+        open.answer();
+        assert_eq!(open.counts(), (1, 1), "the user that is free takes who has waited longest");
+        open.look();
+        open.worker.hire();
+        assert_eq!(open.counts(), (2, 0));
+        assert_eq!(open.noted(), (3, 0), "each is sent once, and how late it was is noted");
+    }
+
+    #[test]
+    fn a_wait_for_the_target_is_no_lag_of_the_generator() {
+        let mut open = Open::new(1);
+        open.arrive();
+        open.look();
+        open.worker.hire();
+        open.arrive();
+        open.arrive();
+        assert_eq!(open.noted(), (1, 0), "it is not known yet that there may be no more users");
+        open.look();
+        open.worker.hire();
+        open.arrive();
+        assert_eq!((open.counts(), open.noted()), ((1, 3), (0, 3)));
+        assert!(!open.worker.wants_user(), "or it would never sleep");
+        (0..4).for_each(|_| open.answer());
+        assert_eq!((open.counts(), open.noted()), ((1, 0), (0, 0)));
+        // What finds a free user is the generator's business still.
+        open.arrive();
+        assert_eq!((open.counts(), open.noted()), ((1, 0), (1, 0)));
     }
 
     #[derive(Debug)]

@@ -201,8 +201,14 @@ impl Connection {
         if self.tls.is_some() {
             return self.advance_tls(buffer);
         }
-        self.write_plain()?;
-        self.read_plain(buffer)
+        match self.write_plain() {
+            Ok(()) => self.read_plain(buffer),
+            // A server that refuses an upload answers and closes while the rest of it is still being sent.
+            Err(failure) => match self.read_plain(buffer) {
+                Ok(true) => Ok(true),
+                _ => Err(failure),
+            },
+        }
     }
 
     fn is_connected(&self) -> Result<bool, Failure> {
@@ -284,7 +290,11 @@ impl Connection {
                 let rest = exchange.request.bytes.get(exchange.written..).unwrap_or_default();
                 exchange.written += tls.writer().write(rest).map_err(|_| Failure::Tls)?;
             }
-            let is_blocked = flush(tls, &mut self.socket)?;
+            let is_blocked = match flush(tls, &mut self.socket) {
+                // As without TLS; a socket that cannot be written to any more has an end, too.
+                Err(_) if self.state == State::Open => true,
+                flushed => flushed?,
+            };
             let mut is_at_end = false;
             match tls.read_tls(&mut self.socket) {
                 Ok(0) => is_at_end = true,
@@ -388,5 +398,49 @@ fn read_fault(error: &io::Error) -> Option<Failure> {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::Interrupted => None,
         _ => Some(Failure::Reset),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::super::Keep;
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_heard_although_the_upload_broke_off() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let target = Target::resolve(false, "127.0.0.1", port).unwrap();
+        let mut connection = Connection::open(&target).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        // More than the system takes from one side and keeps for the other.
+        let body = 64 << 20;
+        let mut bytes = format!("POST / HTTP/1.1\r\nContent-Length: {body}\r\n\r\n").into_bytes();
+        bytes.resize(bytes.len() + body, b'x');
+        let request = Request {
+            target,
+            bytes: bytes.into(),
+            is_head: false,
+            keep: Keep::Nothing,
+            keep_alive: true,
+            connect_timeout: None,
+            response_timeout: None,
+        };
+        let mut buffer = vec![0; 1024];
+        let begun = connection.begin(request, Instant::now(), &mut buffer);
+        assert!(matches!(begun, Progress::Pending), "{begun:?}");
+        // What it has not read makes its close a reset.
+        assert!(server.read(&mut buffer).unwrap() > 0);
+        server.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n").unwrap();
+        drop(server);
+        let mut sockets = [PollFd::new(connection.socket(), PollFlags::empty())];
+        poll(&mut sockets, None).unwrap();
+        let Progress::Done(reply) = connection.ready(&mut buffer) else { panic!("no answer") };
+        assert!(!reply.kept_alive && reply.again.is_none(), "{reply:?}");
+        assert_eq!(reply.result.unwrap().status, 413);
     }
 }

@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::slow::Slow;
 use super::{Measured, Phase, Subject, add_row, first_reason, grid, measure, target_charts};
 use crate::goal::{Judged, show};
 use crate::plan::{Amount, Offer, Plan, Run};
@@ -23,19 +24,27 @@ pub struct Trial {
     pub within: Duration,
     /// How much slower healthy answers may become, as a share.
     pub delta: f64,
+    /// Clients beside the errors that are slow without end: the site, and how many.
+    pub slow: Option<(String, usize)>,
 }
 
 /// Smaller differences of healthy times are noise.
 const FLOOR: Duration = Duration::from_millis(5);
 
 /// Returns the mistakes that any site can be asked to bear, as a plan: pages that do not exist, query strings that
-/// defeat caches, methods and encodings that are wrong, and searches if there is a page for them.
+/// defeat caches, addresses and encodings that are wrong, searches if there is a page for them, and uploads of a size
+/// (`64 MiB`) to a path where they are refused.
 ///
 /// # Errors
-/// [`Error::Refused`] if `target` is no address.
-pub fn common_mistakes(target: &str, page: &str, search: Option<&str>) -> Result<Plan> {
+/// [`Error::Refused`] if `target` is no address, or the size none.
+pub fn common_mistakes(
+    target: &str,
+    page: &str,
+    search: Option<&str>,
+    upload: Option<(&str, &str)>,
+) -> Result<Plan> {
     // A text of JSON is one of TOML.
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let quoted = |text: &str| Value::from(text).to_string();
     let mut text = format!(
         "name = \"errors\"\ntarget = {}\nredirects = false\n\
          [load]\nrate = 1\nduration = \"1s\"\n",
@@ -65,6 +74,10 @@ pub fn common_mistakes(target: &str, page: &str, search: Option<&str>) -> Result
         );
         add("search for everything", &search.replace("{}", "e*"), "[200, 400]");
     }
+    if let Some((path, size)) = upload {
+        add("upload that is too large", path, "[400, 401, 403, 404, 405, 413]");
+        text.push_str(&format!("body_size = {}\n", quoted(size)));
+    }
     Plan::parse(text.as_bytes(), "errors.toml", std::path::PathBuf::new())
 }
 
@@ -85,6 +98,8 @@ pub fn run(
     let run = Run { rows: None, ..subject.run.clone() };
     // The healthy traffic is what is shown and watched.
     let other = Subject { plan: errors, run, watched: None, show: None };
+    let slow = trial.slow.as_ref().map(|(site, clients)| Slow::start(site, *clients));
+    let slow = slow.transpose()?;
     let (beside, mistakes) = std::thread::scope(|scope| {
         let mistakes = scope.spawn(|| measure(&other, phase("errors", &trial.errors)));
         let beside = measure(subject, phase("healthy beside errors", &trial.healthy));
@@ -93,7 +108,15 @@ pub fn run(
         });
         (beside, mistakes)
     });
-    Ok(tell(trial, &alone, &beside?, &mistakes?))
+    let slow = slow.map(Slow::stop).transpose()?;
+    let mut sheet = tell(trial, &alone, &beside?, &mistakes?);
+    if let Some(fates) = slow {
+        sheet.parts.push(Part::Grid(fates.grid()));
+        if let Value::Object(fields) = &mut sheet.json {
+            fields.insert("slow".to_owned(), fates.to_json());
+        }
+    }
+    Ok(sheet)
 }
 
 /// Returns what the healthy traffic lost: name, before, after, and whether that is allowed.

@@ -11,6 +11,7 @@ pub mod component;
 pub mod endure;
 pub mod errors;
 pub mod golive;
+mod slow;
 pub mod upload;
 pub mod watch;
 
@@ -22,7 +23,7 @@ use crate::goal::{Goal, Judged, Limit, show};
 use crate::live::Live;
 use crate::plan::{Amount, Offer, Outcome, Plan, Run};
 use crate::record::{Results, Stats};
-use crate::report::sheet::{Curves, Grid, Part, Tone};
+use crate::report::sheet::{Grid, Part, Tone, target_parts};
 use crate::{Result, honesty};
 
 /// What every test of phases is given.
@@ -267,19 +268,8 @@ pub(crate) fn target_charts(all: &[&Measured]) -> Vec<Part> {
         let moved = |facts: &watch::Facts| watch::Facts { at: facts.at + since, ..facts.clone() };
         seen.extend(measured.watched.iter().map(moved));
     }
-    if seen.len() < 2 {
-        return Vec::new();
-    }
     seen.sort_by_key(|facts| facts.at);
-    let part = |chart: watch::Chart| {
-        Part::Curves(Curves {
-            title: chart.title.to_owned(),
-            unit: chart.unit.to_owned(),
-            axis: "s".to_owned(),
-            lines: chart.lines,
-        })
-    };
-    watch::charts(&seen).into_iter().map(part).collect()
+    target_parts(&seen)
 }
 
 /// Returns the most frequent reason of failed samples, in words.

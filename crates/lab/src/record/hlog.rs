@@ -4,12 +4,13 @@
 //! `Tag=LABEL,START,LENGTH,MAX,HISTOGRAM`: seconds since the start of the run, seconds, milliseconds, and the histogram in
 //! the compressed encoding V2, as base64. In tags, what the format cannot hold (blanks, commas, line breaks) is `_`.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::time::SystemTime;
 
 use base64::Engine as _;
 
 use super::Results;
+use crate::{Error, Result};
 
 /// Longest time of a histogram, in microseconds: an hour.
 const HIGHEST: u64 = 3_600_000_000;
@@ -115,53 +116,116 @@ fn put(out: &mut Vec<u8>, number: i64) {
     out.push(left as u8);
 }
 
-#[cfg(test)]
-mod tests {
-    use std::io::Read as _;
+/// One line of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The label, as the format can hold it; empty where the line has none.
+    pub label: String,
+    /// The second of the run.
+    pub second: u32,
+    /// Upper ends of buckets in microseconds, and how many times lie there.
+    pub times: Vec<(u64, u64)>,
+}
 
-    use proptest::prelude::*;
+/// Reads a log that [`text`] wrote, or another program with histograms of three digits.
+///
+/// # Errors
+/// [`Error::Input`] with the number of a line that is none.
+pub fn read(text: &str, name: &str) -> Result<Vec<Line>> {
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with(['#', '"']));
+    let read = |(number, line): (usize, &str)| {
+        read_line(line).ok_or_else(|| {
+            let place = number + 1;
+            Error::Input(format!("{name}:{place}: is no line with a histogram of three digits"))
+        })
+    };
+    lines.map(read).collect()
+}
 
-    use super::*;
+fn read_line(line: &str) -> Option<Line> {
+    let mut fields = line.split(',');
+    let mut start = fields.next()?;
+    let label = start.strip_prefix("Tag=").map(str::to_owned);
+    if label.is_some() {
+        start = fields.next()?;
+    }
+    let second: f64 = start.parse().ok().filter(|second: &f64| second.is_finite())?;
+    let times = decode(fields.nth(2)?)?;
+    // A number that is too large becomes the largest.
+    Some(Line { label: label.unwrap_or_default(), second: second.max(0.0) as u32, times })
+}
 
-    /// Undoes [`encode`] by the description of the format; values are the upper ends of buckets.
-    fn decode(text: &str) -> Vec<(u64, u64)> {
-        let whole = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
-        assert_eq!(whole[..4], COMPRESSED_COOKIE.to_be_bytes());
-        let mut plain = Vec::new();
-        flate2::read::ZlibDecoder::new(&whole[8..]).read_to_end(&mut plain).unwrap();
-        assert_eq!(plain[..4], COOKIE.to_be_bytes());
-        let length = u32::from_be_bytes(plain[4..8].try_into().unwrap()) as usize;
-        let mut rest = &plain[40..];
-        assert_eq!(rest.len(), length);
-        let (mut at, mut found) = (0u64, Vec::new());
-        while !rest.is_empty() {
-            let (mut number, mut shift) = (0u64, 0);
-            loop {
-                let byte = rest[0];
-                rest = &rest[1..];
-                if shift == 56 {
-                    number |= u64::from(byte) << shift;
-                    break;
-                }
-                number |= u64::from(byte & 0x7F) << shift;
-                shift += 7;
-                if byte < 0x80 {
-                    break;
-                }
-            }
-            let number = (number >> 1) as i64 ^ -((number & 1) as i64);
-            if number < 0 {
-                at += number.unsigned_abs();
-                continue;
-            }
+/// Bytes of a histogram at most: many times what its buckets need.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Undoes [`encode`]; values are the upper ends of buckets.
+fn decode(text: &str) -> Option<Vec<(u64, u64)>> {
+    let number = |bytes: &[u8], from: usize| -> Option<u32> {
+        bytes.get(from..from + 4)?.try_into().ok().map(u32::from_be_bytes)
+    };
+    let whole = base64::engine::general_purpose::STANDARD.decode(text.trim_end()).ok()?;
+    if number(&whole, 0)? != COMPRESSED_COOKIE {
+        return None;
+    }
+    let mut plain = Vec::new();
+    let packed = flate2::read::ZlibDecoder::new(whole.get(8..)?);
+    packed.take(MOST_BYTES).read_to_end(&mut plain).ok()?;
+    // Cookie, length, offset, digits, lowest, highest and ratio stand before the counts.
+    let length = usize::try_from(number(&plain, 4)?).ok()?;
+    if number(&plain, 0)? != COOKIE || number(&plain, 8)? != 0 || number(&plain, 12)? != 3 {
+        return None;
+    }
+    let mut rest = plain.get(40..)?;
+    if rest.len() != length {
+        return None;
+    }
+    let (mut at, mut found) = (0u64, Vec::new());
+    let last = place(HIGHEST) as u64;
+    while !rest.is_empty() {
+        let number = take(&mut rest)?;
+        if number < 0 {
+            at = at.checked_add(number.unsigned_abs())?;
+            continue;
+        }
+        if at > last {
+            return None;
+        }
+        if number > 0 {
             let half = SUB_BUCKETS / 2;
             let bucket = (at / half).saturating_sub(1);
             let sub = if at < SUB_BUCKETS { at } else { at % half + half };
-            found.push((((sub + 1) << bucket) - 1, number as u64));
-            at += 1;
+            found.push((((sub + 1) << bucket) - 1, number.unsigned_abs()));
         }
-        found
+        at += 1;
     }
+    Some(found)
+}
+
+/// Takes a number that [`put`] wrote.
+fn take(rest: &mut &[u8]) -> Option<i64> {
+    let (mut number, mut shift) = (0u64, 0);
+    loop {
+        let (&byte, left) = rest.split_first()?;
+        *rest = left;
+        if shift == 56 {
+            number |= u64::from(byte) << shift;
+            break;
+        }
+        number |= u64::from(byte & 0x7F) << shift;
+        shift += 7;
+        if byte < 0x80 {
+            break;
+        }
+    }
+    Some((number >> 1) as i64 ^ -((number & 1) as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]
@@ -171,7 +235,16 @@ mod tests {
                 timing.record_us(time, 3);
             }
             let recorded: Vec<(u64, u64)> = timing.buckets().collect();
-            prop_assert_eq!(decode(&encode(&recorded)), recorded);
+            prop_assert_eq!(decode(&encode(&recorded)), Some(recorded));
+        }
+
+        #[test]
+        fn no_line_ends_the_program(line in "(Tag=[a-z]{0,3},)?[0-9.e]{0,9},1,1,[A-Za-z0-9+/=]{0,80}", cut in 0usize..200) {
+            read(&line, "x").ok();
+            let whole = encode(&[(1, 1), (70_000, 3), (HIGHEST, 1)]);
+            let mut bytes = base64::engine::general_purpose::STANDARD.decode(whole).unwrap();
+            bytes.truncate(cut);
+            decode(&base64::engine::general_purpose::STANDARD.encode(bytes));
         }
     }
 
@@ -184,5 +257,10 @@ mod tests {
         assert!(text.starts_with("#[Histogram log format version 1.3]\n"));
         // What HdrHistogram for Java 2.2.2 writes begins with the same letters: they are the encoding's name.
         assert!(text.contains("\nTag=GET_/a__b,7.000,1.000,1.500,HISTFA"), "{text}");
+        let times = vec![(1500, 2)];
+        let line = Line { label: "GET_/a__b".to_owned(), second: 7, times };
+        assert_eq!(read(&text, "x").unwrap(), [line]);
+        let torn = read(&text[..text.len() - 9], "hist.hlog").unwrap_err();
+        assert_eq!(torn.to_string(), "hist.hlog:6: is no line with a histogram of three digits");
     }
 }

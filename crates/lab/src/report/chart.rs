@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::record::Timing;
+
 /// A line of a chart.
 pub(super) struct Line<'a> {
     pub(super) name: &'a str,
@@ -37,6 +39,16 @@ pub(super) fn lines(title: &str, unit: &str, axis: &str, lines: &[Line<'_>]) -> 
     write_lines(&mut out, lines, &|point| (point.0 / most_x, point.1 / most_y));
     write_key(&mut out, lines);
     out
+}
+
+/// Returns times by percentile as [`percentiles`] draws them, as far towards 100 % as there are times.
+pub(super) fn curve(timing: &Timing) -> Vec<(f64, f64)> {
+    // Equal steps towards 100 %: 90, 99, 99.9 ... have equal distances.
+    (0..=60)
+        .map(|step| f64::from(step) / 12.0)
+        .take_while(|nines| 10f64.powf(-nines) * timing.count() as f64 >= 0.5 || *nines <= 1.0)
+        .map(|nines| (nines, timing.quantile(1.0 - 10f64.powf(-nines)).as_secs_f64() * 1000.0))
+        .collect()
 }
 
 /// Returns a chart of times by percentile: `x` of a point counts nines (1 for 90 %, 2 for 99 %), `y` is in milliseconds

@@ -117,7 +117,7 @@ fn write_logged(out: &mut String, results: &Results) {
 }
 
 /// Returns the seconds of the unit in which the length of a run reads well, and its name.
-fn time_unit(elapsed: Duration) -> (f64, &'static str) {
+pub(super) fn time_unit(elapsed: Duration) -> (f64, &'static str) {
     match elapsed.as_secs() {
         0..=600 => (1.0, "s"),
         601..=10_800 => (60.0, "min"),
@@ -189,16 +189,8 @@ fn write_charts(out: &mut String, results: &Results, total: &Stats) {
     let megabytes = over(&|values| values.received as f64 / 1e6);
     let line = Line { name: "megabytes received", class: "c1", points: megabytes };
     out.push_str(&chart::lines("Received", "MB/s", axis, &[line]));
-    let curve = |timing: &Timing| -> Vec<(f64, f64)> {
-        // Equal steps towards 100 %: 90, 99, 99.9 ... have equal distances.
-        (0..=60)
-            .map(|step| f64::from(step) / 12.0)
-            .take_while(|nines| 10f64.powf(-nines) * timing.count() as f64 >= 0.5 || *nines <= 1.0)
-            .map(|nines| (nines, ms(timing.quantile(1.0 - 10f64.powf(-nines)))))
-            .collect()
-    };
     out.push_str("<h2>Distribution</h2>");
-    let (due, sent) = (curve(&total.response), curve(&total.service));
+    let (due, sent) = (chart::curve(&total.response), chart::curve(&total.service));
     let mut lines = vec![Line { name: "from when it was due", class: "c1", points: due }];
     match lines.first_mut().filter(|line| line.points == sent) {
         Some(line) => line.name = "response time",

@@ -2,6 +2,7 @@
 
 mod chart;
 mod html;
+pub mod overlay;
 pub mod sheet;
 mod text;
 mod trace;

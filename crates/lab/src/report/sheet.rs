@@ -8,7 +8,10 @@ use serde_json::Value;
 
 use super::chart::{self, Line};
 use super::html::{STYLE, escape};
+use super::text;
 use crate::goal::Judged;
+use crate::phase::watch::{self, Facts};
+use crate::record::Timing;
 use crate::watch_log::Logged;
 
 /// How something is to be read.
@@ -100,6 +103,8 @@ pub enum Part {
     Grid(Grid),
     /// Lines; a text shows none.
     Curves(Curves),
+    /// Times by percentile: their heading, and names and times.
+    Percentiles(String, Vec<(String, Timing)>),
     /// Requests over time.
     Waterfall(Vec<Bar>),
 }
@@ -157,6 +162,17 @@ impl Sheet {
         }
     }
 
+    /// Adds what was seen of the tested process beside the load.
+    pub fn add_target(&mut self, seen: &[Facts]) {
+        self.parts.extend(target_parts(seen));
+        if self.json.is_null() {
+            self.json = Value::Object(serde_json::Map::new());
+        }
+        if let Value::Object(fields) = &mut self.json {
+            fields.insert("target".to_owned(), text::target(seen));
+        }
+    }
+
     /// Reports whether anything is not as it was wanted.
     #[must_use]
     pub fn is_bad(&self) -> bool {
@@ -190,6 +206,7 @@ impl Sheet {
                 }
                 Part::Grid(grid) => write_grid(&mut out, grid),
                 Part::Curves(curves) => write_curves(&mut out, curves),
+                Part::Percentiles(title, lines) => write_percentiles(&mut out, title, lines),
                 Part::Waterfall(bars) => write_waterfall(&mut out, bars),
             }
         }
@@ -207,7 +224,7 @@ impl Sheet {
                     writeln!(out, "{text}").ok();
                 }
                 Part::Grid(grid) => out.push_str(&columns(grid)),
-                Part::Curves(_) | Part::Waterfall(_) => {}
+                Part::Curves(_) | Part::Percentiles(..) | Part::Waterfall(_) => {}
             }
         }
         for goal in &self.goals {
@@ -312,6 +329,22 @@ impl Sheet {
     }
 }
 
+/// Returns the charts of a tested process; none of a single look.
+pub(crate) fn target_parts(seen: &[Facts]) -> Vec<Part> {
+    if seen.len() < 2 {
+        return Vec::new();
+    }
+    let part = |chart: watch::Chart| {
+        Part::Curves(Curves {
+            title: chart.title.to_owned(),
+            unit: chart.unit.to_owned(),
+            axis: "s".to_owned(),
+            lines: chart.lines,
+        })
+    };
+    watch::charts(seen).into_iter().map(part).collect()
+}
+
 fn write_grid(out: &mut String, grid: &Grid) {
     write!(out, "<h2>{}</h2><div class=\"wide\"><table><thead><tr>", escape(&grid.title)).ok();
     for name in &grid.head {
@@ -330,14 +363,21 @@ fn write_grid(out: &mut String, grid: &Grid) {
     out.push_str("</tbody></table></div>");
 }
 
-const CLASSES: [&str; 3] = ["c1", "c2", "c3"];
+/// The classes of lines; more than six cannot be told apart.
+pub(super) const CLASSES: [&str; 6] = ["c1", "c2", "c3", "c4", "c5", "c6"];
+
+fn write_percentiles(out: &mut String, title: &str, lines: &[(String, Timing)]) {
+    let names: Vec<String> = lines.iter().map(|(name, _)| escape(name)).collect();
+    let lines: Vec<Line<'_>> = (names.iter().zip(lines).zip(CLASSES.iter().cycle()))
+        .map(|((name, (_, times)), class)| Line { name, class, points: chart::curve(times) })
+        .collect();
+    out.push_str(&chart::percentiles(&escape(title), &lines));
+}
 
 fn write_curves(out: &mut String, curves: &Curves) {
-    let lines: Vec<Line<'_>> = curves
-        .lines
-        .iter()
-        .zip(CLASSES.iter().cycle())
-        .map(|((name, points), class)| Line { name, class, points: points.clone() })
+    let names: Vec<String> = curves.lines.iter().map(|(name, _)| escape(name)).collect();
+    let lines: Vec<Line<'_>> = (names.iter().zip(&curves.lines).zip(CLASSES.iter().cycle()))
+        .map(|((name, (_, points)), class)| Line { name, class, points: points.clone() })
         .collect();
     out.push_str(&chart::lines(
         &escape(&curves.title),
@@ -476,6 +516,26 @@ mod tests {
         let mut lost = sheet();
         lost.add_logged(&[log(&[], Some("cannot read `e.log`"))]);
         assert!(lost.is_doubtful());
+    }
+
+    #[test]
+    fn what_was_seen_of_the_target_is_told_beside_the_load() {
+        let at = |seconds: u64| Facts {
+            at: std::time::Duration::from_secs(seconds),
+            cpu: std::time::Duration::from_millis(seconds * 500),
+            memory: 1000 + seconds,
+            threads: 3,
+            ..Facts::default()
+        };
+        let mut sheet = sheet();
+        sheet.add_target(&[at(0), at(1), at(2)]);
+        let json = sheet.to_json();
+        assert_eq!(json["target"]["cpu_seconds"], 1.0);
+        assert_eq!(json["target"]["most_memory_bytes"], 1002);
+        assert!(sheet.html().contains("Memory of the tested process"), "{}", sheet.html());
+        let mut unseen = Sheet::new("x");
+        unseen.add_target(&[]);
+        assert!(unseen.parts.is_empty() && unseen.to_json()["target"].is_null());
     }
 
     #[test]

@@ -129,7 +129,7 @@ pub fn json(report: &Report<'_>) -> Value {
         "notes": report.notes(),
         "incomplete": report.losses(),
         "agents": agents(results),
-        "target": target(results),
+        "target": target(&results.target),
         "errors_logged": results.logged.iter().map(Logged::to_json).collect::<Vec<_>>(),
         "generator": {
             "workers": generator.workers,
@@ -159,8 +159,7 @@ fn phases(stats: &Stats) -> Value {
 }
 
 /// Returns what the tested process took; nothing unless it was watched.
-fn target(results: &Results) -> Value {
-    let seen = &results.target;
+pub(super) fn target(seen: &[Facts]) -> Value {
     let most = |value: &dyn Fn(&Facts) -> u64| seen.iter().map(value).max();
     match seen.last() {
         None => Value::Null,

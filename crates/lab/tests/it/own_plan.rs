@@ -289,6 +289,12 @@ fn faults_are_told_all_at_once_with_their_places() {
         &format!("{good}{step}body = \"x\"\nform = {{ a = \"b\" }}\n"),
         &["a step has one body, not form and body"],
     );
+    for size in ["64", "2 GiB", "x MB", "-1 B"] {
+        refused(
+            &format!("{good}{step}body_size = \"{size}\"\n"),
+            &["`body_size` in `step` is a size such as \"64 MiB\", at most 1024 MiB"],
+        );
+    }
     refused(
         &format!("{good}{step}headers = {{ \"a b\" = \"${{__nothing()}}\" }}\n"),
         &["`a b` is no name of a header", "function __nothing: not supported"],

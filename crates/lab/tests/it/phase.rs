@@ -120,12 +120,13 @@ fn every_phase_begins_with_the_first_row() {
     let text = crate::plan::plan("1", "1", &inside);
     let healthy = Plan::parse(text.as_bytes(), "p.jmx", folder.path().to_owned()).unwrap();
     let site = format!("http://{}", origin.addr());
-    let mistakes = errors::common_mistakes(&site, "/page.html", None).unwrap();
+    let mistakes = errors::common_mistakes(&site, "/page.html", None, None).unwrap();
     let trial = errors::Trial {
         healthy: offer(Amount::Rate(20.0), 1000),
         errors: offer(Amount::Rate(4.0), 1000),
         within: Duration::from_secs(60),
         delta: 1000.0,
+        slow: None,
     };
     errors::run(&subject(&healthy), &mistakes, &trial, &mut |_| {}).unwrap();
     // Twenty visits each: more than there are rows, if the second phase went on where the first one ended.
@@ -137,23 +138,37 @@ fn every_phase_begins_with_the_first_row() {
 fn errors_are_judged_by_their_answers_and_by_what_they_cost() {
     let check = |missing: u16, is_right: bool| {
         let origin = Origin::start(move |seen| {
+            if seen.target == "/upload" {
+                return Answer::status(if seen.body.len() == 3 << 20 { 413 } else { 500 });
+            }
             let is_odd = seen.target.contains("missing") || seen.target.contains('%');
             if is_odd { Answer::status(missing) } else { Answer::html("x") }
         });
         let site = format!("http://{}", origin.addr());
         let healthy = Plan::of_url(&format!("{site}/page.html")).unwrap();
-        let mistakes = errors::common_mistakes(&site, "/page.html", Some("/find?q={}")).unwrap();
+        let (search, upload) = (Some("/find?q={}"), Some(("/upload", "3 MiB")));
+        let mistakes = errors::common_mistakes(&site, "/page.html", search, upload).unwrap();
         let trial = errors::Trial {
             healthy: offer(Amount::Rate(20.0), 1000),
-            errors: offer(Amount::Rate(12.0), 1000),
+            errors: offer(Amount::Rate(14.0), 1000),
             within: Duration::from_secs(60),
             delta: 1000.0,
+            slow: Some((site.clone(), 3)),
         };
         let sheet = errors::run(&subject(&healthy), &mistakes, &trial, &mut |_| {}).unwrap();
         assert_eq!(sheet.json["answered_rightly"], is_right, "{}", sheet.plain());
         assert_eq!(sheet.json["healthy_unharmed"], true, "{}", sheet.plain());
         assert_eq!(sheet.is_bad(), !is_right);
-        assert_eq!(sheet.json["errors"].as_object().unwrap().len(), 6);
+        let slow = &sheet.json["slow"];
+        assert_eq!((&slow["connections"], &slow["held"]), (&3.into(), &3.into()), "{slow}");
+        let told = sheet.json["errors"].as_object().unwrap();
+        assert_eq!(told.len(), 7);
+        let upload = &told["upload that is too large"];
+        assert_eq!(
+            (&upload["wrong"], &upload["statuses"]["413"]),
+            (&0.into(), &2.into()),
+            "{told:?}"
+        );
         assert_eq!(origin.requests_for("/page.html"), 40);
     };
     check(404, true);

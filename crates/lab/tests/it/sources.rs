@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tympan_lab::calculate::{
-    AtLeast, CacheRatio, Uploads, Users, lost_work, parse_duration, peak_factor,
+    AtLeast, CacheRatio, Uploads, Users, lost_work, parse_duration, parse_size, peak_factor,
 };
 use tympan_lab::compare::{Better, Verdict, compare, trimmed_mean};
 use tympan_lab::record::summariser::parse;
@@ -245,5 +245,14 @@ fn durations_read_as_people_write_them() {
     );
     for text in ["", "5", "s", "5x", "-1s", "1.2.3s"] {
         assert_eq!(read(text), None, "{text}");
+    }
+}
+
+#[test]
+fn sizes_have_units() {
+    let sizes = ["12B", "300 kB", "1.5GB", "64 MiB", " 2KiB "].map(parse_size);
+    assert_eq!(sizes, [12, 300_000, 1_500_000_000, 64 << 20, 2048].map(Some));
+    for text in ["", "5", "MB", "5 mb", "-1 B", "1.2.3 B"] {
+        assert_eq!(parse_size(text), None, "{text}");
     }
 }

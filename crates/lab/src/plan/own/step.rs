@@ -13,6 +13,10 @@ use crate::net::Url;
 
 /// Parts of a page that are fetched at a time, as browsers do.
 const PARALLEL: usize = 6;
+/// The ways to give a step's body.
+const BODIES: [&str; 6] = ["form", "body", "json", "body_file", "body_size", "files"];
+/// Each request that is under way holds its body.
+const MOST_BODY: u64 = 1 << 30;
 
 /// Returns a pause as the engine reads it.
 pub(super) fn pause(table: &Table<'_, '_>, key: &str, text: &Text) -> Option<Template> {
@@ -247,8 +251,17 @@ impl Compiler<'_> {
             let media_type = table.template("body_type");
             spec.files.push(FilePart { path, name: Template::default(), media_type });
         }
-        let ways = ["form", "body", "json", "body_file", "files"];
-        let given: Vec<&str> = ways.into_iter().filter(|key| table.has(key)).collect();
+        if let Some(size) = table.size("body_size", MOST_BODY) {
+            let size = usize::try_from(size).unwrap_or_default();
+            spec.is_raw = true;
+            spec.arguments.push(Argument {
+                name: Template::default(),
+                value: Template::literal(&"x".repeat(size)),
+                encodes: false,
+                separator: String::new(),
+            });
+        }
+        let given: Vec<&str> = BODIES.into_iter().filter(|key| table.has(key)).collect();
         if given.len() > 1 && given != ["form", "files"] {
             let message = format!(
                 "a step has one body, not {}; `form` and `files` may go together",
@@ -453,7 +466,7 @@ impl Found {
 }
 
 fn has_body(table: &Table<'_, '_>) -> bool {
-    ["form", "body", "json", "body_file", "files"].into_iter().any(|key| table.has(key))
+    BODIES.into_iter().any(|key| table.has(key))
 }
 
 fn query_hint(spec: &HttpSpec) -> &'static str {

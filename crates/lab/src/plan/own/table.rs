@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::super::template::Template;
 use crate::Finding;
-use crate::calculate::parse_duration;
+use crate::calculate::{parse_duration, parse_size};
 
 /// The file, and what is wrong with it.
 #[derive(Debug)]
@@ -164,6 +164,17 @@ impl<'s, 't> Table<'s, 't> {
             self.wrong(key, value, "a time such as \"30s\"");
         }
         time
+    }
+
+    /// Returns a number of bytes, at most `most`.
+    pub(super) fn size(&self, key: &'static str, most: u64) -> Option<u64> {
+        let value = self.find(key)?;
+        let size = value.get_ref().as_str().and_then(parse_size).filter(|size| *size <= most);
+        if size.is_none() {
+            let mib = most >> 20;
+            self.wrong(key, value, &format!("a size such as \"64 MiB\", at most {mib} MiB"));
+        }
+        size
     }
 
     /// Returns a rate: `"500/s"`, `"30/min"`, `"1200/h"`, or a number per second.
