@@ -135,6 +135,34 @@ fn an_obnam_users_line_saves_over_sftp() {
     assert!(bench.ok(&["-r", vault, "--client-name=CLIENT", "generations"]).contains("CLIENT"));
 }
 
+/// A search over a line finds how much of the vault is to be kept here, keeps it, and leaves nothing on the host.
+#[test]
+fn a_search_finds_the_tree_cache_of_a_vault_elsewhere() {
+    let Some(bench) = Bench::remote() else { return };
+    let mut seed = 0x5eed_07e5_u64;
+    bench.plant("first", 64 << 10, &mut seed);
+    let (vault, source) = (bench.vault.as_str(), bench.source());
+    bench.ok(&["init", "-r", vault]);
+    let tune = ["tune", "-r", vault, "--json", "--scenario", "nochange", &source];
+    let told = bench.command(&tune).env("XDG_CONFIG_HOME", bench.path("config")).output().unwrap();
+    assert!(told.status.success(), "{told:?}");
+    let text = String::from_utf8(told.stdout).unwrap();
+    let told: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (chosen, tried) = told.split_last().unwrap();
+    let best = tried.iter().find(|one| one["setting"] == "tree-cache" && one["best"] == true);
+    let best = best.unwrap()["value"].as_u64().unwrap();
+    let options = chosen["options"].as_str().unwrap();
+    assert!(options.contains(&format!("--tree-cache {best} MiB")), "{options}");
+    let kept = fs::read(chosen["written_to"].as_str().unwrap()).unwrap();
+    let kept: serde_json::Value = serde_json::from_slice(&kept).unwrap();
+    assert_eq!(kept["tree_cache_mib"], best);
+    let names = fs::read_dir(bench.path("vault")).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["repo"]);
+    assert!(bench.snapshots().is_empty());
+}
+
 /// Clients that save at once share the vault; one of them is forgotten, and the others stay whole.
 #[test]
 fn several_clients_save_at_once_and_one_is_forgotten() {

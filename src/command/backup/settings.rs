@@ -35,6 +35,15 @@ impl Settings {
         }
     }
 
+    /// Returns them with what was found `before` in place of what is lacking.
+    pub(super) fn over(self, before: Self) -> Self {
+        Self {
+            upload_queue_mib: self.upload_queue_mib.or(before.upload_queue_mib),
+            connections: self.connections.or(before.connections),
+            tree_cache_mib: self.tree_cache_mib.or(before.tree_cache_mib),
+        }
+    }
+
     /// Returns the bytes that may wait to be written.
     pub(crate) fn queue_bytes(&self) -> Option<u64> {
         self.upload_queue_mib.map(|mib| mib.saturating_mul(MIB))
@@ -134,5 +143,10 @@ mod tests {
         // What an earlier program has found is still good.
         let old: Settings = serde_json::from_str(r#"{"connections":3}"#).unwrap();
         assert_eq!((old.connections(), old.tree_cache()), (Some(3), None));
+        // A first save reads nothing, so that a search for it finds no cache.
+        let mut first = Settings::default();
+        first.set("connections", 5);
+        let both = first.over(found);
+        assert_eq!((both.connections(), both.tree_cache()), (Some(5), Some(256 << 20)));
     }
 }

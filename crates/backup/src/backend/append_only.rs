@@ -74,4 +74,8 @@ impl Around for AppendOnly {
             _ => Err(refused("nothing is removed from it")),
         }
     }
+
+    fn remove_folders(&self) -> io::Result<()> {
+        Err(refused("nothing is removed from it"))
+    }
 }

@@ -114,6 +114,11 @@ pub trait Around: Send + Sync + fmt::Debug {
     fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
         self.inner().remove_leftovers(now)
     }
+
+    /// As [`Backend::remove_folders`].
+    fn remove_folders(&self) -> io::Result<()> {
+        self.inner().remove_folders()
+    }
 }
 
 impl<T: Around> Backend for T {
@@ -193,5 +198,9 @@ impl<T: Around> Backend for T {
 
     fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
         Around::remove_leftovers(self, now)
+    }
+
+    fn remove_folders(&self) -> io::Result<()> {
+        Around::remove_folders(self)
     }
 }

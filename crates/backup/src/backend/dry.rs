@@ -33,4 +33,8 @@ impl Around for DryBackend {
     fn remove_leftovers(&self, _: SystemTime) -> io::Result<()> {
         Ok(())
     }
+
+    fn remove_folders(&self) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
 }

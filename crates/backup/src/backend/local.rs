@@ -19,7 +19,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use tracing::warn;
 
-use super::{Backend, FileKind, file_name, folder_name};
+use super::{Backend, FileKind, TEMPORARY, file_name, folder_name, folders};
 use crate::id::Id;
 
 /// What a vault's folder has done by the file system, call by call: the seam at which a test sees what a loss of power may
@@ -105,7 +105,6 @@ impl FolderDisk for SystemDisk {
     }
 }
 
-const TEMPORARY: &str = "tmp";
 /// A file in `tmp` that is younger may not have been locked yet by the process that made it.
 const SWEEP_AGE: Duration = Duration::from_hours(1);
 /// Packs that stay open for reading.
@@ -194,11 +193,8 @@ impl Backend for LocalBackend {
         if fs::read_dir(&self.dir)?.next().is_some() {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        for folder in ["data", "index", "keys", "locks", "snapshots", TEMPORARY] {
+        for folder in folders().collect::<Vec<_>>().iter().rev() {
             self.disk.make_folder(&self.dir.join(folder))?;
-        }
-        for number in 0..=u8::MAX {
-            self.disk.make_folder(&self.dir.join("data").join(format!("{number:02x}")))?;
         }
         self.sync_folder(&self.dir.join("data"))?;
         self.sync_folder(&self.dir)?;
@@ -294,6 +290,16 @@ impl Backend for LocalBackend {
     fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
         self.sweep(now)
     }
+
+    fn remove_folders(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.dir.join(TEMPORARY)).into_iter().flatten().flatten() {
+            // What stays is told by its folder, which stays with it.
+            self.disk.remove_file(&entry.path()).ok();
+        }
+        let folders = folders().map(|folder| self.dir.join(folder)).chain([self.dir.clone()]);
+        // All that can go does, whatever is in the way of others.
+        folders.map(|folder| remove_folder(&folder)).fold(Ok(()), Result::and)
+    }
 }
 
 impl LocalBackend {
@@ -308,6 +314,14 @@ impl LocalBackend {
             self.disk.make_folder(&folder)?;
         }
         Ok(folder.join(name))
+    }
+}
+
+/// Removes an empty folder; it is fine if it is gone.
+fn remove_folder(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 

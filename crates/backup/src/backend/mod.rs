@@ -235,7 +235,25 @@ pub trait Backend: Send + Sync + fmt::Debug {
         let _ = now;
         Ok(())
     }
+
+    /// Removes the folders of a vault of which all files were removed and that nobody uses, with what writers left in them.
+    /// A folder in which somebody else put something stays; a place without folders has nothing to remove.
+    ///
+    /// # Errors
+    /// What the system says of what could not be removed.
+    fn remove_folders(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
+
+/// The folders of a vault, each after those in it, from the vault's folder on.
+fn folders() -> impl Iterator<Item = String> {
+    let packs = (0..=u8::MAX).map(|number| format!("data/{number:02x}"));
+    packs.chain(["data", "index", "keys", "locks", "snapshots", TEMPORARY].map(str::to_owned))
+}
+
+/// The folder for files that have no name yet.
+const TEMPORARY: &str = "tmp";
 
 #[cfg(test)]
 mod tests {

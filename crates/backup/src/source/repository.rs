@@ -189,10 +189,21 @@ fn save_root(
 #[derive(Default)]
 struct Candidates {
     /// Parts and large blobs, by the hash that they are named by.
-    nodes: IdMap<ChunkId, Node>,
+    nodes: IdMap<ChunkId, OldNode>,
     /// What is known of the chunks of the parts that these stand in.
     known: Known,
 }
+
+/// A node of the snapshot before.
+struct OldNode {
+    node: Node,
+    /// Whether the vault still holds all that it names. That is asked once: most of what is taken over is looked at several
+    /// times.
+    is_whole: bool,
+}
+
+/// What was read of a part of the snapshot before: what stands in its folder, if it is one, and what is known of its chunks.
+type OldPart = (Vec<(ChunkId, OldNode)>, Known);
 
 impl Candidates {
     fn is_empty(&self) -> bool {
@@ -204,11 +215,14 @@ impl Candidates {
         self.nodes.len() + self.known.count_refs()
     }
 
-    /// Adds a part: its folder, if it is one, and what is known of its chunks.
-    fn add(&mut self, (tree, known): (Option<Tree>, Known)) {
-        let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
-        self.nodes.extend(nodes.filter_map(|node| Some((part_of(&node)?, node))));
+    fn add(&mut self, (nodes, known): OldPart) {
+        self.nodes.extend(nodes);
         self.known.extend(known);
+    }
+
+    /// Finds what can be taken over.
+    fn find_whole(&self, id: &ChunkId) -> Option<&Node> {
+        self.nodes.get(id).filter(|old| old.is_whole).map(|old| &old.node)
     }
 
     /// Returns those of what is here that some parts refer to.
@@ -334,7 +348,7 @@ impl Saver<'_> {
     }
 
     /// Reads some parts of the snapshot before at once.
-    fn read_candidates(&self, parts: &[(ChunkId, &Node)]) -> Vec<(Option<Tree>, Known)> {
+    fn read_candidates(&self, parts: &[(ChunkId, &Node)]) -> Vec<OldPart> {
         let chunks = self.old_chunks(parts);
         let read = |(place, (_, node)): (usize, &(ChunkId, &Node))| {
             let tree = match &node.subtree {
@@ -344,7 +358,13 @@ impl Saver<'_> {
             let chunk = chunks.get(place).and_then(Option::as_ref);
             let known =
                 chunk.map(|chunk| Known::of(chunk, (node, tree.as_ref()), self.session.index));
-            Some((tree, known.unwrap_or_default()))
+            let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
+            let nodes = nodes.filter_map(|node| {
+                let id = part_of(&node)?;
+                let is_whole = self.is_whole(&node);
+                Some((id, OldNode { node, is_whole }))
+            });
+            Some((nodes.collect(), known.unwrap_or_default()))
         };
         parts.par_iter().enumerate().filter_map(read).collect()
     }
@@ -354,8 +374,9 @@ impl Saver<'_> {
     fn candidates_below(&self, old: &Candidates, still: &HashSet<ChunkId>) -> Result<Candidates> {
         let gone = old.nodes.iter().filter(|(id, _)| !still.contains(*id));
         // The others are large blobs.
+        let gone = gone.map(|(id, old)| (*id, &old.node));
         let gone = gone.filter(|(id, node)| node.subtree.is_some() || old.known.refers_to(id));
-        self.candidates(&gone.map(|(id, node)| (*id, node)).collect::<Vec<_>>())
+        self.candidates(&gone.collect::<Vec<_>>())
     }
 
     /// Reads the chunks of parts of the snapshot before, as far as the repository still has them: without one, what its
@@ -411,9 +432,7 @@ impl Saver<'_> {
 
     /// Splits parts so that about as many chunks below each group are read anew.
     fn split<'a>(&self, parts: &'a [Part], (old, most): (&Candidates, usize)) -> Vec<&'a [Part]> {
-        let is_known = |id: &ChunkId| {
-            old.known.is_terminal(id) || old.nodes.get(id).is_some_and(|node| self.is_whole(node))
-        };
+        let is_known = |id: &ChunkId| old.known.is_terminal(id) || old.find_whole(id).is_some();
         let mut new = 0;
         let is_full = |(_, chunk): &Part| {
             new += chunk.chunk_refs().filter(|id| !is_known(id)).count();
@@ -535,7 +554,7 @@ impl Saver<'_> {
         let mut seen = HashSet::new();
         let (mut taken, mut unknown) = (Vec::new(), Vec::new());
         for id in chunk.chunk_refs().filter(|id| seen.insert(*id)) {
-            match old.nodes.get(&id).filter(|node| self.is_whole(node)) {
+            match old.find_whole(&id) {
                 Some(node) => taken.push(node),
                 None => unknown.push(id),
             }
@@ -679,8 +698,7 @@ impl Saver<'_> {
     fn save_blob(&self, id: &BlobId, old: &Candidates) -> Result<Option<Node>> {
         let _working = self.session.progress.begin()?;
         let name: String = Id::from_bytes(*id.digest()).to_string();
-        let known = old.nodes.get(&ChunkId::from_bytes(*id.digest()));
-        if let Some(node) = known.filter(|node| self.is_whole(node)) {
+        if let Some(node) = old.find_whole(&ChunkId::from_bytes(*id.digest())) {
             return Ok(Some(node.clone()));
         }
         let piece = Id::from_bytes(*id.digest());

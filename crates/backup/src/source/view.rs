@@ -205,7 +205,7 @@ impl Drawing<'_> {
     /// Draws what differs, and takes the rest over.
     fn redraw(&self, path: &str, old: Option<Tree>, touched: &Touched) -> Result<Id> {
         self.saver.session.progress.go_on()?;
-        let Some(old) = old else { return self.draw(path) };
+        let Some(mut old) = old else { return self.draw(path) };
         let below = |name: &str| {
             let folder = self.documents.folder_name(name);
             let tree = old.find(&folder).and_then(|node| node.subtree);
@@ -224,11 +224,11 @@ impl Drawing<'_> {
             let gone = touched.below.iter().filter(|(_, touched)| touched.is_gone);
             let gone: HashSet<Vec<u8>> =
                 gone.map(|(name, _)| self.documents.folder_name(name)).collect();
-            let mut nodes = old.nodes;
-            nodes.retain(|node| !gone.contains(&node.name));
-            // Those that stand in the place of others come after them, and count.
-            nodes.extend(changed.into_iter().map(|(_, node)| node));
-            return self.write(nodes);
+            if !gone.is_empty() {
+                old.nodes.retain(|node| !gone.contains(&node.name));
+            }
+            let changed = changed.into_iter().map(|(_, node)| node).collect();
+            return self.save_folder(&old.replace(changed));
         }
         let children = self.documents.children(root_or(path))?;
         let changed = kept.into_par_iter().map(change).collect::<Result<HashMap<_, _>>>()?;
@@ -355,7 +355,11 @@ impl Drawing<'_> {
     }
 
     fn write(&self, nodes: impl IntoIterator<Item = Node>) -> Result<Id> {
-        Ok(self.saver.writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes())?.0)
+        self.save_folder(&Tree::of(nodes))
+    }
+
+    fn save_folder(&self, tree: &Tree) -> Result<Id> {
+        Ok(self.saver.writer.add(BlobKind::Tree, &tree.to_bytes())?.0)
     }
 }
 

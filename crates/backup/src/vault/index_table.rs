@@ -10,6 +10,7 @@
 //!
 //! On failure: a table that cannot be read or written costs time, never a run.
 
+use std::cmp::Ordering;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -31,6 +32,10 @@ const TABLE: &str = "index.table";
 const UNFINISHED: &str = ".index.table-";
 /// Nobody writes a table for so long: whoever began it was killed.
 const ABANDONED: Duration = Duration::from_hours(24);
+/// How often a guess where an entry stands is made better by what stands there.
+const BETTER_GUESSES: usize = 2;
+/// An entry is looked for in so many before and after the last guess first.
+const NEAR: usize = 8;
 /// So many blobs are read from JSON in about the time that a table takes to be opened.
 const WORTH_IT: usize = 1_000;
 
@@ -117,7 +122,7 @@ impl IndexTable {
 
     /// Finds a blob.
     pub(super) fn find(&self, kind: BlobKind, id: &Id) -> Option<Place> {
-        let entries = self.entries(kind);
+        let entries = around(self.entries(kind), id);
         let found = entries.binary_search_by(|entry| id_in(entry).cmp(id.as_bytes())).ok()?;
         entries.get(found).map(place_in)
     }
@@ -126,6 +131,43 @@ impl IndexTable {
     pub(super) fn all(&self, kind: BlobKind) -> impl Iterator<Item = (Id, Place)> + '_ {
         self.entries(kind).iter().map(|entry| (Id::from_bytes(*id_in(entry)), place_in(entry)))
     }
+}
+
+/// Returns the few entries among which one is, if it is there at all. Ids are hashes, which spread evenly: so where one stands
+/// follows from its first bytes, about, and from those of what stands there, more closely.
+fn around<'a>(entries: &'a [[u8; ENTRY_BYTES]], id: &Id) -> &'a [[u8; ENTRY_BYTES]] {
+    let wanted = head(id.as_bytes());
+    let last = entries.len().saturating_sub(1);
+    let mut guess = scaled(wanted, entries.len()).min(last);
+    for _ in 0..BETTER_GUESSES {
+        let there = entries.get(guess).map_or(wanted, |entry| head(id_in(entry)));
+        let away = scaled(wanted.abs_diff(there), entries.len());
+        guess = if there > wanted { guess.saturating_sub(away) } else { guess + away };
+        guess = guess.min(last);
+    }
+    // Wherever the guess is, the id is between two entries, one not above it and one not below it.
+    let order = |place: usize| entries.get(place).map(|entry| id_in(entry).cmp(id.as_bytes()));
+    let mut width = NEAR;
+    loop {
+        let (start, end) = (guess.saturating_sub(width), (guess + width).min(last));
+        let is_below = start == 0 || order(start).is_none_or(Ordering::is_le);
+        let is_above = end == last || order(end).is_none_or(Ordering::is_ge);
+        if is_below && is_above {
+            return entries.get(start..=end).unwrap_or_default();
+        }
+        width *= 4;
+    }
+}
+
+/// Returns the first bytes of an id as a number.
+fn head(id: &[u8; ID_BYTES]) -> u64 {
+    id.first_chunk().map_or(0, |head| u64::from_be_bytes(*head))
+}
+
+/// Returns how many of so many entries stand below a number, where all numbers are alike.
+fn scaled(number: u64, entries: usize) -> usize {
+    let below = (u128::from(number) * entries as u128) >> 64;
+    usize::try_from(below).unwrap_or(usize::MAX)
 }
 
 fn id_in(entry: &[u8; ENTRY_BYTES]) -> &[u8; ID_BYTES] {
@@ -258,6 +300,54 @@ mod tests {
             for length in 0..plain.len() {
                 assert!(IndexTable::parse(plain[..length].to_vec()).is_none(), "cut at {length}");
             }
+        }
+    }
+
+    /// Whoever can choose what is saved can choose ids that do not spread evenly.
+    #[test]
+    fn ids_that_begin_alike_are_found_as_well() {
+        let spread = |number: u32| Id::of(&number.to_le_bytes());
+        let alike = |head: u64| {
+            move |number: u32| {
+                let mut bytes = *spread(number).as_bytes();
+                bytes[..8].copy_from_slice(&head.to_be_bytes());
+                Id::from_bytes(bytes)
+            }
+        };
+        let low = (0..2_000).map(alike(0)).chain((0..3).map(spread));
+        let high = (0..2_000).map(alike(u64::MAX)).chain((0..3).map(spread));
+        let within = (0..2_000).map(alike(1 << 63)).chain((0..2_000).map(spread));
+        let ends = [[0; 32], [0xff; 32]].map(Id::from_bytes);
+        for ids in [low.collect::<Vec<_>>(), high.collect(), within.collect(), ends.to_vec()] {
+            let (here, away) = ids.split_at(ids.len() / 2);
+            let entries: Vec<Entry> = here.iter().copied().zip((0..).map(place)).collect();
+            let entries = [entries, Vec::new()].map(Vec::into_iter);
+            let plain = IndexTable::encode((&[], &[]), here.len(), entries);
+            let table = IndexTable::parse(plain).unwrap();
+            for (id, number) in here.iter().zip(0..) {
+                let found = table.find(BlobKind::Data, id).unwrap();
+                assert_eq!(found.offset, place(number).offset, "{id:?}");
+            }
+            assert!(away.iter().all(|id| table.find(BlobKind::Data, id).is_none()));
+        }
+    }
+
+    /// What a search costs hardly depends on how much there is.
+    #[test]
+    fn an_entry_is_looked_for_among_few() {
+        for count in [100_u32, 10_000, 100_000] {
+            let ids = (0..count).map(|number| Id::of(&number.to_le_bytes()));
+            let mut entries: Vec<[u8; ENTRY_BYTES]> = ids
+                .map(|id| {
+                    let mut entry = [0; ENTRY_BYTES];
+                    entry[..ID_BYTES].copy_from_slice(id.as_bytes());
+                    entry
+                })
+                .collect();
+            entries.sort_unstable();
+            let looked_at = |entry| around(&entries, &Id::from_bytes(*id_in(entry))).len();
+            let sum: usize = entries.iter().map(looked_at).sum();
+            assert!(sum / entries.len() < 40, "{count}: {sum}");
         }
     }
 

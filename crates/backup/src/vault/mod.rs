@@ -493,7 +493,11 @@ impl Vault {
 
     /// Brings a file to the vault without its name, which is that of its bytes.
     pub(crate) fn stage(&self, kind: FileKind, bytes: Vec<u8>) -> Result<Staged> {
-        let id = Id::of(&bytes);
+        self.stage_named(kind, Id::of(&bytes), bytes)
+    }
+
+    /// As [`Vault::stage`], of bytes whose name is known: a pack is long.
+    pub(crate) fn stage_named(&self, kind: FileKind, id: Id, bytes: Vec<u8>) -> Result<Staged> {
         self.backend.stage(kind, &id, bytes).map_err(Error::backend("write", kind, &id))
     }
 

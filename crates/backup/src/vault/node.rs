@@ -291,7 +291,7 @@ impl Tree {
                 return Err(format!("`{}` is no name", node.text_name().escape_debug()));
             }
         }
-        if !tree.nodes.is_sorted_by(|left, right| left.name < right.name) {
+        if !is_ascending(&tree.nodes) {
             return Err("its names do not ascend".to_owned());
         }
         Ok(tree)
@@ -303,9 +303,30 @@ impl Tree {
         self.nodes.get(place)
     }
 
+    /// Puts nodes in the place of those that have their names, or beside them; of several with one name, the last one counts.
+    pub(crate) fn replace(mut self, nodes: Vec<Node>) -> Self {
+        let mut new = Vec::new();
+        for node in nodes {
+            match self.nodes.binary_search_by(|one| one.name.cmp(&node.name)) {
+                Ok(place) => {
+                    if let Some(old) = self.nodes.get_mut(place) {
+                        *old = node;
+                    }
+                }
+                Err(_) => new.push(node),
+            }
+        }
+        // A long folder in which some nodes changed is sorted as it was.
+        self.nodes.extend(new);
+        Self::of(self.nodes)
+    }
+
     /// Makes a folder of nodes in any order; of several with one name, the last one counts.
     pub(crate) fn of(nodes: impl IntoIterator<Item = Node>) -> Self {
         let mut nodes: Vec<Node> = nodes.into_iter().collect();
+        if is_ascending(&nodes) {
+            return Self { nodes };
+        }
         // Stable, so that of several with one name the last stays.
         nodes.sort_by(|left, right| left.name.cmp(&right.name));
         nodes.reverse();
@@ -313,6 +334,10 @@ impl Tree {
         nodes.reverse();
         Self { nodes }
     }
+}
+
+fn is_ascending(nodes: &[Node]) -> bool {
+    nodes.is_sorted_by(|left, right| left.name < right.name)
 }
 
 /// Names as Go quotes strings, without the quotes around.
@@ -454,6 +479,27 @@ mod tests {
         let tree = Tree::of([node("b", 1), node("a", 2), node("b", 3), node("c", 4), node("b", 5)]);
         let all: Vec<_> = tree.nodes.iter().map(|node| (node.text_name(), node.size)).collect();
         assert_eq!(all, [("a".to_owned(), 2), ("b".to_owned(), 5), ("c".to_owned(), 4)]);
+    }
+
+    #[test]
+    fn nodes_stand_in_the_place_of_others() {
+        let node = |(name, size): &(&str, u64)| Node {
+            size: *size,
+            ..Node::new(*name, NodeKind::File, 0)
+        };
+        let before = Tree::of([("a", 1), ("b", 2), ("c", 3)].iter().map(node));
+        let check = |new: &[(&str, u64)], expected: &[(&str, u64)]| {
+            let tree = before.clone().replace(new.iter().map(node).collect());
+            assert_eq!(tree, Tree { nodes: expected.iter().map(node).collect() }, "{new:?}");
+        };
+        check(&[], &[("a", 1), ("b", 2), ("c", 3)]);
+        check(&[("c", 7), ("a", 8)], &[("a", 8), ("b", 2), ("c", 7)]);
+        check(&[("b", 7), ("b", 8)], &[("a", 1), ("b", 8), ("c", 3)]);
+        check(
+            &[("bb", 7), ("c", 9), ("0", 6)],
+            &[("0", 6), ("a", 1), ("b", 2), ("bb", 7), ("c", 9)],
+        );
+        check(&[("d", 7), ("d", 8)], &[("a", 1), ("b", 2), ("c", 3), ("d", 8)]);
     }
 
     #[test]

@@ -277,8 +277,9 @@ impl Writer {
         self.fail_if_failed()?;
         let vault = self.vault.clone();
         let packs = std::mem::take(&mut self.packs).into_iter().map(Mutex::into_inner);
-        let packs = packs.filter(|pack| !pack.blobs.is_empty());
-        let packs = packs.map(|pack| seal_pack(&vault, pack)).collect::<Result<Vec<_>>>()?;
+        let packs = packs.filter(|pack| !pack.blobs.is_empty()).collect();
+        let packs = at_once(packs, |pack| seal_pack(&vault, pack));
+        let packs = packs.into_iter().collect::<Result<Vec<_>>>()?;
         let (also, last) = vault.both(
             || also.map(|(kind, bytes)| vault.stage(kind, bytes)).transpose(),
             || self.stage_last(packs),
@@ -316,10 +317,10 @@ impl Writer {
     /// Stages the last packs, and beside them the index, for which all other packs are waited for.
     fn stage_last(&mut self, packs: Vec<SealedPack>) -> Result<Last> {
         let vault = self.vault.clone();
-        let (packs, bytes): (Vec<StoredPack>, Vec<Vec<u8>>) =
-            packs.into_iter().map(|pack| (pack.listed, pack.bytes)).unzip();
+        let packs = packs.into_iter().map(|pack| ((pack.listed.id, pack.bytes), pack.listed));
+        let (files, packs): (Vec<(Id, Vec<u8>)>, Vec<StoredPack>) = packs.unzip();
         let (staged, index) =
-            vault.both(|| stage_packs(&vault, bytes), || self.stage_index(packs.clone()));
+            vault.both(|| stage_packs(&vault, files), || self.stage_index(packs.clone()));
         match (staged, index) {
             (Ok(staged), Ok((durable, index))) => Ok(Last { durable, packs, staged, index }),
             (Ok(staged), Err(error)) => {
@@ -486,8 +487,8 @@ impl Last {
 }
 
 /// Stages packs, all at once; none is left if one fails.
-fn stage_packs(vault: &Vault, packs: Vec<Vec<u8>>) -> Result<Vec<Staged>> {
-    let staged = at_once(packs, |bytes| vault.stage(FileKind::Pack, bytes));
+fn stage_packs(vault: &Vault, packs: Vec<(Id, Vec<u8>)>) -> Result<Vec<Staged>> {
+    let staged = at_once(packs, |(id, bytes)| vault.stage_named(FileKind::Pack, id, bytes));
     let is_whole = staged.iter().all(Result::is_ok);
     if !is_whole {
         staged.iter().flatten().for_each(|staged| vault.discard(staged));

@@ -2,7 +2,9 @@
 //! or slow down another one.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -140,10 +142,37 @@ fn nobody_sees_half_a_file(backend: &Arc<dyn Backend>) {
     }
 }
 
+/// Removes all files of a vault, and then its folders: but for what somebody else put there, until that is gone.
+fn folders_go_with_what_was_in_them(backend: &dyn Backend, place: &Path) {
+    for kind in KINDS {
+        for (id, _) in ids(backend, kind) {
+            backend.remove(kind, &id).unwrap();
+        }
+    }
+    backend.remove(FileKind::Config, &Id::default()).unwrap();
+    let others = place.join("data/7f/others");
+    for file in [&others, &place.join("tmp/left")] {
+        fs::write(file, "text").unwrap();
+    }
+    backend.remove_folders().unwrap_err();
+    let names = |folder: &Path| -> Vec<_> {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    assert_eq!(names(place), ["data"]);
+    assert_eq!(names(&place.join("data")), ["7f"]);
+    fs::remove_file(others).unwrap();
+    backend.remove_folders().unwrap();
+    assert!(!place.exists() && place.parent().unwrap().exists());
+    backend.remove_folders().unwrap();
+}
+
 #[test]
 fn a_folder_conforms() {
     let dir = tempfile::tempdir().unwrap();
-    conforms(&(Arc::new(LocalBackend::new(dir.path().join("a/new/vault"))) as Arc<dyn Backend>));
+    let place = dir.path().join("a/new/vault");
+    let backend: Arc<dyn Backend> = Arc::new(LocalBackend::new(&place));
+    conforms(&backend);
+    folders_go_with_what_was_in_them(&*backend, &place);
 }
 
 #[test]
@@ -161,7 +190,9 @@ fn a_folder_of_another_machine_conforms() {
         let Some(host) = Host::start(arguments) else { return };
         for place in ["a/new/vault", "vault with spaces/ünd"] {
             let backend: SftpBackend = host.backend(place);
-            conforms(&(Arc::new(backend) as Arc<dyn Backend>));
+            let backend: Arc<dyn Backend> = Arc::new(backend);
+            conforms(&backend);
+            folders_go_with_what_was_in_them(&*backend, &host.path(place));
         }
     }
 }
@@ -196,6 +227,7 @@ fn what_is_append_only_loses_nothing_but_locks() {
         assert_eq!(removed.is_ok(), kind == FileKind::Lock, "{kind}");
         assert_eq!(inner.contains(kind, &id).unwrap(), kind != FileKind::Lock, "{kind}");
     }
+    assert_eq!(guarded.remove_folders().unwrap_err().kind(), ErrorKind::PermissionDenied);
 }
 
 #[test]

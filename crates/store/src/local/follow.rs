@@ -26,7 +26,7 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 
 use super::index::{Index, Purpose};
-use super::index_file::IndexFile;
+use super::index_file::{IndexFile, Location};
 use super::log::Past;
 use super::payload::Tables;
 use super::record::{self, HEADER_BYTES, Header, Kind};
@@ -303,15 +303,34 @@ impl FollowedStore {
 
     /// Reads the payload of a record; its checksum holds.
     fn find(&self, kind: Kind, id: &[u8; 32], fault: &dyn Fn() -> Error) -> Result<Option<Bytes>> {
+        let Some((location, header, record)) = self.find_record(kind, id)? else {
+            return Ok(None);
+        };
+        let is_it =
+            |header: &Header| header.id == *id && record::is_valid(header, &record, location.place);
+        let payload = header.filter(is_it).and_then(|header| record::decode(&header, &record));
+        payload.map(Some).ok_or_else(fault)
+    }
+
+    /// Reads a record by one call, from where index files have it; only where another one is there, as of two ids that begin
+    /// alike, each place is made sure of first.
+    fn find_record(
+        &self,
+        kind: Kind,
+        id: &[u8; 32],
+    ) -> Result<Option<(Location, Option<Header>, Bytes)>> {
+        // What fails here is met again below, if it is no other record's.
+        if let Some((location, file)) = self.index.find(kind, id)
+            && let Ok((header, record)) = super::read_record(file.as_ref(), location)
+            && header.is_some_and(|header| header.id == *id)
+        {
+            return Ok(Some((location, header, record)));
+        }
         let Some(found) = self.index.find_surely(kind, id, Purpose::Read)? else {
             return Ok(None);
         };
         let (header, record) = self.index.read_record(found.location)?;
-        let is_it = |header: &Header| {
-            header.id == *id && record::is_valid(header, &record, found.location.place)
-        };
-        let payload = header.filter(is_it).and_then(|header| record::decode(&header, &record));
-        payload.map(Some).ok_or_else(fault)
+        Ok(Some((found.location, header, record)))
     }
 }
 

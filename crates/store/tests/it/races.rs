@@ -3,13 +3,14 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use tympan_store::disk::{Disk, DiskFile, DiskLock, LockError, Mapped, MemoryDisk};
 use tympan_store::{
-    Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectOptions, Error, Lease, LocalOptions,
-    LocalStore, Phase, ReadChunks, Retention, body, check,
+    Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectOptions, Error, FollowedStore, Lease,
+    LocalOptions, LocalStore, Phase, ReadChunks, Retention, body, check,
 };
 use tympan_testkit::disk::{CrashDisk, Unsynced};
 
@@ -22,6 +23,7 @@ type Hook = Box<dyn FnOnce() + Send>;
 struct HookedDisk {
     inner: MemoryDisk,
     before_read: Arc<Mutex<Option<(String, Hook)>>>,
+    reads: Arc<AtomicUsize>,
 }
 
 impl HookedDisk {
@@ -92,6 +94,7 @@ impl DiskFile for HookedFile {
         if let Some((_, hook)) = hook {
             hook();
         }
+        self.disk.reads.fetch_add(1, Ordering::Relaxed);
         self.file.read_at(offset, buffer)
     }
 
@@ -373,4 +376,20 @@ fn what_no_commit_record_holds_is_refused() {
     assert_eq!(reopened.refs().unwrap().len(), refs);
     assert_eq!(reopened.read_ref("main").unwrap(), Some(last));
     assert!(check(&reopened).unwrap().is_clean());
+}
+
+/// Index files tell where a record is and how long: whoever follows asks the disk once for each.
+#[test]
+fn a_follower_reads_each_record_by_one_call() {
+    let disk = HookedDisk::default();
+    let store = open(disk.clone());
+    let roots: Vec<ChunkId> = (0..20).map(|n| save(&store, n)).collect();
+    drop(store);
+    let options = LocalOptions { cache: ByteSize::bytes(0), ..LocalOptions::default() };
+    let followed = FollowedStore::open(Arc::new(disk.clone()), options).unwrap();
+    for root in roots {
+        let before = disk.reads.load(Ordering::Relaxed);
+        followed.read(&root).unwrap();
+        assert_eq!(disk.reads.load(Ordering::Relaxed) - before, 1, "{root}");
+    }
 }

@@ -18,7 +18,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tympan_backup::{Backend, FileKind, Id, KeyCost, RestAddress, S3Address, Vault, Who};
+use tympan_backup::{
+    Backend, FileKind, Id, KeyCost, RestAddress, S3Address, SftpAddress, Vault, Who,
+};
 
 use self::sweep::{Range, Runs, Trial, sweep};
 use super::settings::Settings;
@@ -59,7 +61,13 @@ pub(super) fn run(arguments: &Tune) -> Outcome {
         tell(&arguments.vault, (name, unit), (best, &tried));
     }
     let chosen = settings.options().join(" ");
-    let file = if arguments.dry_run { None } else { Some(settings.write(&arguments.vault.vault)?) };
+    let place = &arguments.vault.vault;
+    let file = if arguments.dry_run {
+        None
+    } else {
+        // What this scenario does not search stays as another one has found it.
+        Some(settings.over(Settings::read(place)).write(place)?)
+    };
     if arguments.vault.json {
         let file = file.map(|file| file.display().to_string());
         say!("{}", json!({ "message_type": "chosen", "options": chosen, "written_to": file }));
@@ -282,11 +290,14 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Names a place for trials beside a vault; below one that is a whole bucket, or all of a server.
+/// Names a place for trials beside a vault; below one that is a whole bucket, all of a server, or somebody's home there.
 fn place_beside(vault: &str, process: u32) -> String {
     let vault = vault.trim_end_matches('/');
-    let is_top = S3Address::parse(vault)
-        .is_some_and(|address| address.is_ok_and(|address| address.prefix.is_empty()))
+    let is_home = SftpAddress::parse(vault)
+        .is_some_and(|address| address.is_ok_and(|address| address.path == "."));
+    let is_top = is_home
+        || S3Address::parse(vault)
+            .is_some_and(|address| address.is_ok_and(|address| address.prefix.is_empty()))
         || RestAddress::parse(vault).is_some_and(|address| {
             address.is_ok_and(|address| address.url.matches('/').count() == 3)
         });
@@ -298,18 +309,17 @@ impl Drop for Bench<'_> {
         let kinds =
             [FileKind::Lock, FileKind::Snapshot, FileKind::Index, FileKind::Pack, FileKind::Key];
         let emptied = self.empty(&kinds);
-        let emptied = emptied.and_then(|()| {
-            self.backend
-                .remove(FileKind::Config, &Id::default())
+        let removed = emptied.and_then(|()| {
+            let removed = self.backend.remove(FileKind::Config, &Id::default());
+            removed
+                .and_then(|()| self.backend.remove_folders())
                 .map_err(|error| Fault::with_code(error.to_string(), 1))
         });
-        if !self.backend.is_remote() {
-            fs::remove_dir_all(&self.vault.vault).ok();
-        } else if let Err(fault) = emptied {
+        if let Err(fault) = removed {
             tracing::warn!(
                 reason = fault.message(),
                 place = self.backend.place(),
-                "the vault of the trials is left there"
+                "something of the vault of the trials is left there"
             );
         }
     }
@@ -324,6 +334,9 @@ mod tests {
         for (vault, trials) in [
             ("/backup/site/", "/backup/site-tune-7"),
             ("sftp://ann@host/~/repo", "sftp://ann@host/~/repo-tune-7"),
+            ("sftp://ann@host/~", "sftp://ann@host/~/tune-7"),
+            ("sftp:ann@host:~", "sftp:ann@host:~/tune-7"),
+            ("sftp:ann@host:site", "sftp:ann@host:site-tune-7"),
             ("s3:host/bucket/site", "s3:host/bucket/site-tune-7"),
             ("s3:http://host:9000/bucket/", "s3:http://host:9000/bucket/tune-7"),
             ("rest:https://ann@host:8000/site/", "rest:https://ann@host:8000/site-tune-7"),

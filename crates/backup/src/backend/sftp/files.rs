@@ -9,6 +9,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use russh_sftp::client::RawSftpSession;
 use russh_sftp::protocol::{File, FileAttributes, OpenFlags, Packet, StatusCode};
 
+use super::super::{TEMPORARY, folders};
 use super::link::{Abilities, Channel, Failure};
 use crate::id::Id;
 
@@ -432,14 +433,46 @@ pub(super) async fn create_vault(channel: &Channel, root: &str) -> Outcome<()> {
             make_folder(channel, above).await?;
         }
     }
-    let folders = ["data", "index", "keys", "locks", "snapshots", "tmp"];
-    for folder in folders {
+    let (numbered, above): (Vec<String>, Vec<String>) =
+        folders().partition(|folder| folder.contains('/'));
+    for folder in above {
         make_folder(channel, &format!("{root}/{folder}")).await?;
     }
-    let numbered = stream::iter(0..=u8::MAX).map(|number| async move {
-        make_folder(channel, &format!("{root}/data/{number:02x}")).await
-    });
+    let numbered = stream::iter(numbered)
+        .map(|folder| async move { make_folder(channel, &format!("{root}/{folder}")).await });
     numbered.buffer_unordered(FOLDERS_AHEAD).try_for_each(|()| async { Ok(()) }).await
+}
+
+/// Removes the folders of a vault that holds nothing any more, with what is in the one for files without a name.
+pub(super) async fn remove_vault(channel: &Arc<Channel>, root: &str) -> Outcome<()> {
+    let temporary = format!("{root}/{TEMPORARY}");
+    let left = match list(channel, &temporary).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        listed => listed?,
+    };
+    for file in left.into_iter().filter(|file| is_of(&file.attrs, PLAIN)) {
+        // What stays is told by its folder, which stays with it.
+        remove(channel, &format!("{temporary}/{}", file.filename)).await.ok();
+    }
+    let (numbered, above): (Vec<String>, Vec<String>) =
+        folders().partition(|folder| folder.contains('/'));
+    let numbered = stream::iter(numbered)
+        .map(|folder| async move { remove_folder(channel, &format!("{root}/{folder}")).await });
+    let numbered: Vec<Outcome<()>> = numbered.buffer_unordered(FOLDERS_AHEAD).collect().await;
+    // All that can go does, whatever is in the way of others.
+    let mut removed = numbered.into_iter().fold(Ok(()), Result::and);
+    for folder in above {
+        removed = removed.and(remove_folder(channel, &format!("{root}/{folder}")).await);
+    }
+    removed.and(remove_folder(channel, root).await)
+}
+
+/// Removes an empty folder; it is fine if it is gone.
+async fn remove_folder(channel: &Channel, path: &str) -> Outcome<()> {
+    match channel.sftp.rmdir(path).await.map_err(Failure::from) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Removes what crashed writers left.

@@ -33,7 +33,7 @@ pub use self::address::SftpAddress;
 use self::folders::Folders;
 use self::link::{Channel, Failure, Link, Load};
 use self::spare::Spares;
-use super::{Backend, FileKind, Listing, Staged, file_name, folder_name};
+use super::{Backend, FileKind, Listing, Staged, TEMPORARY, file_name, folder_name};
 use crate::id::Id;
 
 /// What is longer keeps a channel busy.
@@ -127,7 +127,7 @@ impl SftpBackend {
 
     /// Where files are that have no name yet.
     fn temporary(&self) -> String {
-        format!("{}/tmp", self.root)
+        format!("{}/{TEMPORARY}", self.root)
     }
 
     async fn list_over(
@@ -362,6 +362,13 @@ impl Backend for SftpBackend {
         self.link.run(Load::Short, |channel| {
             let folder = &folder;
             async move { files::sweep(&channel, folder, now).await }
+        })
+    }
+
+    fn remove_folders(&self) -> io::Result<()> {
+        self.spares.remove_all(&self.link);
+        self.link.run(Load::Short, |channel| async move {
+            files::remove_vault(&channel, &self.root).await
         })
     }
 }
