@@ -142,6 +142,16 @@ impl Aspects {
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
+
+    /// Returns the aspects as a number, a bit each.
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the aspects that a number holds.
+    pub(crate) const fn of_bits(bits: u64) -> Self {
+        Self(bits)
+    }
 }
 
 impl fmt::Debug for Aspects {

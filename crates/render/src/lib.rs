@@ -32,6 +32,7 @@ mod link;
 mod listing;
 mod message;
 mod noted;
+mod notepad;
 mod page;
 mod policy;
 pub mod profile;

@@ -146,7 +146,11 @@ impl Default for Notes {
 impl Notes {
     /// Notes something about a path.
     pub(crate) fn add(&mut self, path: &str, aspects: Aspects) {
-        let hash = hash_text(path);
+        self.add_hashed(path, hash_text(path), aspects);
+    }
+
+    /// Notes something about a path with a hash.
+    pub(crate) fn add_hashed(&mut self, path: &str, hash: u64, aspects: Aspects) {
         if !self.add_to_known(hash, aspects) {
             self.noted.push(path, hash, aspects);
         }

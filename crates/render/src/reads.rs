@@ -29,7 +29,8 @@ use tympan_content::{
 
 use crate::dependency::{Aspects, Dependencies, Digest, hash_text};
 use crate::listing::{Listing, Question};
-use crate::noted::{Begin, Noted, Notes, joined};
+use crate::noted::{Begin, Noted, joined};
+use crate::notepad::Notepad;
 
 /// Whether a request keeps the paths it read, or counts only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -178,7 +179,7 @@ pub(crate) struct Reader {
     /// Those of components that were set aside.
     aside_facts: AtomicU32,
     max_age: Mutex<Option<Duration>>,
-    notes: Option<Box<Mutex<Notes>>>,
+    notes: Option<Box<Notepad>>,
     /// Whether a list is read, for which its question stands.
     is_listing: AtomicBool,
     failure: OnceLock<Error>,
@@ -287,7 +288,7 @@ impl Reader {
             children.iter().for_each(|child| self.also(child.path(), aspects));
         } else if let Some(notes) = self.open_notes() {
             let paths = children.iter().map(|child| child.path().as_str());
-            notes.lock().add_children(node.path(), paths, aspects);
+            notes.add_children(node.path(), paths, aspects);
         }
         children
     }
@@ -387,7 +388,7 @@ impl Reader {
         let found = read();
         self.is_listing.store(was_listing, Ordering::Relaxed);
         if !was_listing {
-            notes.lock().add_list(listing);
+            notes.add_list(listing);
         }
         found
     }
@@ -395,27 +396,30 @@ impl Reader {
     /// Notes that a script of a resource type was looked for in the folders with these hashes.
     pub(crate) fn note_scripts(&self, folders: Arc<[u64]>) {
         if let Some(notes) = &self.notes {
-            notes.lock().add_places(folders);
+            notes.add_places(folders);
         }
     }
 
     /// Notes that a script was run.
     pub(crate) fn note_script(&self, script: &Arc<str>) {
         if let Some(notes) = &self.notes {
-            notes.lock().add_script(script);
+            notes.add_script(script);
         }
     }
 
     /// Notes that a script took in others.
     pub(crate) fn note_any_script(&self) {
         if let Some(notes) = &self.notes {
-            notes.lock().add_program(hash_text("/apps"), Aspects::ANY_SCRIPT);
+            notes.add_program(hash_text("/apps"), Aspects::ANY_SCRIPT);
         }
     }
 
     /// Notes that something of the request was used.
     pub(crate) fn note_fact(&self, fact: Facts) {
-        self.facts.fetch_or(fact.0, Ordering::Relaxed);
+        // Most are noted many times, and to look costs less than to add.
+        if self.facts.load(Ordering::Relaxed) & fact.0 != fact.0 {
+            self.facts.fetch_or(fact.0, Ordering::Relaxed);
+        }
     }
 
     /// Notes that data of another system was used, which is good for so long.
@@ -483,14 +487,14 @@ impl Reader {
     /// Begins to note what one component reads.
     pub(crate) fn begin(&self) -> Mark {
         let Some(notes) = &self.notes else { return Mark::default() };
-        let outer = notes.lock().begin();
+        let outer = notes.begin();
         Mark { outer, facts: self.facts.swap(0, Ordering::Relaxed) }
     }
 
     /// Returns what was read and used since the latest beginning.
     pub(crate) fn read_since(&self) -> (Dependencies, Facts) {
         let facts = self.facts();
-        let read = self.notes.as_ref().map(|notes| notes.lock().of_component());
+        let read = self.notes.as_ref().map(|notes| notes.of_component());
         (read.unwrap_or_default(), facts)
     }
 
@@ -498,7 +502,7 @@ impl Reader {
     pub(crate) fn end(&self, mark: Mark) {
         self.facts.fetch_or(mark.facts, Ordering::Relaxed);
         if let Some(notes) = &self.notes {
-            notes.lock().end(mark.outer);
+            notes.end(mark.outer);
         }
     }
 
@@ -507,13 +511,13 @@ impl Reader {
         let facts = self.facts.swap(mark.facts, Ordering::Relaxed);
         self.aside_facts.fetch_or(facts, Ordering::Relaxed);
         if let Some(notes) = &self.notes {
-            notes.lock().end_aside(mark.outer);
+            notes.end_aside(mark.outer);
         }
     }
 
     /// Tells whether a component is being drawn whose reads are noted for themselves.
     pub(crate) fn is_inside(&self) -> bool {
-        self.notes.as_ref().is_some_and(|notes| notes.lock().is_inside())
+        self.notes.as_ref().is_some_and(|notes| notes.is_inside())
     }
 
     /// Notes again what a look-up read whose result was remembered: every node from a path up to another one.
@@ -529,13 +533,13 @@ impl Reader {
     pub(crate) fn add_read(&self, read: &Arc<Dependencies>, facts: Facts) {
         self.note_fact(facts);
         if let Some(notes) = &self.notes {
-            notes.lock().add_kept(Arc::clone(read));
+            notes.add_kept(Arc::clone(read));
         }
     }
 
     /// Hands out what was read.
     pub(crate) fn take_reads(&self) -> Reads {
-        let taken = self.notes.as_ref().map(|notes| notes.lock().take());
+        let taken = self.notes.as_ref().map(|notes| notes.take());
         let (noted, listings, kept) = taken.unwrap_or_default();
         Reads {
             count: self.count(),
@@ -590,7 +594,7 @@ impl Reader {
         {
             self.note_fact(Facts::ACCOUNTS);
         }
-        notes.lock().add_child(parent, name, aspects);
+        notes.add_child(parent, name, aspects);
     }
 
     /// Counts a look-up, without the price of an atomic addition.
@@ -604,12 +608,12 @@ impl Reader {
             if leads_to_accounts(path.as_str(), aspects) {
                 self.note_fact(Facts::ACCOUNTS);
             }
-            notes.lock().add(path.as_str(), aspects);
+            notes.add(path.as_str(), aspects);
         }
     }
 
     /// Returns where reads are noted; nothing if they are not.
-    fn open_notes(&self) -> Option<&Mutex<Notes>> {
+    fn open_notes(&self) -> Option<&Notepad> {
         self.notes.as_deref().filter(|_| !self.is_listing.load(Ordering::Relaxed))
     }
 
