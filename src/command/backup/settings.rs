@@ -36,7 +36,7 @@ impl Settings {
     }
 
     /// Returns them with what was found `before` in place of what is lacking.
-    pub(super) fn over(self, before: Self) -> Self {
+    pub(super) fn over(&self, before: &Self) -> Self {
         Self {
             upload_queue_mib: self.upload_queue_mib.or(before.upload_queue_mib),
             connections: self.connections.or(before.connections),
@@ -146,7 +146,7 @@ mod tests {
         // A first save reads nothing, so that a search for it finds no cache.
         let mut first = Settings::default();
         first.set("connections", 5);
-        let both = first.over(found);
+        let both = first.over(&found);
         assert_eq!((both.connections(), both.tree_cache()), (Some(5), Some(256 << 20)));
     }
 }

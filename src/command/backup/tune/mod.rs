@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &Tune) -> Outcome {
         None
     } else {
         // What this scenario does not search stays as another one has found it.
-        Some(settings.over(Settings::read(place)).write(place)?)
+        Some(settings.over(&Settings::read(place)).write(place)?)
     };
     if arguments.vault.json {
         let file = file.map(|file| file.display().to_string());
