@@ -7,6 +7,7 @@
 import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import AxeBuilder from "@axe-core/playwright";
 import { chromium } from "playwright-core";
 import { startMock } from "./mock/server.mjs";
@@ -104,6 +105,24 @@ export function lastCall(state) {
   const { verb, path, query, body } = state.writes.findLast((write) => write.verb !== undefined) ?? {};
   assert.ok(verb, "nothing was written");
   return { verb, path, query, body };
+}
+
+/**
+ * Waits until what `read` answers equals `expected`, or matches it where that is a regular expression: what follows a
+ * click is drawn when the server has answered, and nothing else says when that is.
+ */
+export async function expectSoon(read, expected, message) {
+  const end = Date.now() + LIMIT_MS;
+  for (;;) {
+    const actual = await read();
+    const isSo = expected instanceof RegExp ? expected.test(actual) : isDeepStrictEqual(actual, expected);
+    if (isSo) return;
+    if (Date.now() > end) {
+      if (expected instanceof RegExp) assert.match(actual, expected, message);
+      assert.deepEqual(actual, expected, message);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
 }
 
 /** Waits until something is so in the mock, which tells nobody by itself. */

@@ -1,6 +1,6 @@
 /** Versions, launches, permissions, users, packages and search. */
 import assert from "node:assert/strict";
-import { lastCall, open } from "../harness.mjs";
+import { expectSoon, lastCall, open } from "../harness.mjs";
 
 const TRIESTE = "/content/demo/en/trieste";
 const dialog = (page, name) => page.getByRole("dialog", { name });
@@ -13,8 +13,8 @@ export async function versions_are_listed_and_compared(world) {
   await list.getByText("launch-2025").waitFor();
   const comparison = page.getByRole("region", { name: "Comparison" });
   await comparison.getByText("jcr:content/root/columns/teaser2").waitFor();
-  assert.deepEqual(await comparison.locator("dd").first().locator("del, ins").allInnerTexts(), ["in", "on the Gulf of"]);
-  assert.equal(await comparison.getByText("cq:lastModified").count(), 0, "notes of saving are no differences");
+  await expectSoon(() => comparison.locator("dd").first().locator("del, ins").allInnerTexts(), ["in", "on the Gulf of"]);
+  await expectSoon(() => comparison.getByText("cq:lastModified").count(), 0, "notes of saving are no differences");
   await comparison.getByLabel("From").selectOption("1.0");
   await comparison.getByLabel("To", { exact: true }).selectOption("1.0");
   await page.getByText("No differences").waitFor();
@@ -70,8 +70,8 @@ export async function a_launch_begins_at_a_page_and_the_editor_stays_in_it(world
   await page.keyboard.press("Control+s");
   await page.getByText("All changes saved").waitFor();
   assert.equal(lastCall(state).query.branch, "autumn");
-  assert.equal(await page.getByRole("button", { name: "Activate" }).count(), 0);
-  assert.match(await page.locator("iframe").getAttribute("src"), /tympan-branch=autumn/);
+  await expectSoon(() => page.getByRole("button", { name: "Activate" }).count(), 0);
+  await expectSoon(() => page.locator("iframe").getAttribute("src"), /tympan-branch=autumn/);
   await page.getByRole("button", { name: "Leave" }).click();
   await page.getByText("nothing you save here is on the site").waitFor({ state: "detached" });
   await page.getByRole("button", { name: "Activate" }).waitFor();
@@ -244,11 +244,11 @@ export async function search_completes_marks_and_narrows(world) {
   await page.keyboard.press("Enter");
   const results = page.getByRole("region", { name: "Results" });
   await results.getByRole("link", { name: "Islands without cars" }).waitFor();
-  assert.deepEqual(await results.locator("mark").allInnerTexts(), ["ferry", "ferry", "ferry"]);
+  await expectSoon(() => results.locator("mark").allInnerTexts(), ["ferry", "ferry", "ferry"]);
   await results.getByText("every hour & nobody").waitFor();
   await page.getByText("Assets", { exact: true }).click();
   await results.getByRole("link", { name: "ferry.jpg" }).waitFor();
-  assert.equal(await results.getByRole("listitem").count(), 1);
+  await expectSoon(() => results.getByRole("listitem").count(), 1);
   await page.getByText("Everything").click();
   await results.getByRole("link", { name: "Slow days on the Gulf of Trieste" }).click();
   await page.waitForURL(/\/editor\.html\/content\/demo\/en\/trieste\.html/);

@@ -1,6 +1,6 @@
 /** The page editor. */
 import assert from "node:assert/strict";
-import { lastSave, open } from "../harness.mjs";
+import { expectSoon, lastSave, open } from "../harness.mjs";
 
 const PAGE = "/content/demo/en/trieste";
 const ADDRESS = `/editor.html${PAGE}.html`;
@@ -37,7 +37,7 @@ export async function a_required_field_and_a_range_are_checked_before_saving(wor
   await page.getByLabel("Title").fill("");
   await save(page);
   await page.getByText("Title is required.").waitFor();
-  assert.equal(await page.getByLabel("Title").evaluate((input) => input === document.activeElement), true);
+  await expectSoon(() => page.getByLabel("Title").evaluate((input) => input === document.activeElement), true);
   await page.getByRole("button", { name: "Discard" }).click();
 
   await page.goto(world.origin + at(`${ROOT}/image`));
@@ -46,7 +46,7 @@ export async function a_required_field_and_a_range_are_checked_before_saving(wor
   await page.getByRole("tab", { name: "Image" }).click();
   await save(page);
   await page.getByText("Width in pixels must be between 100 and 2000.").waitFor();
-  assert.equal(await page.getByLabel("Width in pixels").evaluate((input) => input === document.activeElement), true);
+  await expectSoon(() => page.getByLabel("Width in pixels").evaluate((input) => input === document.activeElement), true);
   assert.equal(state.writes.length, 0);
   await page.getByLabel("Width in pixels").fill("500");
   await page.getByText("must be between").waitFor({ state: "detached" });
@@ -58,9 +58,9 @@ export async function a_click_in_the_preview_selects_the_component(world) {
   await open(world, ADDRESS);
   await preview(page).getByText("Rooms above the boats.").click();
   await item(page, "Where to sleep").and(page.locator('[aria-selected="true"]')).waitFor();
-  assert.equal(await page.getByLabel("Title").inputValue(), "Where to sleep");
+  await expectSoon(() => page.getByLabel("Title").inputValue(), "Where to sleep");
   assert.ok(page.url().includes(encodeURIComponent(`${ROOT}/columns/teaser2`)));
-  assert.equal(await page.locator(".outline.selected .tag").innerText(), "Teaser “Where to sleep”");
+  await expectSoon(() => page.locator(".outline.selected .tag").innerText(), "Teaser “Where to sleep”");
   await preview(page).getByRole("link", { name: "Elsewhere" }).click();
   await preview(page).getByText("Rooms above the boats.").waitFor();
 }
@@ -84,7 +84,7 @@ export async function drafts_survive_going_from_component_to_component(world) {
   await page.getByText("Unsaved changes in 2 places").waitFor();
   await page.getByRole("tab", { name: /^Components/ }).click();
   await item(page, "Slow days").click();
-  assert.equal(await page.getByLabel("Title").inputValue(), "First draft");
+  await expectSoon(() => page.getByLabel("Title").inputValue(), "First draft");
   await page.keyboard.press("Control+s");
   await page.getByText("All changes saved").waitFor();
   assert.deepEqual(
@@ -103,7 +103,7 @@ export async function leaving_with_unsaved_changes_is_asked(world) {
   await page.getByLabel("Title").fill("Not saved");
   await page.getByRole("link", { name: "Queue" }).click();
   await page.getByRole("dialog", { name: "Leave without saving?" }).getByRole("button", { name: "Cancel" }).click();
-  assert.equal(await page.getByLabel("Title").inputValue(), "Not saved");
+  await expectSoon(() => page.getByLabel("Title").inputValue(), "Not saved");
   await page.goBack();
   await page.getByRole("button", { name: "Leave without saving" }).click();
   await page.getByRole("grid").waitFor();
@@ -116,7 +116,7 @@ export async function a_refused_save_shows_the_servers_words_and_keeps_the_draft
   state.failNext = "`jcr:title` may not be longer than 6 characters at `/content/demo/en/trieste`";
   await save(page);
   await page.getByText("`jcr:title` may not be longer than 6 characters at `/content/demo/en/trieste`", { exact: true }).waitFor();
-  assert.equal(await page.getByLabel("Title").inputValue(), "Refused");
+  await expectSoon(() => page.getByLabel("Title").inputValue(), "Refused");
   await page.getByText("Unsaved changes").first().waitFor();
   await page.getByRole("button", { name: "Discard" }).click();
 }
@@ -136,10 +136,10 @@ export async function what_is_typed_while_a_save_runs_is_kept(world) {
   await page.getByLabel("Title").fill("One and two");
   release();
   await page.getByText("Page: Title", { exact: true }).waitFor();
-  assert.equal(await page.getByLabel("Title").inputValue(), "One and two");
+  await expectSoon(() => page.getByLabel("Title").inputValue(), "One and two");
   await page.getByText("Unsaved changes", { exact: true }).first().waitFor();
   await page.getByRole("button", { name: "Discard" }).click();
-  assert.equal(await page.getByLabel("Title").inputValue(), "One");
+  await expectSoon(() => page.getByLabel("Title").inputValue(), "One");
 }
 
 export async function components_are_added_moved_and_deleted(world) {
@@ -158,7 +158,7 @@ export async function components_are_added_moved_and_deleted(world) {
     { op: "order", path: `${ROOT}/teaser`, place: "after", sibling: "title" },
   ]);
   const added = page.locator('[role="treeitem"][aria-selected="true"]');
-  assert.equal(await added.getAttribute("aria-posinset"), "2");
+  await expectSoon(() => added.getAttribute("aria-posinset"), "2");
   await page.getByRole("button", { name: "Move down" }).click();
   await page.locator('[role="treeitem"][aria-selected="true"][aria-posinset="3"]').waitFor();
   assert.deepEqual(lastSave(state), [{ op: "order", path: `${ROOT}/teaser`, place: "after", sibling: "intro" }]);
@@ -184,7 +184,7 @@ export async function the_tree_is_walked_with_keys(world) {
   await page.keyboard.press("ArrowLeft");
   await becomes(ROOT);
   await page.keyboard.press("ArrowLeft");
-  assert.equal(await page.getByRole("treeitem").count(), 1);
+  await expectSoon(() => page.getByRole("treeitem").count(), 1);
 }
 
 export async function a_component_without_dialog_can_be_read(world) {
@@ -221,7 +221,7 @@ export async function entries_of_a_list_are_changed_moved_added_and_removed_in_p
     { op: "patch", path, patch: {} },
     { op: "order", path: `${path}/slides/item3`, place: "after", sibling: "item0" },
   ]);
-  assert.deepEqual(await preview(page).locator("ol li").allInnerTexts(), ["Ten to seven", "Night", "The last boat"]);
+  await expectSoon(() => preview(page).locator("ol li").allInnerTexts(), ["Ten to seven", "Night", "The last boat"]);
 }
 
 export async function rich_text_is_written_as_clean_html(world) {
@@ -274,7 +274,7 @@ export async function rich_text_with_other_markup_is_edited_as_source(world) {
   const { page, state } = world;
   await open(world, at(`${ROOT}/columns/embed`));
   const source = page.getByRole("textbox", { name: "Text" });
-  assert.match(await source.inputValue(), /<table class="times">/);
+  await expectSoon(() => source.inputValue(), /<table class="times">/);
   await source.fill((await source.inputValue()).replace("9:10", "9:40"));
   await save(page);
   await page.getByText("Text: Text").waitFor();
@@ -304,7 +304,7 @@ export async function a_path_is_chosen_by_walking(world) {
   await picker.getByRole("button", { name: "One level up" }).click();
   await picker.getByText("The long way over the Alps").click();
   await picker.getByRole("button", { name: "Use this path" }).click();
-  assert.equal(await page.getByRole("textbox", { name: "Link" }).inputValue(), "/content/demo/en/alps");
+  await expectSoon(() => page.getByRole("textbox", { name: "Link" }).inputValue(), "/content/demo/en/alps");
   await page.getByRole("button", { name: "Discard" }).click();
 }
 

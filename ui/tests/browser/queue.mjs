@@ -1,6 +1,6 @@
 /** The replication queue. */
 import assert from "node:assert/strict";
-import { open } from "../harness.mjs";
+import { expectSoon, open } from "../harness.mjs";
 
 export async function a_blocked_agent_says_why(world) {
   const { page } = world;
@@ -20,7 +20,7 @@ export async function an_item_is_tried_again_or_canceled(world) {
   await page.getByRole("button", { name: "Cancel Deactivate /content/demo/en/winter" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Cancel the item" }).click();
   await page.getByText("2 items").waitFor();
-  assert.equal(await page.getByRole("link", { name: "/content/demo/en/winter" }).count(), 0);
+  await expectSoon(() => page.getByRole("link", { name: "/content/demo/en/winter" }).count(), 0);
 }
 
 export async function a_queue_that_cannot_be_read_says_so(world) {

@@ -1,6 +1,6 @@
 /** Login, logout, and logins that end while someone works. */
 import assert from "node:assert/strict";
-import { open } from "../harness.mjs";
+import { expectSoon, open } from "../harness.mjs";
 
 const ALPS = "/editor.html/content/demo/en/alps.html";
 
@@ -11,7 +11,7 @@ export async function login_leads_back_to_the_address_asked_for({ page, origin }
   await page.getByLabel("Password").fill("wrong");
   await page.keyboard.press("Enter");
   await page.getByText("user or password is wrong; after 5 attempts the login waits for a minute", { exact: true }).waitFor();
-  assert.equal(await page.getByLabel("Password").inputValue(), "");
+  await expectSoon(() => page.getByLabel("Password").inputValue(), "");
   await page.getByLabel("Password").fill("secret");
   await page.keyboard.press("Enter");
   await page.getByRole("tree").waitFor();
@@ -53,7 +53,7 @@ export async function an_ended_login_keeps_unsaved_changes(world) {
   await dialog.getByRole("button", { name: "Log in" }).click();
   await page.getByText("Page: Title", { exact: true }).waitFor();
   assert.equal(state.writes.length, 1);
-  assert.equal(await page.getByLabel("Title").inputValue(), "Kept over the login");
+  await expectSoon(() => page.getByLabel("Title").inputValue(), "Kept over the login");
 }
 
 export async function a_token_of_an_earlier_login_is_renewed_once(world) {

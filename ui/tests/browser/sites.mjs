@@ -1,6 +1,6 @@
 /** The sites console. */
 import assert from "node:assert/strict";
-import { lastCall, lastWrite, open, until } from "../harness.mjs";
+import { expectSoon, lastCall, lastWrite, open, until } from "../harness.mjs";
 
 const EN = "/sites.html/content/demo/en";
 const rows = (page) => page.locator('[role="rowgroup"] [role="row"]');
@@ -10,7 +10,7 @@ export async function pages_are_listed_with_their_status(world) {
   const { page } = world;
   await open(world, EN);
   await page.getByRole("heading", { name: "English" }).waitFor();
-  assert.equal(await rows(page).count(), 8);
+  await expectSoon(() => rows(page).count(), 8);
   await row(page, "Slow days").getByText("Modified", { exact: true }).waitFor();
   await row(page, "Slow days").getByText("ada", { exact: true }).waitFor();
   await row(page, "Rooms above").getByText("Failed", { exact: true }).waitFor();
@@ -37,14 +37,14 @@ export async function rows_are_filtered_and_sorted(world) {
   await page.keyboard.press("/");
   await page.keyboard.type("where eat");
   await page.getByText("1 of 8").waitFor();
-  assert.equal(await rows(page).count(), 1);
+  await expectSoon(() => rows(page).count(), 1);
   await page.getByRole("searchbox").fill("zzz");
   await page.getByRole("button", { name: "Clear the filter" }).click();
   await page.getByRole("button", { name: "Title" }).click();
   await page.locator('[role="columnheader"][aria-sort="ascending"]').waitFor();
-  assert.match(await rows(page).first().innerText(), /^A page with/);
+  await expectSoon(() => rows(page).first().innerText(), /^A page with/);
   await page.getByRole("button", { name: "Title" }).click();
-  assert.match(await rows(page).first().innerText(), /^Winter/);
+  await expectSoon(() => rows(page).first().innerText(), /^Winter/);
 }
 
 export async function thousands_of_rows_are_read_and_drawn_in_parts(world) {
@@ -167,7 +167,7 @@ export async function a_page_is_created_from_a_title(world) {
   await dialog.getByLabel("Title").fill("Alps");
   await dialog.getByText("There is a page named `alps` here already.").waitFor();
   await dialog.getByLabel("Title").fill("Über the Hills");
-  assert.equal(await dialog.getByLabel("Name").inputValue(), "ueber-the-hills");
+  await expectSoon(() => dialog.getByLabel("Name").inputValue(), "ueber-the-hills");
   await page.keyboard.press("Enter");
   await row(page, "Über the Hills").getByText("Draft").waitFor();
   const properties = { "jcr:title": "Über the Hills", "sling:resourceType": "demo/components/page" };
@@ -227,7 +227,7 @@ export async function deleting_asks_first(world) {
   await page.getByRole("button", { name: "Delete" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await page.getByText("Deleted “Winter at the lake”").waitFor();
-  assert.equal(await row(page, "Winter").count(), 0);
+  await expectSoon(() => row(page, "Winter").count(), 0);
 }
 
 export async function what_is_about_to_be_deleted_or_moved_tells_where_it_is_used(world) {

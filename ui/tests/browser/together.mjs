@@ -1,6 +1,6 @@
 /** Several editors on one page: changes of others, clashes, and drafts that survive the tab. */
 import assert from "node:assert/strict";
-import { lastSave, open, until } from "../harness.mjs";
+import { expectSoon, lastSave, open, until } from "../harness.mjs";
 
 const PAGE = "/content/demo/en/trieste";
 const CONTENT = `${PAGE}/jcr:content`;
@@ -39,7 +39,7 @@ export async function different_properties_merge_without_a_question(world) {
   mock.editAs("bea", CONTENT, { "jcr:description": "Bea's description" });
   await save(page);
   await page.getByText("All changes saved").waitFor();
-  assert.equal(await page.getByLabel("Description").inputValue(), "Bea's description");
+  await expectSoon(() => page.getByLabel("Description").inputValue(), "Bea's description");
   assert.deepEqual(lastSave(state)[0].patch, { properties: { "jcr:title": "My title" } });
   assert.equal(state.writes.length, 2, "refused once, then saved over the new state");
 }
@@ -69,8 +69,8 @@ export async function a_clash_is_decided_property_by_property(world) {
   await dialog.getByRole("button", { name: "Save" }).click();
   await page.getByText("Page: Title", { exact: true }).waitFor();
   assert.deepEqual(lastSave(state)[0].patch, { properties: { "jcr:title": "My title" } });
-  assert.equal(await page.getByLabel("Title").inputValue(), "My title");
-  assert.equal(await page.getByLabel("Description").inputValue(), "Cem's description");
+  await expectSoon(() => page.getByLabel("Title").inputValue(), "My title");
+  await expectSoon(() => page.getByLabel("Description").inputValue(), "Cem's description");
 }
 
 export async function a_clash_can_wait_and_nothing_is_lost(world) {
@@ -81,12 +81,12 @@ export async function a_clash_can_wait_and_nothing_is_lost(world) {
   mock.editAs("bea", CONTENT, { "jcr:title": "Bea's title" });
   await save(page);
   await clashDialog(page).getByRole("button", { name: "Go on editing" }).click();
-  assert.equal(await page.getByLabel("Title").inputValue(), "My title");
+  await expectSoon(() => page.getByLabel("Title").inputValue(), "My title");
   await page.getByRole("button", { name: "Compare" }).click();
   await clashDialog(page).getByLabel("Take theirs").check();
   await clashDialog(page).getByRole("button", { name: "Save" }).click();
   await page.getByText("Nothing left to save").waitFor();
-  assert.equal(await page.getByLabel("Title").inputValue(), "Bea's title");
+  await expectSoon(() => page.getByLabel("Title").inputValue(), "Bea's title");
   assert.equal(state.writes.length, 1, "taking theirs writes nothing");
 }
 
@@ -114,7 +114,7 @@ export async function a_clash_shows_at_once_when_the_feed_tells_of_it(world) {
   await until(() => state.clients.size === 1);
   mock.editAs("bea", CONTENT, { "jcr:title": "Bea's title" });
   await page.getByText("Somebody saved what you are editing, too").waitFor();
-  assert.equal(await page.getByLabel("Title").inputValue(), "My title");
+  await expectSoon(() => page.getByLabel("Title").inputValue(), "My title");
   await page.getByRole("button", { name: "Discard" }).click();
   await page.waitForFunction(() => [...document.querySelectorAll("input")].some((one) => one.value === "Bea's title"));
 }
@@ -144,7 +144,7 @@ export async function drafts_survive_a_closed_tab(world) {
   world.page = await context.newPage();
   await world.page.goto(world.origin + ADDRESS);
   await world.page.getByText("Your unsaved changes are back").waitFor();
-  assert.equal(await world.page.getByLabel("Title").inputValue(), "Typed before the crash");
+  await expectSoon(() => world.page.getByLabel("Title").inputValue(), "Typed before the crash");
   await save(world.page);
   await world.page.getByText("Page: Title", { exact: true }).waitFor();
   assert.equal(lastSave(state)[0].patch.properties["jcr:title"], "Typed before the crash");

@@ -1,6 +1,6 @@
 /** Workflows: the inbox, the models with their faults, and steps that failed. */
 import assert from "node:assert/strict";
-import { lastCall, open } from "../harness.mjs";
+import { expectSoon, lastCall, open } from "../harness.mjs";
 
 const row = (page, name) => page.getByRole("listitem", { name, exact: true });
 const UNKNOWN = "names the unknown process `com.example.StampProcess`; known are NoopProcess, LockProcess";
@@ -14,7 +14,7 @@ export async function a_faulty_model_says_so_with_its_reason(world) {
   await legacy.getByText("Starts nothing").waitFor();
   await legacy.getByText(UNKNOWN, { exact: false }).waitFor();
   await row(page, "broken").getByText("has no step of type START", { exact: false }).waitFor();
-  assert.equal(await row(page, "Review").getByText("Starts nothing").count(), 0);
+  await expectSoon(() => row(page, "Review").getByText("Starts nothing").count(), 0);
   const names = await page.getByRole("tabpanel").getByRole("listitem").locator("strong").allTextContents();
   assert.deepEqual(names, ["broken", "Old approval", "Review"]);
 }
@@ -26,7 +26,7 @@ export async function the_inbox_warns_of_faulty_models(world) {
   await sign.getByText("2 workflow models start nothing.").waitFor();
   await sign.getByText(UNKNOWN, { exact: false }).waitFor();
   await row(page, "Stamp it").getByText("another one of this model does not start", { exact: false }).waitFor();
-  assert.equal(await row(page, "Approve the text").getByText("does not start", { exact: false }).count(), 0);
+  await expectSoon(() => row(page, "Approve the text").getByText("does not start", { exact: false }).count(), 0);
   state.console.models = state.console.models.filter(({ fault }) => fault === undefined);
   await page.getByRole("button", { name: "Reload" }).click();
   await sign.waitFor({ state: "detached" });
@@ -82,7 +82,7 @@ export async function failed_steps_are_shown_to_administrators_only(world) {
   state.console.failedSteps = null;
   await open(world, "/workflows.html");
   await row(page, "Approve the text").waitFor();
-  assert.equal(await page.getByRole("tab", { name: /Failed/ }).count(), 0);
+  await expectSoon(() => page.getByRole("tab", { name: /Failed/ }).count(), 0);
   await page.goto(`${world.origin}/workflows.html?show=failed`);
   await page.getByText("Failed steps are for administrators").waitFor();
 }
