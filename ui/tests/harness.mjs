@@ -2,7 +2,8 @@
  * What the browser tests stand on: a browser, a fresh mock author per test, and checks that every test makes:
  * no error in the page, nothing blocked by the Content-Security-Policy.
  *
- * `CHROMIUM` names the browser. `UI_SHOTS` names a directory for screenshots; without it none are taken.
+ * `CHROMIUM` names the browser. `UI_SHOTS` names a directory for screenshots; without it none are taken. With
+ * `UI_DELAY_MS` each answer takes up to that many milliseconds more: tests that look too early fail.
  */
 import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";

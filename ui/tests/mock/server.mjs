@@ -12,6 +12,7 @@ import { consoleAnswer, sampleConsole } from "./console.mjs";
 import { changes, commit, tagOf } from "./feed.mjs";
 
 const DIST = fileURLToPath(new URL("../../dist/", import.meta.url));
+const DELAY_MS = Number(process.env.UI_DELAY_MS ?? 0);
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
 const SCREENS = /^\/(login|sites|editor|queue|versions|permissions|launches|users|packages|mounts|workflows|search)\.html(\/|$)/;
 export const POLICY =
@@ -73,7 +74,13 @@ export async function startMock({ port = 0 } = {}) {
   };
 }
 
+/** Waits as a far server would: up to `UI_DELAY_MS`, a different time for each answer. */
+async function travel() {
+  if (DELAY_MS > 0) await new Promise((resolve) => setTimeout(resolve, Math.random() * DELAY_MS));
+}
+
 async function handle(state, request, response) {
+  await travel();
   const url = new URL(request.url, "http://mock");
   const path = decodeURIComponent(url.pathname);
   if (request.method !== "GET") return change(state, url, path, request, response);
