@@ -36,6 +36,8 @@ export function changes(state, query, request, response, sendJson) {
   if (!request.headers.accept?.includes("text/event-stream")) {
     return sendJson(response, 200, { revisions, next: cursorOf(state.revisions.length), root: "x", isEnd: true });
   }
+  // Who left while the answer was on its way is never told of closing again.
+  if (response.destroyed) return;
   response.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
   response.write(`id: ${cursorOf(since)}\nevent: begin\ndata: {}\n\n`);
   const client = { response, paths };
