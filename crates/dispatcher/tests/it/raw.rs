@@ -79,6 +79,8 @@ fn ambiguous() -> Vec<(&'static str, String)> {
         ("a host with a space", format!("GET /x.html HTTP/1.1\r\nHost: h i\r\n\r\n{INNER}")),
         ("a host with a path", format!("GET /x.html HTTP/1.1\r\nHost: h/i\r\n\r\n{INNER}")),
         ("a host with a user", format!("GET /x.html HTTP/1.1\r\nHost: u@h\r\n\r\n{INNER}")),
+        ("a target that is a host", format!("GET x.html HTTP/1.1\r\nHost: h\r\n\r\n{INNER}")),
+        ("a host of FTP", format!("GET ftp://h/x.html HTTP/1.1\r\nHost: h\r\n\r\n{INNER}")),
         ("a tunnel", format!("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n{INNER}")),
         ("a space in the target", format!("GET /x y HTTP/1.1\r\nHost: h\r\n\r\n{INNER}")),
         ("no version", format!("GET /x\r\nHost: h\r\n\r\n{INNER}")),
