@@ -101,14 +101,15 @@ impl Inner {
     pub(crate) async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         // Another server on the way may have seen the body end elsewhere, so what follows a chunked body on its
         // connection is not believed to be a request (RFC 9112, section 6.1).
-        let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+        let coding = request.headers().get(header::TRANSFER_ENCODING).cloned();
         let _present = self.metrics.enter();
-        let mut response = self.answer_one(request).await;
-        if is_chunked {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(header::CONNECTION, close);
+        let Some(coding) = coding else { return self.answer_one(request).await };
+        if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+            // What is in the chunks would reach renders without a word about how it is encoded.
+            self.metrics.count(Counter::Refused);
+            return the_last(refusal(StatusCode::NOT_IMPLEMENTED));
         }
-        response
+        the_last(self.answer_one(request).await)
     }
 
     async fn answer_one(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
@@ -120,11 +121,8 @@ impl Inner {
         if let Err(fault) = authority::settle(&mut head) {
             self.metrics.count(Counter::Refused);
             self.log(Level::Debug, || format!("request declined: {fault} [{}]", head.uri.path()));
-            let mut response = refusal(StatusCode::BAD_REQUEST);
             // Who writes such a head may have meant more by it than one request.
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(header::CONNECTION, close);
-            return response;
+            return the_last(refusal(StatusCode::BAD_REQUEST));
         }
         let mut view = match RequestView::read(&head, peer) {
             Ok(view) => view,
@@ -580,6 +578,12 @@ fn access_line(request: &Request<Incoming>, trusted: &[Network]) -> access_log::
 }
 
 /// Returns an answer of the dispatcher's own.
+/// Makes an answer the last one of its connection.
+pub(crate) fn the_last(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
 pub(crate) fn refusal(status: StatusCode) -> Response<Body> {
     let reason = status.canonical_reason().unwrap_or("Error");
     let text = format!(

@@ -202,6 +202,21 @@ fn a_chunked_body_reaches_the_render_whole() {
     );
 }
 
+#[test]
+fn a_body_in_a_coding_that_is_not_understood_reaches_no_render() {
+    let origin = Origin::always(Answer::html("page"));
+    let front = front(&origin, "");
+    for coding in ["gzip, chunked", "chunked, chunked", ",chunked"] {
+        let request = format!(
+            "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: {coding}\r\n\r\n0\r\n\r\n{INNER}"
+        );
+        let answer = say(front.addr, request.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 501"), "{coding}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{coding}: {answer}");
+    }
+    assert_eq!(origin.requests(), 0);
+}
+
 /// Heads that must be refused, with what is wrong.
 #[test]
 fn heads_that_cannot_be_read_in_one_way_are_answered_400() {
