@@ -35,7 +35,7 @@ use crate::route::{Proxied, Routed};
 use crate::sessions::{self, Session};
 use crate::share;
 use crate::sibling::SIBLING;
-use crate::upstream::CallBody;
+use crate::upstream::{CallBody, Failure};
 use crate::variant;
 
 /// One request on its way, with what the log tells about it in the end.
@@ -373,7 +373,7 @@ impl Inner {
         proxied: &Proxied,
         body: CallBody,
     ) -> Response<Body> {
-        let mut request = Request::new(body);
+        let mut request = Request::new(body.clone());
         *request.method_mut() = view.method.clone();
         *request.headers_mut() = proxy_headers(&ClientHeaders::All, view, Purpose::Pass);
         add_forwarded_host(request.headers_mut(), view);
@@ -393,6 +393,9 @@ impl Inner {
                 response
             }
             Err(error) => {
+                if let Some(failure) = Failure::of_visitor(&error, &body) {
+                    return the_last(refusal(failure.status()));
+                }
                 tracing::warn!(path = %view.path, reason = %error, "a proxied server did not answer");
                 self.metrics.count(Counter::RenderFailures);
                 refusal(match error {
@@ -577,13 +580,13 @@ fn access_line(request: &Request<Incoming>, trusted: &[Network]) -> access_log::
     }
 }
 
-/// Returns an answer of the dispatcher's own.
 /// Makes an answer the last one of its connection.
 pub(crate) fn the_last(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
+/// Returns an answer of the dispatcher's own.
 pub(crate) fn refusal(status: StatusCode) -> Response<Body> {
     let reason = status.canonical_reason().unwrap_or("Error");
     let text = format!(
