@@ -218,7 +218,7 @@ impl Inner {
             if self.flights.is_fetching(&key) {
                 return self.old(exchange, found, cached);
             }
-            return self.pass(exchange, CallBody::empty(), Reason::Method).await;
+            return self.pass(exchange, CallBody::empty(), Reason::Head).await;
         }
         let Role::Lead(ticket) = self.flights.lead_or_join(&key) else {
             return self.old(exchange, found, cached);
@@ -318,7 +318,7 @@ impl Inner {
             return response;
         }
         if exchange.view.method == Method::HEAD {
-            return self.pass(exchange, CallBody::empty(), Reason::Method).await;
+            return self.pass(exchange, CallBody::empty(), Reason::Head).await;
         }
         let mut waiting = Waiting::new(found.cache.collapse_wait);
         for _ in 0..MAX_WAITS {
