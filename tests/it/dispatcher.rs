@@ -129,6 +129,8 @@ fn a_changed_configuration_is_read_again_and_a_broken_one_is_told() {
     write_config(dir.path(), &origin, "/d*");
     process.signal(Signal::HUP);
     wait(|| allows("/d.html"), || "a mended file to count".to_owned());
+    // No terminal reads this.
+    assert!(!process.says("\u{1b}"), "{:?}", process.said.lock().unwrap());
 }
 
 #[test]
