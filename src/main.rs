@@ -18,6 +18,7 @@ mod places;
 mod shared;
 mod site;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -51,6 +52,8 @@ fn start_log() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Colors are for people who look; a file or a journal would keep their codes, which hide words from `grep`.
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false)
         // Its complaint about a log that cannot be written would go to the same place, and panic there.
         .log_internal_errors(false)

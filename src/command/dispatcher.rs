@@ -83,10 +83,11 @@ pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
                 }
             };
             let in_home = || home.as_ref().map(|home| home.join("tympan.toml"));
-            let files = Files {
-                settings: arguments.settings.or_else(|| in_home().filter(|file| file.exists())),
-                config,
+            let settings = match arguments.settings {
+                Some(file) => SettingsFile::Needed(file),
+                None => in_home().map_or(SettingsFile::None, SettingsFile::found_at),
             };
+            let files = Files { config, settings };
             let in_home = |name| home.as_ref().map(|home| home.join(name));
             let place = Place {
                 listen: arguments.listen,
@@ -107,19 +108,39 @@ fn sources(root: Option<PathBuf>) -> Sources {
 #[derive(Debug, Clone)]
 struct Files {
     config: PathBuf,
-    settings: Option<PathBuf>,
+    settings: SettingsFile,
+}
+
+/// A file with the section `[dispatcher]`.
+#[derive(Debug, Clone)]
+enum SettingsFile {
+    None,
+    /// Without it there would be other rules than those that were meant.
+    Needed(PathBuf),
+    /// It was not there at the start, and counts once it is.
+    Awaited(PathBuf),
+}
+
+impl SettingsFile {
+    /// Takes the file at a usual place.
+    fn found_at(file: PathBuf) -> Self {
+        if file.exists() { Self::Needed(file) } else { Self::Awaited(file) }
+    }
 }
 
 impl Files {
     /// Reads both files, and returns all files that they consist of.
     fn read(&self) -> Result<(Loaded, crate::config::Config, Vec<PathBuf>), Fault> {
         let loaded = load(&self.config, &sources(None))?;
-        let rest = match &self.settings {
-            Some(file) => crate::config::read_file(file)?,
-            None => crate::config::Config::default(),
-        };
         let mut all = loaded.files.clone();
-        all.extend(self.settings.clone());
+        let rest = match &self.settings {
+            SettingsFile::Needed(file) | SettingsFile::Awaited(file) => {
+                all.push(file.clone());
+                let is_there = matches!(self.settings, SettingsFile::Needed(_)) || file.exists();
+                is_there.then(|| crate::config::read_file(file)).transpose()?.unwrap_or_default()
+            }
+            SettingsFile::None => crate::config::Config::default(),
+        };
         all.extend(front_settings(&rest).files().map(Path::to_owned));
         all.extend(rest.dispatcher.renders.files().map(Path::to_owned));
         Ok((loaded, rest, all))
@@ -184,9 +205,8 @@ pub(crate) fn open(
     listen: SocketAddr,
     logs: Option<&Path>,
 ) -> Result<Opened, Fault> {
-    let settings = config.with_file_name("tympan.toml");
-    let files =
-        Files { config: config.to_owned(), settings: settings.exists().then_some(settings) };
+    let settings = SettingsFile::found_at(config.with_file_name("tympan.toml"));
+    let files = Files { config: config.to_owned(), settings };
     let (loaded, rest, all) = files.read()?;
     let front = front_of(&rest)?;
     let bound = |address| {

@@ -25,11 +25,15 @@ struct Process {
 impl Process {
     fn start(dir: &Path, listen: SocketAddr, more: &[&str]) -> Self {
         let config = dir.join("dispatcher.any");
+        Self::run(listen, &[&["--config", config.to_str().unwrap()], more].concat())
+    }
+
+    fn run(listen: SocketAddr, arguments: &[&str]) -> Self {
         let mut command = tympan();
         command
-            .args(["dispatcher", "--config", config.to_str().unwrap(), "--listen"])
+            .args(["dispatcher", "--listen"])
             .arg(listen.to_string())
-            .args(more)
+            .args(arguments)
             .env("TYMPAN_LOG", "info")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -129,6 +133,24 @@ fn a_changed_configuration_is_read_again_and_a_broken_one_is_told() {
     write_config(dir.path(), &origin, "/d*");
     process.signal(Signal::HUP);
     wait(|| allows("/d.html"), || "a mended file to count".to_owned());
+    // No terminal reads this.
+    assert!(!process.says("\u{1b}"), "{:?}", process.said.lock().unwrap());
+}
+
+#[test]
+fn settings_that_come_after_the_start_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let origin = Origin::always(Answer::html("page"));
+    write_config(dir.path(), &origin, "/a*");
+    let addr = free_address();
+    let process = Process::run(addr, &["--home", dir.path().to_str().unwrap()]);
+    assert_eq!(status(addr, "/moved"), 404);
+
+    let rule = "[[dispatcher.host.rule]]\nmatch = '^/moved$'\nredirect = \"/a.html\"\n";
+    let text = format!("[[dispatcher.host]]\nnames = [\"*\"]\n{rule}");
+    std::fs::write(dir.path().join("tympan.toml"), text).unwrap();
+    process.signal(Signal::HUP);
+    wait(|| status(addr, "/moved") == 302, || "the new file to count".to_owned());
 }
 
 #[test]

@@ -35,7 +35,7 @@ use crate::route::{Proxied, Routed};
 use crate::sessions::{self, Session};
 use crate::share;
 use crate::sibling::SIBLING;
-use crate::upstream::CallBody;
+use crate::upstream::{CallBody, Failure};
 use crate::variant;
 
 /// One request on its way, with what the log tells about it in the end.
@@ -101,14 +101,15 @@ impl Inner {
     pub(crate) async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         // Another server on the way may have seen the body end elsewhere, so what follows a chunked body on its
         // connection is not believed to be a request (RFC 9112, section 6.1).
-        let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+        let coding = request.headers().get(header::TRANSFER_ENCODING).cloned();
         let _present = self.metrics.enter();
-        let mut response = self.answer_one(request).await;
-        if is_chunked {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(header::CONNECTION, close);
+        let Some(coding) = coding else { return self.answer_one(request).await };
+        if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+            // What is in the chunks would reach renders without a word about how it is encoded.
+            self.metrics.count(Counter::Refused);
+            return the_last(refusal(StatusCode::NOT_IMPLEMENTED));
         }
-        response
+        the_last(self.answer_one(request).await)
     }
 
     async fn answer_one(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
@@ -120,11 +121,8 @@ impl Inner {
         if let Err(fault) = authority::settle(&mut head) {
             self.metrics.count(Counter::Refused);
             self.log(Level::Debug, || format!("request declined: {fault} [{}]", head.uri.path()));
-            let mut response = refusal(StatusCode::BAD_REQUEST);
             // Who writes such a head may have meant more by it than one request.
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(header::CONNECTION, close);
-            return response;
+            return the_last(refusal(StatusCode::BAD_REQUEST));
         }
         let mut view = match RequestView::read(&head, peer) {
             Ok(view) => view,
@@ -375,7 +373,7 @@ impl Inner {
         proxied: &Proxied,
         body: CallBody,
     ) -> Response<Body> {
-        let mut request = Request::new(body);
+        let mut request = Request::new(body.clone());
         *request.method_mut() = view.method.clone();
         *request.headers_mut() = proxy_headers(&ClientHeaders::All, view, Purpose::Pass);
         add_forwarded_host(request.headers_mut(), view);
@@ -395,6 +393,9 @@ impl Inner {
                 response
             }
             Err(error) => {
+                if let Some(failure) = Failure::of_visitor(&error, &body) {
+                    return the_last(refusal(failure.status()));
+                }
                 tracing::warn!(path = %view.path, reason = %error, "a proxied server did not answer");
                 self.metrics.count(Counter::RenderFailures);
                 refusal(match error {
@@ -577,6 +578,12 @@ fn access_line(request: &Request<Incoming>, trusted: &[Network]) -> access_log::
         referer: text(header::REFERER),
         user_agent: text(header::USER_AGENT),
     }
+}
+
+/// Makes an answer the last one of its connection.
+pub(crate) fn the_last(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Returns an answer of the dispatcher's own.

@@ -18,6 +18,9 @@ pub enum Fault {
     /// A `Host` that holds anything but a name or address, and a port.
     #[error("the host cannot be read")]
     MalformedHost,
+    /// A target that is neither a path nor a URL of HTTP: `index.html`, which reads as a host, or `ftp://host/`.
+    #[error("the target is neither a path nor a URL of HTTP")]
+    Target,
     /// `CONNECT`, which asks for a tunnel.
     #[error("the dispatcher makes no tunnels")]
     Tunnel,
@@ -30,6 +33,10 @@ pub enum Fault {
 pub fn settle(head: &mut Parts) -> Result<(), Fault> {
     if head.method == Method::CONNECT {
         return Err(Fault::Tunnel);
+    }
+    let is_web = |scheme: &str| scheme == "http" || scheme == "https";
+    if head.uri.authority().is_some() && !head.uri.scheme_str().is_some_and(is_web) {
+        return Err(Fault::Target);
     }
     let mut named = head.headers.get_all(header::HOST).iter();
     let (first, second) = (named.next(), named.next());
@@ -129,6 +136,10 @@ mod tests {
         check("https://own/a", v2, &["OWN"], Ok(("own", "/a")));
         check("https://own/a", v2, &["other"], Err(Fault::TwoHosts));
         check("http://user@own/a", v1, &["own"], Err(Fault::MalformedHost));
+        check("HTTPS://own/a", v1, &["own"], Ok(("own", "/a")));
+        check("index.html", v1, &["own"], Err(Fault::Target));
+        check("own:80", v1, &["own"], Err(Fault::Target));
+        check("ftp://own/a", v1, &["own"], Err(Fault::Target));
         for broken in [
             "h h", "h..", "h..x", "h/x", "a@b", "a,b", "h:x", "h:99999", "[::1", "[x]", "h:80:90",
             "a\"b",

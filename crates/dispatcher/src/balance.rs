@@ -5,8 +5,8 @@
 //!
 //! A score is the mean response time of the category, halved for every 10 s without a sample so that a slow render is
 //! tried again; plus the penalty for failed connections, which fades alike. Times within a factor of two count as equal,
-//! since the render that was faster by a hair would otherwise get everything. The result is weighted with the requests
-//! that are in flight.
+//! and so do all below [`ALIKE_MS`], since the render that was faster by a hair would otherwise get everything. The result
+//! is weighted with the requests that are in flight.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +17,9 @@ use tokio::time::Instant;
 const HALF_LIFE: Duration = Duration::from_secs(10);
 /// The weight of a new sample in the mean.
 const WEIGHT: f64 = 0.2;
+
+/// Shorter times, in milliseconds, are those of a network and of a first connection, and tell nothing of how busy a render is.
+const ALIKE_MS: f64 = 8.0;
 
 /// The scores of a farm's renders.
 #[derive(Debug)]
@@ -85,7 +88,7 @@ impl Scores {
         let mean = render.categories.get(category)?.lock().at(now);
         let score = mean + render.penalty.lock().at(now);
         let in_flight = f64::from(render.in_flight.load(Ordering::Relaxed));
-        let step = score.max(1.0).log2().round().exp2();
+        let step = score.max(ALIKE_MS).log2().round().exp2();
         Some(step * (1.0 + in_flight))
     }
 
@@ -190,6 +193,9 @@ mod tests {
     #[test]
     fn lb120_equal_renders_share_the_load() {
         let counts = share(&[10, 10], 1000);
+        assert!(counts.iter().all(|count| (450..=550).contains(count)), "{counts:?}");
+        // A first answer that took longer is soon no difference any more.
+        let counts = share(&[1, 5], 1000);
         assert!(counts.iter().all(|count| (450..=550).contains(count)), "{counts:?}");
     }
 

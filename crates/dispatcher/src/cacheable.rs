@@ -23,6 +23,7 @@ pub enum Reason {
     TemporaryPathTooLong,
     NoExtension,
     Method,
+    Head,
     Query,
     SessionRequired,
     SessionInvalid,
@@ -47,12 +48,13 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::NoDocroot,
         Self::PathTooLong,
         Self::TemporaryPathTooLong,
         Self::NoExtension,
         Self::Method,
+        Self::Head,
         Self::Query,
         Self::SessionRequired,
         Self::SessionInvalid,
@@ -77,7 +79,7 @@ impl Reason {
 
     /// Tells whether the request's method is the reason.
     pub(crate) fn is_of_method(self) -> bool {
-        self == Self::Method
+        matches!(self, Self::Method | Self::Head)
     }
 }
 
@@ -89,6 +91,7 @@ impl fmt::Display for Reason {
             Self::TemporaryPathTooLong => "temporary file path too long",
             Self::NoExtension => "request URL is missing extension",
             Self::Method => "request needed to be a GET or HEAD",
+            Self::Head => "request was a HEAD, whose answer holds no page",
             Self::Query => "request contained a query string",
             Self::SessionRequired => "session manager needs to authenticate",
             Self::SessionInvalid => "session is invalid",

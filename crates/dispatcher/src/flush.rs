@@ -23,6 +23,7 @@ use crate::cacheable::check_request;
 use crate::config::{Cache, FlushMode};
 use crate::dispatcher::{FarmState, Inner};
 use crate::gossip::{Event, Unlogged};
+use crate::handle::readings;
 use crate::handler;
 use crate::log::Level;
 use crate::metrics::Counter;
@@ -43,7 +44,8 @@ const HANDLER_PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub(crate) struct Flush {
     pub(crate) message: FlushMessage,
-    pub(crate) handle: PathBuf,
+    /// Which paths the handle may mean; at least one.
+    pub(crate) handles: Vec<PathBuf>,
     /// Files on the re-fetch list.
     pub(crate) listed: BTreeSet<PathBuf>,
     /// Handles of these files' variants: whoever lists a page knows nothing of its queries.
@@ -286,13 +288,14 @@ impl Inner {
             let hot = self.hot_named(farm, cache, &message);
             message.refetch.extend(hot);
             let listed = self.listed_files(farm, &message);
-            let handle = PathBuf::from(message.handle.trim_matches('/'));
+            let handles = readings(&message.handle);
             let mut variants = variants_of(cache, &listed);
-            // The handle of a file, such as an asset, is no beginning of its variants' names.
-            if !cache.key_params.rules.is_empty() && handle.extension().is_some() {
-                variants.push(variant::handle_of(&handle));
+            if !cache.key_params.rules.is_empty() {
+                // The handle of a file, such as an asset, is no beginning of its variants' names.
+                let files = handles.iter().filter(|handle| handle.extension().is_some());
+                variants.extend(files.map(|handle| variant::handle_of(handle)));
             }
-            let flush = Flush { handle, variants, listed, message: message.clone() };
+            let flush = Flush { handles, variants, listed, message: message.clone() };
             // Visitors of a listed file must not find it marked before it waits to be fetched.
             let announced = farm.refetch.announce(flush.listed.clone());
             self.overtake(farm, &flush);
@@ -324,7 +327,7 @@ impl Inner {
             let Ok(below) = file.strip_prefix(docroot.path()) else {
                 return false;
             };
-            let mut handles = std::iter::once(&flush.handle).chain(&flush.variants);
+            let mut handles = flush.handles.iter().chain(&flush.variants);
             flush.listed.contains(below)
                 || handles.any(|handle| names(flush.message.action, handle, below))
         });

@@ -62,7 +62,8 @@ pub(crate) fn proxy_headers(
             && *name != CONTENT_LENGTH
             // Answered here, when the body is wanted.
             && *name != EXPECT
-            && !connection.contains(name);
+            // Who asks is no matter of one connection, or pages would be drawn for the render's own name.
+            && (*name == HOST || !connection.contains(name));
         if is_kept {
             headers.append(name, value.clone());
         }

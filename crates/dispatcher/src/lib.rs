@@ -44,6 +44,7 @@ mod front;
 pub mod fuzzing;
 mod glob;
 mod gossip;
+mod handle;
 mod handler;
 mod health;
 mod hit;

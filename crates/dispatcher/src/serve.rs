@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use tokio::sync::oneshot;
 
-use crate::answer::{Exchange, Outcome as Told, refusal};
+use crate::answer::{Exchange, Outcome as Told, refusal, the_last};
 use crate::auth::Permission;
 use crate::cache::{CacheFile, Docroot, Lookup, Stamp};
 use crate::cacheable::Reason;
@@ -218,7 +218,7 @@ impl Inner {
             if self.flights.is_fetching(&key) {
                 return self.old(exchange, found, cached);
             }
-            return self.pass(exchange, CallBody::empty(), Reason::Method).await;
+            return self.pass(exchange, CallBody::empty(), Reason::Head).await;
         }
         let Role::Lead(ticket) = self.flights.lead_or_join(&key) else {
             return self.old(exchange, found, cached);
@@ -318,7 +318,7 @@ impl Inner {
             return response;
         }
         if exchange.view.method == Method::HEAD {
-            return self.pass(exchange, CallBody::empty(), Reason::Method).await;
+            return self.pass(exchange, CallBody::empty(), Reason::Head).await;
         }
         let mut waiting = Waiting::new(found.cache.collapse_wait);
         for _ in 0..MAX_WAITS {
@@ -493,13 +493,11 @@ impl Inner {
                 response
             }
             Err(failure) => {
-                self.metrics.count(Counter::RenderFailures);
-                let mut response = refusal(failure.status());
-                if matches!(failure, Failure::BodyTooLarge | Failure::BodyStalled) {
-                    let close = HeaderValue::from_static("close");
-                    response.headers_mut().insert(header::CONNECTION, close);
+                if failure.is_visitors() {
+                    return the_last(refusal(failure.status()));
                 }
-                response
+                self.metrics.count(Counter::RenderFailures);
+                refusal(failure.status())
             }
         }
     }

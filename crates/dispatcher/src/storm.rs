@@ -215,14 +215,16 @@ impl Inner {
         for flush in flushes {
             if flush.message.scope != Some(Scope::ResourceOnly) {
                 // What can be removed is removed nevertheless.
-                done.note(docroot.touch_stats(&flush.handle, cache, now, &mut touched));
+                for handle in &flush.handles {
+                    done.note(docroot.touch_stats(handle, cache, now, &mut touched));
+                }
             }
         }
         for file in &touched {
             self.log(Level::Debug, || format!("Touched {}", file.display()));
         }
         let named = flushes.iter().flat_map(|flush| {
-            let handles = std::iter::once(&flush.handle).chain(&flush.variants);
+            let handles = flush.handles.iter().chain(&flush.variants);
             handles.map(|handle| Named { handle, fate: fate(cache, flush.message.action) })
         });
         let named: Vec<Named<'_>> = named.collect();
@@ -230,7 +232,9 @@ impl Inner {
         let listed = flushes.first().map_or(&nothing, |flush| &flush.listed);
         done.add(docroot.flush(&named, listed));
         for flush in flushes.iter().filter(|flush| is_gone(flush.message.action)) {
-            done.add(docroot.remove_below(&flush.handle));
+            for handle in &flush.handles {
+                done.add(docroot.remove_below(handle));
+            }
         }
         for file in listed {
             done.add(docroot.mark_file(file));

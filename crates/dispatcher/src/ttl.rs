@@ -4,15 +4,21 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Returns when an answer that was fetched at `fetched` expires: by `s-maxage`, else `max-age`, else `Expires`.
+/// Returns when an answer that was fetched at `fetched` expires: by `s-maxage`, else `max-age`, else `Expires`. What cannot be
+/// read, such as `max-age=-1` or `Expires: 0`, means "already expired".
 pub(crate) fn expiry(headers: &HeaderMap, fetched: SystemTime) -> Option<SystemTime> {
-    let seconds = directive(headers, "s-maxage").or_else(|| directive(headers, "max-age"));
-    if let Some(seconds) = seconds {
-        return Some(fetched + Duration::from_secs(seconds.min(CENTURY)));
+    let ages = [directive_text(headers, "s-maxage"), directive_text(headers, "max-age")];
+    if let Some(seconds) = ages.iter().flatten().find_map(|text| text.parse::<u64>().ok()) {
+        // A cache between here and the render has used up a part of it.
+        let used = headers.get(header::AGE).and_then(|age| age.to_str().ok()?.trim().parse().ok());
+        let left = seconds.min(CENTURY).saturating_sub(used.unwrap_or(0));
+        return Some(fetched + Duration::from_secs(left));
     }
-    let expires = headers.get(header::EXPIRES)?.to_str().ok()?;
-    // Anything but a date, such as `0`, means "already expired".
-    Some(httpdate::parse_http_date(expires).unwrap_or(fetched))
+    let Some(expires) = headers.get(header::EXPIRES) else {
+        return ages.iter().any(Option::is_some).then_some(fetched);
+    };
+    let expires = expires.to_str().ok().and_then(|text| httpdate::parse_http_date(text).ok());
+    Some(expires.unwrap_or(fetched))
 }
 
 /// The name under which a header file keeps what a render allows for its copy when that expired.
@@ -74,13 +80,18 @@ pub(crate) fn has_directive(headers: &HeaderMap, name: &str) -> bool {
 
 /// Returns the seconds that a directive of `Cache-Control` gives.
 pub(crate) fn directive(headers: &HeaderMap, name: &str) -> Option<u64> {
+    directive_text(headers, name)?.parse().ok()
+}
+
+/// Returns the value of a directive of `Cache-Control`, without its quotes.
+fn directive_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let value = directives(headers).find_map(|own| {
         let at = own.iter().position(|byte| *byte == b'=')?;
         let (key, value) = own.split_at(at);
         key.trim_ascii().eq_ignore_ascii_case(name.as_bytes()).then_some(value)
     })?;
     let text = std::str::from_utf8(value.get(1..)?).ok()?;
-    text.trim().trim_matches('"').parse().ok()
+    Some(text.trim().trim_matches('"'))
 }
 
 #[cfg(test)]
@@ -135,6 +146,12 @@ mod tests {
         check(&[DATE], after(10));
         check(&[("expires", "0")], after(0));
         check(&[("cache-control", "max-age=x"), DATE], after(10));
+        check(&[("cache-control", "max-age=-1")], after(0));
+        check(&[("cache-control", "s-maxage=x, max-age=60")], after(60));
+        check(&[("cache-control", "max-age=60"), ("age", "40")], after(20));
+        check(&[("cache-control", "s-maxage=60"), ("age", "99")], after(0));
+        check(&[("cache-control", "max-age=60"), ("age", "x")], after(60));
+        check(&[DATE, ("age", "40")], after(10));
         check(&[("cache-control", "max-age=99999999999999")], after(3_153_600_000));
     }
 }

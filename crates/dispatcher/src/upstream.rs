@@ -105,6 +105,8 @@ pub(crate) enum Failure {
     BodyTooLarge,
     /// The visitor's body did not arrive: 408.
     BodyStalled,
+    /// The visitor's body broke off, or its chunks cannot be read: 400.
+    BodyBroken,
 }
 
 impl Failure {
@@ -115,7 +117,25 @@ impl Failure {
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyStalled => StatusCode::REQUEST_TIMEOUT,
+            Self::BodyBroken => StatusCode::BAD_REQUEST,
         }
+    }
+
+    /// Returns why an exchange failed, if the visitor's body did and not who was asked.
+    pub(crate) fn of_visitor(error: &Error, body: &CallBody) -> Option<Self> {
+        let Error::Broken { source, .. } = error else { return None };
+        if is_too_large(&**source) {
+            Some(Self::BodyTooLarge)
+        } else if is_stalled(&**source) {
+            Some(Self::BodyStalled)
+        } else {
+            body.is_broken().then_some(Self::BodyBroken)
+        }
+    }
+
+    /// Tells whether the visitor's body failed and not a render.
+    pub(crate) fn is_visitors(self) -> bool {
+        matches!(self, Self::BodyTooLarge | Self::BodyStalled | Self::BodyBroken)
     }
 }
 
@@ -295,10 +315,8 @@ impl Upstream {
             Err(error) => error,
         };
         // A visitor's own body that broke off says nothing about the render.
-        let is_visitors = matches!(&error, Error::Broken { source, .. }
-            if is_too_large(&**source) || is_stalled(&**source));
-        if is_visitors {
-            return Err(self.sort(&error, call));
+        if let Some(failure) = Failure::of_visitor(&error, &call.body) {
+            return Err(Attempt::GiveUp(failure));
         }
         self.scores.fail(index, self.farm.unavailable_penalty, now);
         self.note(target, false, now);
@@ -348,12 +366,6 @@ impl Upstream {
     fn sort(&self, error: &Error, call: &Call) -> Attempt {
         match error {
             Error::Timeout { .. } => Attempt::GiveUp(Failure::Timeout),
-            Error::Broken { source, .. } if is_too_large(&**source) => {
-                Attempt::GiveUp(Failure::BodyTooLarge)
-            }
-            Error::Broken { source, .. } if is_stalled(&**source) => {
-                Attempt::GiveUp(Failure::BodyStalled)
-            }
             Error::Broken { .. } if call.is_repeatable() && self.targets.len() > 1 => {
                 Attempt::TryNext
             }
@@ -541,6 +553,8 @@ impl Clone for CallBody {
 enum BodyState {
     Empty,
     Waiting(Option<Limited<Incoming>>),
+    /// It ended before it was whole.
+    Broken,
 }
 
 impl CallBody {
@@ -567,7 +581,13 @@ impl CallBody {
         match &*self.state.lock() {
             BodyState::Empty => true,
             BodyState::Waiting(body) => body.is_some(),
+            BodyState::Broken => false,
         }
+    }
+
+    /// Tells whether the visitor did not send all of it.
+    fn is_broken(&self) -> bool {
+        matches!(*self.state.lock(), BodyState::Broken)
     }
 }
 
@@ -583,16 +603,19 @@ impl Body for CallBody {
             let taken = match &mut *self.state.lock() {
                 BodyState::Empty => return Poll::Ready(None),
                 BodyState::Waiting(body) => body.take(),
+                BodyState::Broken => None,
             };
             let Some(body) = taken else {
                 return Poll::Ready(Some(Err("another attempt read the body".into())));
             };
             self.reading = Some(body);
         }
-        match &mut self.reading {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
+        let Some(body) = &mut self.reading else { return Poll::Ready(None) };
+        let frame = Pin::new(body).poll_frame(cx);
+        if matches!(frame, Poll::Ready(Some(Err(_)))) {
+            *self.state.lock() = BodyState::Broken;
         }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

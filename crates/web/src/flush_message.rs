@@ -123,7 +123,7 @@ pub enum Fault {
     /// `CQ-Action` holds none of the known actions.
     #[error("unknown action `{0}`; known are Activate, Deactivate, Delete, Test and Reorder")]
     Action(String),
-    /// `CQ-Handle` is missing, relative, not UTF-8, climbs, or holds control characters.
+    /// `CQ-Handle` is missing, relative, climbs, or holds control characters.
     #[error("the handle must be an absolute path without `..` segments and control characters")]
     Handle,
     /// A URI to fetch again holds a line break or does not begin with a slash.
@@ -212,7 +212,10 @@ impl FlushMessage {
 
 fn text_of(headers: &HeaderMap, name: &HeaderName, old: &HeaderName) -> Option<String> {
     let value = headers.get(name).or_else(|| headers.get(old))?;
-    let text = std::str::from_utf8(value.as_bytes()).ok()?;
+    let bytes = value.as_bytes();
+    // What is no UTF-8 is what headers of HTTP/1.1 once were: ISO 8859-1 (RFC 9110, section 5.5).
+    let text = std::str::from_utf8(bytes)
+        .map_or_else(|_| bytes.iter().map(|byte| char::from(*byte)).collect(), str::to_owned);
     Some(text.trim().to_owned())
 }
 

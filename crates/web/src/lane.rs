@@ -182,6 +182,7 @@ impl<T> OneRequest<T> {
 }
 
 impl<T: AsyncWrite + Unpin> OneRequest<T> {
+    /// Ends the connection itself.
     pub(crate) async fn shutdown(&mut self) -> Result<()> {
         self.inner.shutdown().await
     }
@@ -237,6 +238,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for OneRequest<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.is_over {
+            // It only seems to end.
+            return self.poll_flush(cx);
+        }
         Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 

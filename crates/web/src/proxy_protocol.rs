@@ -121,8 +121,9 @@ fn parse_binary(version: u8, family: u8, rest: &[u8]) -> Option<Proxied> {
             let ip = Ipv6Addr::from(<[u8; 16]>::try_from(addresses.get(..16)?).ok()?);
             (Some(SocketAddr::from((ip, port(addresses, 32)?))), parts)
         }
-        // Unix sockets and datagrams: the client has no address that anyone could judge.
-        _ => (None, &[][..]),
+        // Unix sockets, datagrams and what the proxy does not tell: the client has no address that anyone could judge.
+        0x00 | 0x12 | 0x22 | 0x31 | 0x32 => (None, &[][..]),
+        _ => return None,
     };
     Some(Proxied { client, is_tls: tells_tls(parts) })
 }
@@ -200,7 +201,10 @@ mod tests {
         let nobody = Some(Proxied { client: None, is_tls: false });
         assert_eq!(parse(&binary(0x20, 0x11, &V4)), nobody, "the proxy's own");
         assert_eq!(parse(&binary(0x21, 0x00, &[])), nobody);
+        assert_eq!(parse(&binary(0x21, 0x31, &[0; 216])), nobody, "a Unix socket");
         assert_eq!(parse(&binary(0x11, 0x11, &V4)), None, "another version");
+        assert_eq!(parse(&binary(0x21, 0x41, &V4)), None, "a family that nobody knows");
+        assert_eq!(parse(&binary(0x21, 0x13, &V4)), None, "a transport that nobody knows");
         assert_eq!(parse(&binary(0x21, 0x11, &V4[..8])), None, "too short");
         let with = |parts: &[u8]| parse(&binary(0x21, 0x11, &[&V4[..], parts].concat())).unwrap();
         assert!(with(&[0x02, 0, 1, b'h', 0x20, 0, 5, 1, 0, 0, 0, 0]).is_tls);

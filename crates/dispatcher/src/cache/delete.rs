@@ -229,7 +229,7 @@ impl Flushing<'_> {
                 drop(folder);
                 self.flush_entry(parent, name, kind, fate)
             }
-            Err(Errno::NOENT) => Ok(()),
+            Err(Errno::NOENT | Errno::NAMETOOLONG) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -349,11 +349,13 @@ fn mark(file: &File) -> rustix::io::Result<bool> {
     Ok(true)
 }
 
-/// Turns "there is nothing, or a link" into `None`.
+/// Turns "there is nothing, or a link" into `None`; of a name that is too long there can be nothing.
 fn absent_as_none<T>(outcome: rustix::io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG) => {
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -172,7 +172,9 @@ impl Docroot {
         for _ in 0..TOUCH_TRIES {
             let opened = match beneath::open_folder(self.root(), folder) {
                 Ok(opened) => opened,
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(false),
+                Err(
+                    Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG,
+                ) => return Ok(false),
                 Err(error) => return Err(error.into()),
             };
             let before = || self.touched_above(folder).and_then(|above| above.before(now));

@@ -165,6 +165,16 @@ impl Reader {
         number
     }
 
+    pub(super) fn port(&mut self, entry: &Entry<'_>) -> Option<u16> {
+        let number = self.number(entry)?;
+        let port = u16::try_from(number).ok().filter(|port| *port > 0);
+        if port.is_none() {
+            let name = entry.name();
+            self.warn(entry.at(), format!("`/{name}` is a number from 1 to 65535, not `{number}`"));
+        }
+        port
+    }
+
     pub(super) fn octal(&mut self, entry: &Entry<'_>) -> Option<u32> {
         let text = self.value(entry)?;
         let number = u32::from_str_radix(text.text.trim(), 8).ok().filter(|mode| *mode <= 0o7777);

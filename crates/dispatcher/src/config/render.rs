@@ -1,8 +1,9 @@
 //! `/renders`: the hosts behind a farm.
 
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use super::read::Reader;
+use super::read::{Entry, Reader};
 use crate::any::{Block, Item};
 
 /// One host.
@@ -10,7 +11,7 @@ use crate::any::{Block, Item};
 pub struct Render {
     /// Its label, which sticky cookies name; numbered from 0 where there is none.
     pub name: String,
-    /// Name or address.
+    /// Name or address; one of IPv6 in brackets.
     pub hostname: String,
     /// The port.
     pub port: u16,
@@ -64,6 +65,27 @@ pub(super) fn read_renders(reader: &mut Reader, block: &Block) -> Vec<Render> {
     renders
 }
 
+fn read_hostname(reader: &mut Reader, entry: &Entry<'_>) -> Option<String> {
+    let text = reader.text(entry)?;
+    let text = text.trim();
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Some(format!("[{text}]"));
+    }
+    let in_brackets = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let is_name = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    let is_address = in_brackets.is_some_and(|text| text.parse::<Ipv6Addr>().is_ok());
+    // A variable that is not set was told already.
+    if !is_name && !is_address && !text.contains("${") {
+        reader.warn(
+            entry.at(),
+            format!(
+                "`/hostname` is a name or an address alone, not `{text}`; its port stands in `/port`"
+            ),
+        );
+    }
+    Some(text.to_owned())
+}
+
 fn read_render(
     reader: &mut Reader,
     item: Option<&Item>,
@@ -77,8 +99,8 @@ fn read_render(
         (None, MAX_QUEUE, Duration::from_secs(10));
     for entry in reader.entries(block) {
         match entry.name() {
-            "hostname" => hostname = reader.text(&entry),
-            "port" => port = reader.number(&entry).and_then(|port| port.try_into().ok()),
+            "hostname" => hostname = read_hostname(reader, &entry),
+            "port" => port = reader.port(&entry),
             "timeout" => timeout = reader.milliseconds(&entry).unwrap_or(timeout),
             "receiveTimeout" => {
                 receive_timeout = reader.milliseconds(&entry).unwrap_or(receive_timeout);

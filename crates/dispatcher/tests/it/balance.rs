@@ -186,13 +186,16 @@ fn a_body_over_the_limit_is_refused() {
 #[test]
 fn renders_learn_who_asks_and_through_what() {
     let origin = named("x");
-    let front = before(&[&origin], "/clientheaders { \"Host\" \"X-Wanted\" \"Connection\" }");
+    let front =
+        before(&[&origin], "/clientheaders { \"Host\" \"X-Wanted\" \"X-Hop\" \"Connection\" }");
     let headers = [
         ("Host", "www.example.com:8080"),
         ("X-Wanted", "1"),
         ("X-Unwanted", "1"),
         ("X-Forwarded-For", "10.1.1.1"),
         ("Keep-Alive", "timeout=5"),
+        ("Connection", "close, X-Hop, Host"),
+        ("X-Hop", "1"),
     ];
     front.send("GET", "/a%2b%20b?c=%2b", &headers, "");
     let seen = &origin.seen()[0];
@@ -202,6 +205,7 @@ fn renders_learn_who_asks_and_through_what() {
     check("host", Some("www.example.com:8080"));
     check("x-wanted", Some("1"));
     check("x-unwanted", None);
+    check("x-hop", None);
     check("keep-alive", None);
     check("x-forwarded-for", Some("10.1.1.1, 127.0.0.1"));
     check("x-forwarded-port", Some("8080"));

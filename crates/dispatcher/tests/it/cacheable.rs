@@ -200,6 +200,7 @@ fn ca79_a_head_is_served_but_never_stored() {
     let front = front(&origin, "");
     let miss = front.send("HEAD", "/a.html", &[], "");
     assert_eq!((miss.status, miss.body.as_str()), (200, ""));
+    assert!(miss.info().contains("request was a HEAD"), "{}", miss.info());
     assert_eq!(front.files(), Vec::<String>::new());
     front.get("/a.html");
     let hit = front.send("HEAD", "/a.html", &[], "");

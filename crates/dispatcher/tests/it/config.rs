@@ -112,6 +112,40 @@ fn cf05_numbers_and_words_need_no_quotes() {
 }
 
 #[test]
+fn a_port_that_nothing_can_have_is_told() {
+    for port in ["0", "65536", "99999"] {
+        let render = format!("/renders {{ /hostname \"h\" /port \"{port}\" }}");
+        let loaded = load(&format!("/farms {{ /f {{ /virtualhosts {{ \"*\" }} {render} }} }}"));
+        let expected = format!("`/port` is a number from 1 to 65535, not `{port}`");
+        assert!(findings(&loaded).iter().any(|line| line.contains(&expected)), "{port}");
+    }
+}
+
+#[test]
+fn the_host_of_a_render_is_a_name_or_an_address() {
+    let check = |host: &str, expected: &str, is_told: bool| {
+        let render = format!("/renders {{ /hostname \"{host}\" /port \"4503\" }}");
+        let loaded = load(&format!("/farms {{ /f {{ /virtualhosts {{ \"*\" }} {render} }} }}"));
+        assert_eq!(loaded.config.farms[0].renders[0].hostname, expected);
+        let found = findings(&loaded);
+        assert_eq!(
+            found.iter().any(|line| line.contains("name or an address alone")),
+            is_told,
+            "{found:?}"
+        );
+    };
+    check("publish-1.example_net", "publish-1.example_net", false);
+    check("127.0.0.1", "127.0.0.1", false);
+    check(" 127.0.0.1 ", "127.0.0.1", false);
+    check("::1", "[::1]", false);
+    check("[2001:db8::1]", "[2001:db8::1]", false);
+    check("${RENDER}", "${RENDER}", false);
+    for host in ["http://publish", "publish:4503", "publish/site", "u@publish", "pub lish"] {
+        check(host, host, true);
+    }
+}
+
+#[test]
 fn cf06_variables_stand_in_values_and_in_include_paths() {
     let main = "/farms { $include \"${KIND}.any\" }";
     let inner =

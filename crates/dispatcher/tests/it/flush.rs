@@ -172,6 +172,43 @@ fn fl109_a_handle_that_is_no_path_is_refused() {
 }
 
 #[test]
+fn a_handle_names_its_files_in_whatever_way_its_agent_writes_it() {
+    let pages =
+        ["content/a b/ü.html", "content/a b/ü/_jcr_content/x.html", "content/_my_page.html"];
+    let check = |handle: &[u8], action: &str, expected: &[&str]| {
+        let origin = counting();
+        let front = front(&origin, "/statfileslevel 2");
+        for page in pages {
+            front.write(page, "page");
+        }
+        let head =
+            format!("POST /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\nCQ-Action: {action}\r\n");
+        let request = [head.as_bytes(), b"CQ-Handle: ", handle, b"\r\n\r\n"].concat();
+        let answer = tympan_testkit::origin::exchange(front.addr, &request);
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+        let mut left = front.files();
+        left.retain(|file| pages.contains(&file.as_str()));
+        let gone: Vec<&str> =
+            pages.into_iter().filter(|page| !left.iter().any(|file| file == page)).collect();
+        assert_eq!(gone, expected, "{}", String::from_utf8_lossy(handle));
+        // Their neighbors are stale, too, unless their folder is gone.
+        let is_below = expected.iter().any(|page| page.starts_with("content/a b"));
+        let is_touched = front.stats().contains(&"content/a b/.stat".to_owned());
+        assert_eq!(is_touched, is_below && action == "Activate");
+    };
+    let page = &pages[..2];
+    check("/content/a b/ü".as_bytes(), "Activate", page);
+    check(b"/content/a b/\xfc", "Activate", page);
+    check(b"/content/a%20b/%C3%BC", "Activate", page);
+    check(b"/content/a%20b", "Delete", page);
+    check(b"/content/my:page", "Activate", &pages[2..]);
+    check(b"/content/%2e", "Delete", &[]);
+    check(b"/content/x/%2e%2e", "Delete", &[]);
+    // No file has such a name, and its agent must not wait for ever.
+    check(format!("/content/{}", "a".repeat(300)).as_bytes(), "Delete", &[]);
+}
+
+#[test]
 fn fl110_links_are_not_followed() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("en.html"), "precious").unwrap();

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use tympan_testkit::origin::{Answer, Origin, PATIENCE, exchange};
 
-use crate::front::front;
+use crate::front::{Front, Setup, front};
 
 /// Sends `bytes` and nothing more, so that a connection that would wait for the next request ends.
 fn say(addr: SocketAddr, bytes: &[u8]) -> String {
@@ -79,6 +79,8 @@ fn ambiguous() -> Vec<(&'static str, String)> {
         ("a host with a space", format!("GET /x.html HTTP/1.1\r\nHost: h i\r\n\r\n{INNER}")),
         ("a host with a path", format!("GET /x.html HTTP/1.1\r\nHost: h/i\r\n\r\n{INNER}")),
         ("a host with a user", format!("GET /x.html HTTP/1.1\r\nHost: u@h\r\n\r\n{INNER}")),
+        ("a target that is a host", format!("GET x.html HTTP/1.1\r\nHost: h\r\n\r\n{INNER}")),
+        ("a host of FTP", format!("GET ftp://h/x.html HTTP/1.1\r\nHost: h\r\n\r\n{INNER}")),
         ("a tunnel", format!("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n{INNER}")),
         ("a space in the target", format!("GET /x y HTTP/1.1\r\nHost: h\r\n\r\n{INNER}")),
         ("no version", format!("GET /x\r\nHost: h\r\n\r\n{INNER}")),
@@ -198,6 +200,50 @@ fn a_chunked_body_reaches_the_render_whole() {
         answer.contains("abcde") && answer.to_ascii_lowercase().contains("connection: close"),
         "{answer}"
     );
+}
+
+#[test]
+fn a_body_that_breaks_off_is_the_fault_of_no_render() {
+    let origin = Origin::start(|seen| Answer::html(seen.body.clone()));
+    let front = Front::start(&Setup {
+        farm: "/x-health { /failures \"1\" /breaker \"1\" }",
+        renders: vec![origin.addr()],
+        settings: format!(
+            "[[host]]\nnames = [\"*\"]\n[[host.rule]]\nmatch = '^/proxied$'\nproxy = \"http://{}/b\"\n",
+            origin.addr()
+        ),
+        ..Setup::default()
+    });
+    let coding = "Transfer-Encoding: chunked";
+    for target in ["/b", "/proxied"] {
+        for (header, body) in [
+            (coding, "zz\r\nabc\r\n0\r\n\r\n"),
+            (coding, "3\r\nabcX\r\n0\r\n\r\n"),
+            (coding, "3\r\nab"),
+            ("Content-Length: 5", "abc"),
+        ] {
+            let request = format!("POST {target} HTTP/1.1\r\nHost: h\r\n{header}\r\n\r\n{body}");
+            let answer = say(front.addr, request.as_bytes());
+            assert!(answer.starts_with("HTTP/1.1 400"), "{target} {header} {body}: {answer}");
+        }
+    }
+    assert_eq!(front.send("POST", "/b", &[], "whole").body, "whole");
+    assert_eq!(front.metric("render_failures_total"), 0);
+}
+
+#[test]
+fn a_body_in_a_coding_that_is_not_understood_reaches_no_render() {
+    let origin = Origin::always(Answer::html("page"));
+    let front = front(&origin, "");
+    for coding in ["gzip, chunked", "chunked, chunked", ",chunked"] {
+        let request = format!(
+            "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: {coding}\r\n\r\n0\r\n\r\n{INNER}"
+        );
+        let answer = say(front.addr, request.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 501"), "{coding}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{coding}: {answer}");
+    }
+    assert_eq!(origin.requests(), 0);
 }
 
 /// Heads that must be refused, with what is wrong.

@@ -244,9 +244,14 @@ where
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let connection = http1_builder(limits).serve_connection(TokioIo::new(one), service);
-    let mut one = connection.without_shutdown().await?.io.into_inner();
-    if !one.is_over() || *ending.borrow() {
+    let mut connection = http1_builder(limits).serve_connection(TokioIo::new(one), service);
+    // Not `without_shutdown`, which gives a connection up that is to end before what is written to it is on its way.
+    (&mut connection).await?;
+    let mut one = connection.into_parts().io.into_inner();
+    if !one.is_over() {
+        return Ok(None);
+    }
+    if *ending.borrow() {
         one.shutdown().await?;
         return Ok(None);
     }
@@ -313,5 +318,59 @@ impl<'a> Answering<'a> {
 impl Drop for Answering<'_> {
     fn drop(&mut self) {
         self.0.note_answered();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Limits, Linger, OneRequest, answer_one};
+    use crate::linger::Expected;
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use hyper::body::Incoming;
+    use hyper::service::service_fn;
+    use std::convert::Infallible;
+    use tokio::io::{AsyncReadExt, DuplexStream};
+    use tokio::sync::watch;
+
+    /// Lets one request be answered for a client that takes what is sent in small pieces. Returns what it got, and whether
+    /// the connection goes on.
+    async fn exchange(head: &str) -> (String, bool) {
+        let (near, mut far) = tokio::io::duplex(16);
+        let ending = watch::channel(false);
+        let unread = head.as_bytes().to_vec();
+        let answering = tokio::spawn(async move {
+            let stream: Linger<DuplexStream> = Linger::new(near, Expected::default());
+            let one = OneRequest::first(stream, unread.clone(), unread.len());
+            let service = service_fn(|_: Request<Incoming>| async {
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"body"))))
+            });
+            answer_one(&Limits::default(), one, service, &ending.1)
+                .await
+                .is_ok_and(|left| left.is_some())
+        });
+        let mut answer = String::new();
+        far.read_to_string(&mut answer).await.unwrap();
+        (answer, answering.await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn whoever_sends_what_cannot_be_read_is_told_so() {
+        let (answer, goes_on) = exchange("GET /<a> HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+        assert!(!goes_on);
+    }
+
+    #[tokio::test]
+    async fn an_answer_goes_out_whole_whether_or_not_it_is_the_last() {
+        for (close, expected) in [("", true), ("Connection: close\r\n", false)] {
+            let head = format!("GET /a HTTP/1.1\r\nHost: h\r\n{close}\r\n");
+            let (answer, goes_on) = exchange(&head).await;
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            assert!(answer.ends_with("\r\n\r\nbody"), "{answer}");
+            assert_eq!(goes_on, expected, "{close}");
+        }
     }
 }
