@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tympan_lab::calculate::{self, peak_factor};
 use tympan_lab::plan::Inventory;
+use tympan_lab::record::Joined;
 use tympan_lab::report::overlay;
 use tympan_lab::requests::{self, CacheReport, GoalRow, Limits, RequestLog};
 use tympan_lab::{Finding, goal, plan, report as reports};
@@ -104,7 +105,14 @@ pub(super) fn report(arguments: &ReportArguments) -> Outcome {
     let goals = goals(arguments.output.goals.as_deref())?;
     let mut input = open(rows)?;
     let name = rows.display().to_string();
-    let mut results = reports::read_rows(&mut input, &name).map_err(|error| fault(&error))?;
+    let joined = joined(&arguments.request_log)?;
+    let mut results =
+        reports::read_rows_with(&mut input, &name, joined).map_err(|error| fault(&error))?;
+    if results.joined.as_ref().is_some_and(|joined| joined.samples == 0) {
+        return Err(Fault::usage(format!(
+            "no row of `{name}` has a mark, so nothing is found in a request.log: run with --mark and --jtl"
+        )));
+    }
     if let Some(path) = &arguments.out {
         let judged = goal::judge(&goals, &results);
         let report =
@@ -124,11 +132,26 @@ pub(super) fn report(arguments: &ReportArguments) -> Outcome {
     )
 }
 
+/// Reads the marks of logs of the server; nothing if there are none to read.
+fn joined(paths: &[PathBuf]) -> Result<Option<Joined>, Fault> {
+    let read = |path: &PathBuf| {
+        let name = path.display().to_string();
+        requests::read(&mut open(path)?, &name, Limits::default()).map_err(|error| fault(&error))
+    };
+    let logs: Vec<RequestLog> = paths.iter().map(read).collect::<Result<_, _>>()?;
+    Ok((!logs.is_empty()).then(|| Joined::with(&logs)))
+}
+
 /// Makes one report of several runs.
 fn overlay(arguments: &ReportArguments, paths: &[PathBuf]) -> Outcome {
     if arguments.output.goals.is_some() {
         return Err(Fault::usage(
             "--goals is for a single result file: runs that were kept were judged when they ran",
+        ));
+    }
+    if !arguments.request_log.is_empty() {
+        return Err(Fault::usage(
+            "--request-log is for a single result file, whose rows have the marks of all samples",
         ));
     }
     let runs = overlay::read_runs(paths).map_err(|error| fault(&error))?;
@@ -163,6 +186,7 @@ pub(super) fn log(arguments: &Log) -> Outcome {
                     "target": request.target,
                     "status": request.status,
                     "ms": u64::try_from(request.elapsed.as_millis()).unwrap_or(u64::MAX),
+                    "sample": request.sample,
                 })
             })
             .collect();

@@ -185,6 +185,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Interval> {
         active: cursor.number()?,
         cpu: Duration::from_micros(cursor.number()?),
         traces: Vec::new(),
+        slowest: Vec::new(),
     };
     for _ in 0..cursor.number()? {
         let name: Arc<str> = cursor.text()?.into();

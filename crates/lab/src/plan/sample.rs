@@ -38,6 +38,8 @@ pub(super) struct Sum {
     pub(super) media_type: String,
     /// What it consists of, if that is more than one exchange and rows tell it.
     pub(super) subs: Option<Box<Node>>,
+    /// By which servers know it.
+    pub(super) mark: Option<Box<str>>,
 }
 
 /// Rows that stand below that of a transaction, and when each of their samples began.
@@ -78,6 +80,7 @@ pub(super) struct Finished {
     url: Cow<'static, str>,
     server_timing: Option<Box<str>>,
     trace: Option<Box<Trace>>,
+    mark: Option<Box<str>>,
 }
 
 /// How a transaction comes to its end.
@@ -137,6 +140,7 @@ impl Actor {
             traced: None,
             media_type: String::new(),
             subs: None,
+            mark: None,
         };
         self.conclude(node, sum);
     }
@@ -243,6 +247,7 @@ impl Actor {
             url: sum.answer.url.into(),
             server_timing: sum.server_timing,
             trace,
+            mark: sum.mark,
         });
     }
 
@@ -350,6 +355,7 @@ impl Actor {
             url: "null".into(),
             server_timing: None,
             trace: None,
+            mark: None,
         });
     }
 
@@ -374,7 +380,7 @@ impl Actor {
                 (false, "") => Some("status"),
                 (false, failure) => Some(failure),
             };
-            turn.recorder.sample(&Sample {
+            let sample = Sample {
                 label,
                 intended: finished.due.map_or(finished.started, |due| due.min(finished.started)),
                 started: finished.started,
@@ -386,7 +392,11 @@ impl Actor {
                 received: finished.received,
                 body: finished.body,
                 sent: finished.sent,
-            });
+            };
+            turn.recorder.sample(&sample);
+            if let Some(mark) = &finished.mark {
+                turn.recorder.mark(&sample, mark, finished.server_timing.as_deref());
+            }
             if let Some(header) = &finished.server_timing {
                 turn.recorder.phases(label, header);
             }
@@ -461,6 +471,7 @@ impl Actor {
             idle: millis(finished.idle),
             connect: millis(finished.connect),
             elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
+            mark: finished.mark.as_deref().unwrap_or_default().into(),
             ..Row::default()
         };
         each(finished.started, row);

@@ -6,9 +6,10 @@ use std::sync::mpsc::{Sender, SyncSender};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::phase::each_phase;
+use super::slowest::{Slow, Slowest};
 use super::trace::{Quota, Trace};
 use crate::net::{Failure, Reply};
-use crate::record::jtl::{Grain, Row};
+use crate::record::jtl::{Added, Row};
 use crate::record::{MOST_LABELS, Stats, Timing, told};
 
 /// A label's place in its worker's recorder.
@@ -79,6 +80,8 @@ pub(crate) struct Interval {
     pub(crate) cpu: Duration,
     /// Exchanges that are kept whole.
     pub(crate) traces: Vec<Trace>,
+    /// The slowest marked samples.
+    pub(crate) slowest: Vec<Slow>,
 }
 
 /// Where rows go, in pieces of text.
@@ -88,7 +91,7 @@ pub(crate) struct RowSink {
     /// The time of day at `at`.
     pub(crate) epoch: SystemTime,
     pub(crate) at: Instant,
-    pub(crate) grain: Grain,
+    pub(crate) added: Added,
 }
 
 /// Most phases of one label.
@@ -115,6 +118,7 @@ pub(crate) struct Recorder {
     most_traces: usize,
     quotas: HashMap<String, Quota>,
     traces: Vec<Trace>,
+    slowest: Slowest,
 }
 
 impl Recorder {
@@ -140,6 +144,7 @@ impl Recorder {
             most_traces: 0,
             quotas: HashMap::new(),
             traces: Vec::new(),
+            slowest: Slowest::default(),
         }
     }
 
@@ -202,6 +207,33 @@ impl Recorder {
         });
     }
 
+    /// Keeps a sample that servers know by a mark, if it is one of the slowest.
+    pub(crate) fn mark(&mut self, sample: &Sample<'_>, mark: &str, server_timing: Option<&str>) {
+        let Some((label, ..)) = self.labels.get(sample.label.0) else { return };
+        let us = |from: Instant| {
+            let span = sample.ended.saturating_duration_since(from);
+            u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+        };
+        let response_us = us(sample.intended);
+        if !self.slowest.wants(label, response_us) {
+            return;
+        }
+        self.slowest.add(Slow {
+            label: Arc::clone(label),
+            mark: mark.into(),
+            started_ms: epoch_ms(sample.started),
+            response_us,
+            service_us: us(sample.started),
+            answer: match (sample.status, sample.failure) {
+                (0, reason) => reason.unwrap_or_default().into(),
+                (status, None | Some("status")) => status.to_string().into(),
+                (status, Some(reason)) => format!("{status}: {reason}").into(),
+            },
+            server_timing: server_timing.map(Into::into),
+            served: None,
+        });
+    }
+
     /// Keeps so many exchanges of each label whole.
     pub(crate) fn keep_traces(&mut self, most: usize) {
         self.most_traces = most;
@@ -225,9 +257,7 @@ impl Recorder {
         if !quota.takes(trace.is_ok, self.most_traces) {
             return;
         }
-        let began = SystemTime::now().checked_sub(at.elapsed()).unwrap_or(SystemTime::UNIX_EPOCH);
-        let since = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        trace.started_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        trace.started_ms = epoch_ms(at);
         self.traces.push(trace);
     }
 
@@ -258,7 +288,7 @@ impl Recorder {
         let wall = sink.epoch + since;
         let since_epoch = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         row.time_stamp = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
-        row.write_as(sink.grain, &mut self.text);
+        row.write_as(sink.added, &mut self.text);
         if self.text.len() >= PIECE {
             // A full queue makes the worker wait; the lag tells.
             sink.sender.send(std::mem::take(&mut self.text)).ok();
@@ -297,6 +327,7 @@ impl Recorder {
             active,
             cpu,
             traces: std::mem::take(&mut self.traces),
+            slowest: self.slowest.take(),
         };
         self.sender.send(interval).ok();
         if let Some(sink) = &self.rows
@@ -305,4 +336,11 @@ impl Recorder {
             sink.sender.send(std::mem::take(&mut self.text)).ok();
         }
     }
+}
+
+/// Returns a moment as milliseconds of the epoch.
+fn epoch_ms(at: Instant) -> u64 {
+    let began = SystemTime::now().checked_sub(at.elapsed()).unwrap_or(SystemTime::UNIX_EPOCH);
+    let since = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

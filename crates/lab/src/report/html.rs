@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::chart::{self, Line};
-use super::{Report, text, trace};
+use super::{Report, slow, text, trace};
 use crate::goal::show;
 use crate::phase::watch;
 use crate::record::{Results, Stats, Timing};
@@ -34,6 +34,7 @@ pub fn html(report: &Report<'_>) -> String {
     write_target(&mut out, results);
     write_labels(&mut out, results, &total);
     write_phases(&mut out, results, &total);
+    slow::write(&mut out, results);
     write_answers(&mut out, &total);
     write_errors(&mut out, results, &total);
     write_generator(&mut out, report);

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::Report;
 use super::html::escape;
+use super::{Report, slow};
 use crate::goal::show;
 use crate::phase::watch::{self, Facts, Pool};
 use crate::record::{Member, Results, Stats, Timing};
@@ -130,6 +130,8 @@ pub fn json(report: &Report<'_>) -> Value {
         "incomplete": report.losses(),
         "agents": agents(results),
         "target": target(&results.target),
+        "slowest": slow::slowest(results),
+        "joined": slow::joined(results),
         "errors_logged": results.logged.iter().map(Logged::to_json).collect::<Vec<_>>(),
         "generator": {
             "workers": generator.workers,
@@ -360,6 +362,7 @@ pub fn plain(report: &Report<'_>) -> String {
         writeln!(out, "goal {word} {}: {}, measured {}", goal.label, goal.wanted, goal.measured)
             .ok();
     }
+    slow::tell(&mut out, results);
     write_generator(&mut out, report);
     for note in report.notes() {
         writeln!(out, "NOTE: {note}").ok();

@@ -18,6 +18,7 @@ mod jmeter;
 mod journal;
 mod latency;
 mod left_out;
+mod marks;
 mod markup;
 mod own_plan;
 mod page;
