@@ -150,3 +150,20 @@ fn a_slow_sample_of_the_lab_is_found_in_the_log_of_publish() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--mark"), "{output:?}");
 }
+
+#[test]
+fn a_report_tells_when_the_dispatcher_began_to_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = Demo::start(&dir.path().join("demo"));
+    let page = format!("http://{}{PAGE}", demo.dispatcher);
+    let found = || -> serde_json::Value {
+        let words = ["lab", "get", &page, "-n", "9", "-H", "X-Dispatcher-Info: 1", "--json"];
+        let told: serde_json::Value = serde_json::from_str(&run_ok(&words)).unwrap();
+        told["labels"][format!("GET {PAGE}")]["first_cached"].clone()
+    };
+    let first = found();
+    assert_eq!(first["known_by"], "header", "{first}");
+    assert!(first["first_cached_s"].as_f64() > first["first_answer_s"].as_f64(), "{first}");
+    let again = found();
+    assert_eq!(again["first_cached_s"], again["first_answer_s"], "it is cached from the start");
+}

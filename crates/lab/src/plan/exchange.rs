@@ -452,6 +452,7 @@ impl Actor {
             data_type,
             answer,
             server_timing: response.server_timing,
+            is_hit: response.is_hit,
             traced,
             media_type,
             subs: None,

@@ -33,6 +33,8 @@ pub(super) struct Sum {
     pub(super) answer: Answer,
     /// What the server said of its own time.
     pub(super) server_timing: Option<Box<str>>,
+    /// Whether a header says that a cache answered, or that none did.
+    pub(super) is_hit: Option<bool>,
     /// The request as it was sent, if the exchange is kept whole.
     pub(super) traced: Option<Arc<[u8]>>,
     pub(super) media_type: String,
@@ -79,6 +81,7 @@ pub(super) struct Finished {
     data_type: &'static str,
     url: Cow<'static, str>,
     server_timing: Option<Box<str>>,
+    is_hit: Option<bool>,
     trace: Option<Box<Trace>>,
     mark: Option<Box<str>>,
 }
@@ -137,6 +140,7 @@ impl Actor {
             data_type: "text",
             answer,
             server_timing: None,
+            is_hit: None,
             traced: None,
             media_type: String::new(),
             subs: None,
@@ -246,6 +250,7 @@ impl Actor {
             data_type: sum.data_type,
             url: sum.answer.url.into(),
             server_timing: sum.server_timing,
+            is_hit: sum.is_hit,
             trace,
             mark: sum.mark,
         });
@@ -354,6 +359,7 @@ impl Actor {
             data_type: "",
             url: "null".into(),
             server_timing: None,
+            is_hit: None,
             trace: None,
             mark: None,
         });
@@ -389,6 +395,7 @@ impl Actor {
                 connect: finished.connect,
                 status: finished.status,
                 failure: reason,
+                is_hit: finished.is_hit,
                 received: finished.received,
                 body: finished.body,
                 sent: finished.sent,

@@ -10,6 +10,7 @@ pub mod hlog;
 pub mod jtl;
 mod label;
 pub mod metrics;
+mod opening;
 mod phase;
 mod recorder;
 mod results;
@@ -20,6 +21,7 @@ mod trace;
 
 pub(crate) use label::told;
 pub use label::{MOST_LABELS, OTHER_LABELS};
+pub use opening::{FirstCached, Known, Opening};
 pub(crate) use recorder::{Interval, LabelId, Recorder, RowSink, Sample};
 pub use results::{Generator, Member, OwnSecond, Results, Second, Series};
 pub use slowest::{Joined, Served, Slow, Slowest, run_name};

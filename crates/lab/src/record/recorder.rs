@@ -31,6 +31,8 @@ pub(crate) struct Sample<'a> {
     pub(crate) status: u16,
     /// Why the sample failed, if it did.
     pub(crate) failure: Option<&'a str>,
+    /// Whether a header says that a cache answered, or that none did.
+    pub(crate) is_hit: Option<bool>,
     pub(crate) received: u64,
     pub(crate) body: u64,
     pub(crate) sent: u64,
@@ -39,12 +41,12 @@ pub(crate) struct Sample<'a> {
 impl<'a> Sample<'a> {
     /// Returns the sample of a single exchange; statuses from 400 count as failed.
     pub(crate) fn of(label: LabelId, intended: Instant, reply: &'a Reply) -> Self {
-        let (status, body, failure) = match &reply.result {
+        let (status, body, failure, is_hit) = match &reply.result {
             Ok(response) => {
                 let failure = (response.status >= 400).then_some("status");
-                (response.status, response.body_bytes, failure)
+                (response.status, response.body_bytes, failure, response.is_hit)
             }
-            Err(failure) => (0, 0, Some(Failure::words(*failure))),
+            Err(failure) => (0, 0, Some(Failure::words(*failure)), None),
         };
         Self {
             label,
@@ -55,6 +57,7 @@ impl<'a> Sample<'a> {
             connect: reply.connect,
             status,
             failure,
+            is_hit,
             received: reply.received,
             body,
             sent: reply.sent,
@@ -170,7 +173,14 @@ impl Recorder {
     }
 
     pub(crate) fn sample(&mut self, sample: &Sample<'_>) {
-        let Some((_, stats, _)) = self.labels.get_mut(sample.label.0) else { return };
+        let Some((_, stats, is_sum)) = self.labels.get_mut(sample.label.0) else { return };
+        if sample.failure.is_none() && !*is_sum {
+            let us = |from: Instant| {
+                let span = sample.ended.saturating_duration_since(from);
+                u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+            };
+            stats.opening.note(us(self.started), us(sample.started), sample.is_hit);
+        }
         stats.response.record(sample.ended.saturating_duration_since(sample.intended));
         stats.service.record(sample.ended.saturating_duration_since(sample.started));
         stats.latency.record(sample.first_byte.saturating_duration_since(sample.started));

@@ -252,7 +252,9 @@ impl Results {
         {
             for (name, series) in other {
                 let known = series_of(own, &name);
-                known.total.add(&series.total);
+                let mut total = series.total;
+                total.opening.shift(self.elapsed);
+                known.total.add(&total);
                 for (second, mut values) in series.seconds {
                     let place = known.seconds.entry(second.saturating_add(offset)).or_default();
                     place.count += values.count;
@@ -311,6 +313,10 @@ impl Results {
         place.count += 1;
         place.received += row.bytes;
         place.times.push((elapsed, 1));
+        if row.is_ok && !row.is_transaction() {
+            let end = row.time_stamp.saturating_add(row.elapsed);
+            total.opening.note(us(end), elapsed, None);
+        }
         if !row.is_ok {
             total.fail_us(elapsed);
             place.errors += 1;
@@ -356,6 +362,13 @@ impl Results {
             shift(&mut series.seconds, first);
         }
         shift(&mut self.generator.seconds, first);
+    }
+
+    /// Counts the moments of rows, which tell the time of day, from the beginning of the run: a millisecond of the epoch.
+    pub(crate) fn count_openings_from(&mut self, first: u64) {
+        for series in self.labels.values_mut() {
+            series.total.opening.count_from(first.saturating_mul(1000));
+        }
     }
 
     /// Takes transactions for samples where rows hold nothing else.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::chart::{self, Line};
-use super::{Report, slow, text, trace};
+use super::{Report, opening, slow, text, trace};
 use crate::goal::show;
 use crate::phase::watch;
 use crate::record::{Results, Stats, Timing};
@@ -33,6 +33,7 @@ pub fn html(report: &Report<'_>) -> String {
     write_charts(&mut out, results, &total);
     write_target(&mut out, results);
     write_labels(&mut out, results, &total);
+    opening::write(&mut out, results);
     write_phases(&mut out, results, &total);
     slow::write(&mut out, results);
     write_answers(&mut out, &total);

@@ -2,6 +2,7 @@
 
 mod chart;
 mod html;
+mod opening;
 pub mod overlay;
 pub mod sheet;
 pub(crate) mod slow;
@@ -107,6 +108,7 @@ pub fn read_rows_with(
     results.count_seconds_from(u32::try_from(before).unwrap_or(u32::MAX));
     results.started = SystemTime::UNIX_EPOCH + Duration::from_millis(first);
     results.elapsed = Duration::from_millis(last.saturating_sub(first));
+    results.count_openings_from(first);
     results.count_sums();
     results.sum_up();
     Ok(results)

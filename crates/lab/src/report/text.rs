@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::html::escape;
-use super::{Report, slow};
+use super::{Report, opening, slow};
 use crate::goal::show;
 use crate::phase::watch::{self, Facts, Pool};
 use crate::record::{Member, Results, Stats, Timing};
@@ -102,7 +102,14 @@ pub fn json(report: &Report<'_>) -> Value {
     let labels: serde_json::Map<String, Value> = results
         .labels
         .iter()
-        .map(|(name, series)| (name.to_string(), stats(&series.total)))
+        .map(|(name, series)| {
+            let mut told = stats(&series.total);
+            if let Some(fields) = told.as_object_mut() {
+                let found = opening::to_json(series.total.first_cached());
+                fields.insert("first_cached".to_owned(), found);
+            }
+            (name.to_string(), told)
+        })
         .collect();
     let transactions: serde_json::Map<String, Value> = results
         .transactions
@@ -362,6 +369,7 @@ pub fn plain(report: &Report<'_>) -> String {
         writeln!(out, "goal {word} {}: {}, measured {}", goal.label, goal.wanted, goal.measured)
             .ok();
     }
+    opening::tell(&mut out, results);
     slow::tell(&mut out, results);
     write_generator(&mut out, report);
     for note in report.notes() {

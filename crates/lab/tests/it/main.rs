@@ -20,6 +20,7 @@ mod latency;
 mod left_out;
 mod marks;
 mod markup;
+mod opening;
 mod own_plan;
 mod page;
 mod phase;
