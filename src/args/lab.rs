@@ -79,7 +79,8 @@ pub(crate) enum Lab {
     Golive(super::lab_phases::Golive),
     /// Sends healthy traffic alone, and then the same with errors beside it.
     #[command(
-        after_help = "Example: tympan lab errors plan.toml --errors errors.toml --rate 50/s --for 5m"
+        after_help = "Example: tympan lab errors plan.toml --errors errors.toml --rate 50/s --for 5m\n         \
+                      tympan lab errors http://127.0.0.1:8080/ --rate 50/s --for 1m --outage 'crm down=systemctl stop crm' --restore 'systemctl start crm'"
     )]
     Errors(super::lab_phases::Errors),
     /// Tries single components, each alone, at their average and their peak.

@@ -8,6 +8,7 @@ use tympan_lab::alone;
 use tympan_lab::components::Profile;
 use tympan_lab::goal::{self, Goal};
 use tympan_lab::live::Live;
+use tympan_lab::phase::outage::{Outages, Switch};
 use tympan_lab::phase::{self, Show};
 use tympan_lab::phase::{breakpoint, component, endure, errors, golive};
 use tympan_lab::plan::{Amount, Offer, Plan, Run, parse_rate};
@@ -94,6 +95,7 @@ pub(super) fn errors(arguments: &Errors) -> Outcome {
         within: duration(&arguments.within)?,
         delta: percent(&arguments.delta)?,
         slow: slow_clients(arguments)?,
+        outages: outages(arguments)?,
     };
     let mistakes = match &arguments.errors {
         Some(path) => Plan::load(path),
@@ -130,6 +132,34 @@ fn slow_clients(arguments: &Errors) -> Result<Option<(String, usize)>, Fault> {
         ));
     }
     Ok(Some((site.clone(), clients)))
+}
+
+/// Returns the back ends that go away.
+fn outages(arguments: &Errors) -> Result<Option<Outages>, Fault> {
+    let Some(restore) = &arguments.restore else { return Ok(None) };
+    let kind = |text: &String| match text.split_once('=') {
+        Some((name, switch)) if !name.trim().is_empty() && !switch.trim().is_empty() => {
+            Ok((name.trim().to_owned(), Switch::parse(switch.trim())))
+        }
+        _ => Err(Fault::usage(format!(
+            "`{text}` is no outage; write it such as `crm down=systemctl stop crm`"
+        ))),
+    };
+    let site = arguments.site.as_ref().unwrap_or(&arguments.subject.plan);
+    let placeholder = match &arguments.placeholder {
+        Some(_) if !is_url(site) => {
+            return Err(Fault::usage(
+                "--placeholder is looked for on a page: name it with --site, or in place of the plan",
+            ));
+        }
+        placeholder => placeholder.clone().map(|text| (site.clone(), text)),
+    };
+    Ok(Some(Outages {
+        kinds: arguments.outage.iter().map(kind).collect::<Result<_, _>>()?,
+        restore: Switch::parse(restore),
+        placeholder,
+        allowed: percent(&arguments.outage_errors)?,
+    }))
 }
 
 /// Draws each component of a page alone, and the page.
