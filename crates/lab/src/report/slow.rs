@@ -56,7 +56,8 @@ pub(super) fn write(out: &mut String, results: &Results) {
         let name = if slow.label.is_empty() { "(no name)" } else { &slow.label };
         write!(out, "<tr><td>{}</td>", escape(name)).ok();
         for (column, value) in columns().zip(&values) {
-            write!(out, "<td data-n=\"{column}\">{}</td>", escape(value)).ok();
+            let class = if *column == "Server-Timing" { " class=\"names\"" } else { "" };
+            write!(out, "<td{class} data-n=\"{column}\">{}</td>", escape(value)).ok();
         }
         out.push_str("</tr>");
     }
@@ -74,11 +75,11 @@ fn write_joined(out: &mut String, joined: &Joined) {
     if joined.found == 0 {
         return;
     }
-    out.push_str("<div class=\"wide\"><table><thead><tr><th>Of these</th><th>Mean</th><th>Median</th><th>95 %</th><th>99 %</th><th>Max</th></tr></thead><tbody>");
+    out.push_str("<div class=\"wide\"><table class=\"stack\"><thead><tr><th>Of these</th><th>Mean</th><th>Median</th><th>95 %</th><th>99 %</th><th>Max</th></tr></thead><tbody>");
     for (name, timing) in parts(joined) {
         write!(
             out,
-            "<tr><td>{name}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td>{name}</td><td data-n=\"Mean\">{}</td><td data-n=\"Median\">{}</td><td data-n=\"95 %\">{}</td><td data-n=\"99 %\">{}</td><td data-n=\"Max\">{}</td></tr>",
             show(timing.mean()),
             show(timing.quantile(0.5)),
             show(timing.quantile(0.95)),

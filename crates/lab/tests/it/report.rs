@@ -83,7 +83,7 @@ fn rows_in_any_order_make_the_same_report() {
     let first = page(&lines);
     assert!(first.contains("<td>503</td><td>20</td>") && first.contains(">Users<"), "{first}");
     assert!(first.contains(
-        "503 msg</td><td>20</td><td>1.00 %</td><td class=\"names\">GET &lt;home&gt; (20)<"
+        "503 msg</td><td data-n=\"Count\">20</td><td data-n=\"Of all samples\">1.00 %</td><td class=\"names\" data-n=\"Labels\">GET &lt;home&gt; (20)<"
     ));
     lines[1..].reverse();
     assert_eq!(page(&lines), first);
