@@ -217,16 +217,29 @@ pub(crate) fn split_record(line: &str, delimiter: char) -> Vec<Cow<'_, str>> {
     }
 }
 
+/// Most bytes of a record: answers may stand in one, which assertions quote.
+const MOST_RECORD: usize = 16 << 20;
+
 /// Reads one record, which quoted line breaks may spread over several lines; false at the end.
+///
+/// # Errors
+/// `InvalidData` if a quote is not closed within 16 MiB or the file: all that follows would be lost in one field.
 pub(crate) fn read_record(input: &mut dyn BufRead, text: &mut Vec<u8>) -> std::io::Result<bool> {
     text.clear();
+    let mut quotes = 0;
     loop {
         let from = text.len();
-        if input.read_until(b'\n', text)? == 0 {
-            return Ok(!text.is_empty());
+        let is_end = input.read_until(b'\n', text)? == 0;
+        if is_end && text.is_empty() {
+            return Ok(false);
         }
-        let quotes = text.iter().filter(|&&byte| byte == b'"').count();
-        if quotes % 2 == 0 || from > 1 << 20 {
+        let read = text.get(from..).unwrap_or_default();
+        quotes += read.iter().filter(|&&byte| byte == b'"').count();
+        if quotes % 2 != 0 && (is_end || from > MOST_RECORD) {
+            let words = "a quote is opened and not closed";
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, words));
+        }
+        if quotes % 2 == 0 {
             while matches!(text.last(), Some(b'\n' | b'\r')) {
                 text.pop();
             }
@@ -265,14 +278,21 @@ pub fn read(input: &mut dyn BufRead, name: &str, each: &mut dyn FnMut(&Row<'_>))
             "{name}:1: no result file of JMeter: its first line names no column `elapsed`"
         )));
     }
-    let mut line = 1;
+    let mut line = 1 + breaks(&text);
     let mut rows = 0;
     if !has_header {
         each(&columns.row(&split_record(&first, delimiter)).ok_or_else(|| malformed(name, 1))?);
         rows += 1;
     }
-    while read_record(input, &mut text).map_err(lost)? {
+    loop {
         line += 1;
+        let is_row = read_record(input, &mut text).map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidData => Error::Input(format!("{name}:{line}: {error}")),
+            _ => lost(error),
+        })?;
+        if !is_row {
+            return Ok(rows);
+        }
         if text.is_empty() {
             continue;
         }
@@ -280,8 +300,13 @@ pub fn read(input: &mut dyn BufRead, name: &str, each: &mut dyn FnMut(&Row<'_>))
         let fields = split_record(&record, delimiter);
         each(&columns.row(&fields).ok_or_else(|| malformed(name, line))?);
         rows += 1;
+        line += breaks(&text);
     }
-    Ok(rows)
+}
+
+/// Counts the line breaks inside a record.
+fn breaks(record: &[u8]) -> u64 {
+    record.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 /// The columns of files without a header, as JMeter wrote them by default.
@@ -326,7 +351,13 @@ impl Columns {
             message: text(4).into(),
             thread: text(5).into(),
             data_type: text(6).into(),
-            is_ok: text(7).eq_ignore_ascii_case("true"),
+            is_ok: if self.places.get(7).is_some_and(Option::is_some) {
+                text(7).eq_ignore_ascii_case("true")
+            } else {
+                // A file that does not say it may still tell statuses.
+                let code = text(3).trim();
+                code.is_empty() || code.parse().is_ok_and(|code: u16| code < 400)
+            },
             failure: text(8).into(),
             bytes: number(9),
             sent: number(10),

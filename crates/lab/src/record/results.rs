@@ -325,6 +325,7 @@ impl Results {
             } else {
                 row.failure.to_string()
             };
+            let reason = if reason.is_empty() { "no reason is given".to_owned() } else { reason };
             total.blame(&reason, 1);
         }
         if let Some(mark) = mark_of(&row.mark).filter(|_| !row.is_transaction()) {
