@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tympan_lab::alone;
+use tympan_lab::calculate::parse_size;
 use tympan_lab::components::Profile;
 use tympan_lab::goal::{self, Goal};
 use tympan_lab::live::Live;
@@ -87,6 +88,9 @@ pub(super) fn golive(arguments: &Golive) -> Outcome {
     })
 }
 
+/// Most bytes of an upload, as in plans.
+const MOST_UPLOAD: u64 = 1024 << 20;
+
 pub(super) fn errors(arguments: &Errors) -> Outcome {
     let healthy = offer_of(&arguments.load)?;
     let trial = errors::Trial {
@@ -109,6 +113,14 @@ pub(super) fn errors(arguments: &Errors) -> Outcome {
             let (origin, page) = split_url(site);
             let upload = arguments.upload.as_deref();
             let upload = upload.map(|path| (path, arguments.upload_size.as_str()));
+            let is_size =
+                parse_size(&arguments.upload_size).is_some_and(|size| size <= MOST_UPLOAD);
+            if upload.is_some() && !is_size {
+                return Err(Fault::usage(format!(
+                    "--upload-size `{}` is no size such as `64 MiB`, at most 1024 MiB",
+                    arguments.upload_size
+                )));
+            }
             errors::common_mistakes(origin, page, arguments.search.as_deref(), upload)
         }
     };

@@ -113,6 +113,9 @@ pub(super) fn report(arguments: &ReportArguments) -> Outcome {
             "no row of `{name}` has a mark, so nothing is found in a request.log: run with --mark and --jtl"
         )));
     }
+    if results.labels.is_empty() && results.transactions.is_empty() {
+        return Err(Fault::cannot_run(format!("`{name}` holds no samples: nothing was measured")));
+    }
     if let Some(path) = &arguments.out {
         let judged = goal::judge(&goals, &results);
         let report =
@@ -265,6 +268,11 @@ fn summary(log: &RequestLog, rows: &[GoalRow], most: usize) {
 
 pub(super) fn cache_ratio(arguments: &CacheRatio) -> Outcome {
     if let (Some(total), Some(reached)) = (arguments.total, arguments.reached) {
+        if total == 0 || reached > total {
+            return Err(Fault::usage(
+                "--total is above 0, and --reached counts those of them that a cache did not answer",
+            ));
+        }
         say!("{}", calculate::CacheRatio { total, reached });
         return Ok(ExitCode::SUCCESS);
     }
@@ -283,6 +291,11 @@ pub(super) fn cache_ratio(arguments: &CacheRatio) -> Outcome {
         let name = path.display().to_string();
         malformed += report.add_requests(&mut open(path)?, &name).map_err(|error| fault(&error))?;
     }
+    if report.total == 0 {
+        return Err(Fault::usage(
+            "no line of --access is one of an access.log, so there is no ratio",
+        ));
+    }
     say!("{}", report.ratio());
     if malformed > 0 {
         say!("{malformed} lines were not understood and do not count");
@@ -293,6 +306,11 @@ pub(super) fn cache_ratio(arguments: &CacheRatio) -> Outcome {
     queries.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     for (path, count) in queries.into_iter().take(10) {
         say!("with a query string, so not cached by default: {count:>8} x {path}");
+    }
+    if report.reached > report.total {
+        return Err(Fault::cannot_run(
+            "more requests reached publish than came in: the logs are not of the same time, or others ask publish, too",
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
