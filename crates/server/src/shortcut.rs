@@ -367,6 +367,19 @@ mod tests {
     }
 
     #[test]
+    fn a_marked_request_goes_the_same_way_and_two_marks_are_none() {
+        let sample = |headers: &str| {
+            let head = format!("GET /a.jpg HTTP/1.1\r\nHost: h\r\n{headers}\r\n");
+            let plain = read(head.as_bytes()).unwrap();
+            assert!(plain.headers.is_empty(), "{headers}");
+            plain.sample.map(str::to_owned)
+        };
+        assert_eq!(sample("X-Tympan-Lab: 1a2b-7\r\n").as_deref(), Some("1a2b-7"));
+        assert_eq!(sample("X-Tympan-Lab: 1a2b-7; 9ms\r\n"), None);
+        assert_eq!(sample("X-Tympan-Lab: a-1\r\nX-Tympan-Lab: a-2\r\n"), None);
+    }
+
+    #[test]
     fn addresses_are_written_as_ever() {
         for text in ["0.0.0.0", "127.0.0.1", "255.10.9.100", "::1", "2001:db8::7", "::ffff:1.2.3.4"]
         {
