@@ -36,7 +36,8 @@ pub(crate) enum Lab {
     /// Makes a report from a result file (.jtl), JMeter's own too, or one of several runs.
     #[command(after_help = "Example: tympan lab report results.jtl -o report.html\n         \
                       tympan lab report runs/ -o all.html\n         \
-                      tympan lab report runs/run-1700000000 runs/run-1700000600 -o both.html")]
+                      tympan lab report runs/run-1700000000 runs/run-1700000600 -o both.html\n         \
+                      tympan lab report results.jtl --request-log publish/logs/request.log -o report.html")]
     Report(ReportArguments),
     /// Judges the latency of pages, one request at a time: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
     #[command(
@@ -78,7 +79,8 @@ pub(crate) enum Lab {
     Golive(super::lab_phases::Golive),
     /// Sends healthy traffic alone, and then the same with errors beside it.
     #[command(
-        after_help = "Example: tympan lab errors plan.toml --errors errors.toml --rate 50/s --for 5m"
+        after_help = "Example: tympan lab errors plan.toml --errors errors.toml --rate 50/s --for 5m\n         \
+                      tympan lab errors http://127.0.0.1:8080/ --rate 50/s --for 1m --outage 'crm down=systemctl stop crm' --restore 'systemctl start crm'"
     )]
     Errors(super::lab_phases::Errors),
     /// Tries single components, each alone, at their average and their peak.
@@ -247,6 +249,10 @@ pub(crate) struct Get {
     /// Adds a column to its rows: how long the sample took, in microseconds.
     #[arg(long, requires = "jtl")]
     pub(crate) jtl_us: bool,
+    /// Tells servers with each request which sample of which run it belongs to (`X-Tympan-Lab`), so that it is found in their
+    /// request.log; adds a column with that mark to the rows of --jtl.
+    #[arg(long)]
+    pub(crate) mark: bool,
     /// What random arrivals derive from.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -497,6 +503,10 @@ pub(crate) struct Run {
     /// Adds a column to its rows: how long the sample took, in microseconds.
     #[arg(long, requires = "jtl")]
     pub(crate) jtl_us: bool,
+    /// Tells servers with each request which sample of which run it belongs to (`X-Tympan-Lab`), so that it is found in their
+    /// request.log; adds a column with that mark to the rows of --jtl.
+    #[arg(long)]
+    pub(crate) mark: bool,
     /// Leaves out the result files that listeners of the plan name.
     #[arg(long)]
     pub(crate) without_listeners: bool,
@@ -554,6 +564,10 @@ pub(crate) struct ReportArguments {
     /// Where the HTML file goes.
     #[arg(short = 'o', long = "out", value_name = "FILE.html")]
     pub(crate) out: Option<PathBuf>,
+    /// The server's request.log of a run with --mark: tells what of the samples' time was the server's. May be repeated, or
+    /// hold several with commas.
+    #[arg(long, value_name = "FILE", value_delimiter = ',', conflicts_with = "project")]
+    pub(crate) request_log: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -146,6 +146,19 @@ pub(crate) struct Errors {
     /// Clients beside the errors of whom each sends a byte every half second, and never a whole request.
     #[arg(long, value_name = "CLIENTS")]
     pub(crate) slow: Option<usize>,
+    /// Takes a back end of the site away after the errors, and judges whether pages stay up: a name and a command for the
+    /// shell, or an address that is posted to, such as `crm down=systemctl stop crm`. May be repeated.
+    #[arg(long, value_name = "NAME=COMMAND|URL", requires = "restore")]
+    pub(crate) outage: Vec<String>,
+    /// Brings back what --outage takes away, whatever happened meanwhile: a command or an address.
+    #[arg(long, value_name = "COMMAND|URL", requires = "outage")]
+    pub(crate) restore: Option<String>,
+    /// What stands on the page of the site in place of what the back end gives.
+    #[arg(long, value_name = "TEXT", requires = "outage")]
+    pub(crate) placeholder: Option<String>,
+    /// Share of visits that may fail while a back end is away, beside those that fail anyway.
+    #[arg(long, default_value = "1%", value_name = "PERCENT")]
+    pub(crate) outage_errors: String,
     /// How many errors, as a share of the healthy visits.
     #[arg(long, default_value = "20%")]
     pub(crate) share: String,

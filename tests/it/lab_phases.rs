@@ -220,3 +220,188 @@ fn pages_and_the_latency_goal_have_their_codes() {
         Some("Basic YWRtaW46c2VjcmV0")
     );
 }
+
+/// Runs a command that prints JSON and returns it.
+#[track_caller]
+fn told(words: &[&str], code: i32) -> serde_json::Value {
+    let output = run(&[&["lab"][..], words, &["--json"]].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{words:?}\n{errors}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"))
+}
+
+/// A site that refuses what is too large and what does not exist.
+fn sturdy() -> Origin {
+    Origin::start(|seen| match seen.target.split('?').next().unwrap() {
+        "/page.html" => Answer::html("orders"),
+        "/full" => Answer::status(if seen.body.len() > 1 << 20 { 413 } else { 204 }),
+        "/taken" => Answer::status(201),
+        _ => Answer::status(404),
+    })
+}
+
+#[test]
+fn errors_bring_uploads_and_slow_clients_if_they_are_asked_for() {
+    let origin = sturdy();
+    let url = format!("http://{}/page.html", origin.addr());
+    let base =
+        ["errors", &url, "--rate", "20/s", "--for", "1s", "--share", "50%", "--within", "60s"];
+    let base = [&base[..], &["--delta", "100000%"]].concat();
+    let upload = |path: &'static str, size: &'static str| {
+        [&base[..], &["--upload", path, "--upload-size", size]].concat()
+    };
+    let json = told(&upload("/full", "2 MiB"), 0);
+    let of = |json: &serde_json::Value| json["errors"]["upload that is too large"].clone();
+    assert_eq!((&of(&json)["wrong"], &of(&json)["right"]), (&0.into(), &true.into()), "{json}");
+    assert!(of(&json)["statuses"]["413"].as_u64() > Some(0), "{json}");
+    assert!(json["slow"].is_null(), "{json}");
+    let sizes: Vec<usize> = {
+        let seen = origin.seen();
+        seen.iter().filter(|seen| seen.target == "/full").map(|seen| seen.body.len()).collect()
+    };
+    assert!(!sizes.is_empty() && sizes.iter().all(|size| *size == 2 << 20), "{sizes:?}");
+    // What takes an upload of any size answers it wrongly.
+    let json = told(&upload("/taken", "10 B"), 1);
+    assert_eq!(of(&json)["right"], false, "{json}");
+    let json = told(&[&base[..], &["--slow", "4"]].concat(), 0);
+    assert_eq!((&json["slow"]["connections"], &json["slow"]["held"]), (&4.into(), &4.into()));
+    assert!(of(&json).is_null(), "{json}");
+    check(&upload("/full", "10"), 2, "--upload-size `10` is no size");
+    check(&upload("/full", "2 GiB"), 2, "at most 1024 MiB");
+    check(&[&base[..], &["--upload-size", "2 MiB"]].concat(), 2, "--upload");
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(dir.path(), "p.toml", "");
+    let words = ["errors", &plan, "--errors", &plan, "--rate", "9/s", "--for", "1s", "--slow", "1"];
+    check(&words, 2, "slow clients need the address");
+}
+
+#[test]
+fn a_back_end_is_taken_away_by_a_command_and_brought_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let away = dir.path().join("away");
+    let switch = away.clone();
+    let origin = Origin::start(move |seen| match seen.target.split('?').next().unwrap() {
+        "/page.html" if switch.exists() => Answer::html("sorry"),
+        "/page.html" => Answer::html("orders"),
+        _ => Answer::status(404),
+    });
+    let url = format!("http://{}/page.html", origin.addr());
+    let base = ["errors", &url, "--rate", "20/s", "--for", "500ms", "--within", "60s"];
+    let base = [&base[..], &["--delta", "100000%"]].concat();
+    let (off, on) =
+        (format!("orders down=touch {0}", away.display()), format!("rm {}", away.display()));
+    let outage = ["--outage", &off, "--restore", &on, "--placeholder"];
+    let json = told(&[&base[..], &outage, &["sorry"]].concat(), 0);
+    let survived = &json["outages"][0];
+    assert_eq!((&survived["name"], &survived["stays_up"]), (&"orders down".into(), &true.into()));
+    assert_eq!(survived["placeholder_shown"], true, "{survived}");
+    assert!(!away.exists());
+    // A page that only looks as ever says nothing of what it lacks.
+    let json = told(&[&base[..], &outage, &["we are sorry"]].concat(), 1);
+    assert_eq!(json["outages"][0]["placeholder_shown"], false, "{json}");
+    assert!(!away.exists());
+    let failing = ["--outage", "gone=exit 7", "--restore", "true"];
+    check(&[&base[..], &failing].concat(), 3, "`exit 7` failed");
+    check(&[&base[..], &["--outage", "exit 7", "--restore", "true"]].concat(), 2, "is no outage");
+    check(&[&base[..], &["--outage", "a=b"]].concat(), 2, "--restore");
+}
+
+#[test]
+fn authors_are_watched_beside_what_loads_them() {
+    let metrics = "process_cpu_seconds_total 1\nprocess_threads 4\n";
+    let origin = Origin::start(move |seen| match seen.target.as_str() {
+        "/metrics" => Answer::status(200).body(metrics),
+        "/content/dam/lab" => Answer::status(201),
+        _ => Answer::html("x"),
+    });
+    let author = format!("http://{}", origin.addr());
+    let dam = format!("{author}/content/dam/lab");
+    let own = std::process::id().to_string();
+    let measured = format!("{author}/metrics");
+    let tough =
+        ["tough", "get_tests", "--author", &author, "--concurrency", "1", "--duration", "1s"];
+    let upload = [
+        "upload",
+        &dam,
+        "--assets",
+        "9",
+        "--size",
+        "0.001",
+        "--window",
+        "1s",
+        "--skew",
+        "1/1",
+        "--for",
+        "500ms",
+        "--no-renditions",
+    ];
+    for words in [&tough[..], &upload] {
+        let json = told(&[words, &["--pid", &own]].concat(), 0);
+        assert!(json["target"]["most_memory_bytes"].as_u64() > Some(1_000_000), "{json}");
+        let json = told(&[words, &["--metrics", &measured]].concat(), 0);
+        assert_eq!(json["target"]["most_threads"], 4, "{json}");
+        let json = told(words, 0);
+        assert!(json["target"].is_null(), "{json}");
+        let both = [words, &["--pid", &own, "--metrics", &measured]].concat();
+        check(&both, 2, "cannot be used with");
+        check(&[words, &["--metrics", "no address"]].concat(), 2, "no address");
+    }
+}
+
+#[test]
+fn what_needs_the_rows_of_one_run_is_refused_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let origin = site();
+    let page = format!("http://{}/alone.html", origin.addr());
+    let runs = dir.path().join("runs");
+    let keep = runs.to_str().unwrap();
+    let rows = dir.path().join("r.jtl");
+    let rows = rows.to_str().unwrap();
+    check(&["get", &page, "-n", "3", "--mark", "--keep", keep, "--jtl", rows], 0, "slow ");
+    // Kept runs, summaries and rows stand on one page.
+    let summary = dir.path().join("s.json");
+    let output = run(&["lab", "get", &page, "-n", "5", "--json"]);
+    std::fs::write(&summary, output.stdout).unwrap();
+    let several = ["report", keep, summary.to_str().unwrap(), rows];
+    let json = told(&several, 0);
+    let counts: Vec<_> =
+        (0..3).map(|run| json["runs"][run]["steps"][0]["samples"].as_f64()).collect();
+    assert_eq!(counts, [Some(3.0), Some(5.0), Some(3.0)], "{json}");
+    check(&[&several[..], &["--request-log", rows]].concat(), 2, "for a single result file");
+    check(&["report", rows, "--request-log", rows], 2, "request.log");
+    check(&["report", rows, "--request-log", "/nowhere/r.log"], 2, "/nowhere/r.log");
+    check(&["get", &page, "--mark", "--agents", "2"], 2, "leave out --mark");
+    let empty = dir.path().join("empty.log");
+    std::fs::write(&empty, "").unwrap();
+    let json = told(&["report", rows, "--request-log", empty.to_str().unwrap()], 0);
+    assert_eq!((&json["joined"]["samples"], &json["joined"]["found"]), (&3.into(), &0.into()));
+}
+
+#[test]
+fn what_measures_nothing_says_so_in_place_of_a_figure() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let empty = file("empty", "");
+    check(&["report", &empty], 3, "holds no samples");
+    check(&["cache-ratio", "--access", &empty, "--request", &empty], 2, "there is no ratio");
+    check(&["cache-ratio", "--total", "0", "--reached", "0"], 2, "--total is above 0");
+    check(&["cache-ratio", "--total", "1", "--reached", "2"], 2, "--total is above 0");
+    check(&["cache-ratio", "--total", "129491", "--reached", "58959"], 0, "54.5 %");
+    let at = "21/Nov/2026:00:50:16 +0000";
+    let access =
+        file("access", &format!("127.0.0.1 - - {at} \"GET /a HTTP/1.1\" 200 5 \"-\" \"-\"\n"));
+    let twice = format!("{at} [1] -> GET /a HTTP/1.1\n{at} [2] -> GET /a HTTP/1.1\n");
+    let reached = file("reached", &twice);
+    check(&["cache-ratio", "--access", &access, "--request", &reached], 3, "more requests reached");
+    let dam = ["upload", "http://127.0.0.1:9/content/dam/x", "--size", "1", "--assets", "many"];
+    check(&dam, 2, "`many` is no number");
+    let journal = dir.path().join("j.jsonl");
+    let dead = format!("http://{}/", dead_addr());
+    let words = ["journal", "add", "--journal", journal.to_str().unwrap(), "x", "--", "get", &dead];
+    let text = check(&words, 3, "no step is added: 1 x connection refused");
+    assert!(!text.contains('{') && !journal.exists(), "{text}");
+}

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::program::{Answer, Demo, ask, basic, get};
+use crate::program::{Answer, Demo, ask, basic, get, run, run_ok};
 
 const PAGE: &str = "/content/wayfare/en/journal.html";
 const FOOTER: &str = "/apps/wayfare/components/footer";
@@ -88,4 +88,82 @@ fn what_requests_took_is_drawn_for_administrators_alone() {
         let (flames, table) = text.split_once("<h2>Components</h2>").unwrap();
         assert!(flames.contains(script) && table.contains(script), "{role}: {text}");
     }
+}
+
+#[test]
+fn a_slow_sample_of_the_lab_is_found_in_the_log_of_publish() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = Demo::start(&dir.path().join("demo"));
+    let rows = dir.path().join("r.jtl");
+    let rows = rows.to_str().unwrap();
+    let picture = get(demo.publish, PAGE);
+    let picture = picture.text();
+    let picture = picture.split('"').find(|word| word.ends_with(".css")).unwrap();
+    // Pages and files that are asked for often are answered in several ways, all of which are logged alike.
+    let page = format!("http://{}{PAGE}", demo.publish);
+    let file = format!("http://{}{picture}", demo.publish);
+    let front = format!("http://{}/content/wayfare/en.html?only=once", demo.dispatcher);
+    let words = ["lab", "get", &page, &file, &front, "-n", "60", "--mark", "--jtl", rows, "--json"];
+    let told: serde_json::Value = serde_json::from_str(&run_ok(&words)).unwrap();
+    assert_eq!(told["total"]["errors"], 0, "{told}");
+    let slowest = told["slowest"][0]["mark"].as_str().unwrap().to_owned();
+    let hostile = [
+        "a-1 9ms\t",
+        "a-1; x",
+        "a-1-1",
+        &"a".repeat(5000),
+        "\u{fc}-1",
+        "a-1\" [7] <- 200",
+        "${jndi}-1",
+    ];
+    for value in hostile {
+        let headers = [("X-Tympan-Lab", value.to_owned())];
+        assert_eq!(ask(demo.publish, "GET", PAGE, &headers, b"").unwrap().status, 200, "{value}");
+    }
+    let log = demo.home.join("publish/logs/request.log");
+    assert!(demo.running.stop());
+    let lines = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(lines.lines().filter(|line| line.contains(&format!("lab={slowest} "))).count(), 1);
+    for line in lines.lines() {
+        assert!(
+            line.len() < 200 && (line.contains("] -> GET /") || line.contains("] <- ")),
+            "{line}"
+        );
+        let (_, mark) = line.split_once("lab=").unwrap_or_default();
+        assert!(!mark.starts_with("a-1") && !mark.starts_with('$'), "{line}");
+    }
+    let log = log.to_str().unwrap();
+    let words = ["lab", "report", rows, "--request-log", log, "--json"];
+    let told: serde_json::Value = serde_json::from_str(&run_ok(&words)).unwrap();
+    assert_eq!(told["joined"]["samples"], 60);
+    let at_publish = told["joined"]["found"].as_u64().unwrap();
+    // Of what came through the dispatcher, what its cache does not hold.
+    assert!((40..=60).contains(&at_publish), "{told}");
+    let label = format!("GET {PAGE}");
+    let all = told["slowest"].as_array().unwrap();
+    let of_page: Vec<_> = all.iter().filter(|one| one["label"] == label.as_str()).collect();
+    assert!(!of_page.is_empty() && of_page.iter().all(|one| one["server_requests"] == 1), "{told}");
+    // Rows without marks are found nowhere.
+    let bare = dir.path().join("bare.jtl");
+    std::fs::write(&bare, "timeStamp,elapsed,label\n1763700000000,9,x\n").unwrap();
+    let output = run(&["lab", "report", bare.to_str().unwrap(), "--request-log", log]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--mark"), "{output:?}");
+}
+
+#[test]
+fn a_report_tells_when_the_dispatcher_began_to_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = Demo::start(&dir.path().join("demo"));
+    let page = format!("http://{}{PAGE}", demo.dispatcher);
+    let found = || -> serde_json::Value {
+        let words = ["lab", "get", &page, "-n", "9", "-H", "X-Dispatcher-Info: 1", "--json"];
+        let told: serde_json::Value = serde_json::from_str(&run_ok(&words)).unwrap();
+        told["labels"][format!("GET {PAGE}")]["first_cached"].clone()
+    };
+    let first = found();
+    assert_eq!(first["known_by"], "header", "{first}");
+    assert!(first["first_cached_s"].as_f64() > first["first_answer_s"].as_f64(), "{first}");
+    let again = found();
+    assert_eq!(again["first_cached_s"], again["first_answer_s"], "it is cached from the start");
 }

@@ -16,9 +16,9 @@ use crate::net::{
     Failure, Keep, MOST_HOPS, Reply, Request, Response, Targets, Url, is_for_one_server, user_info,
 };
 use crate::plan::answer::{decode, to_text};
-use crate::record::jtl::{Grain, Row};
+use crate::record::jtl::{Added, Row};
 use crate::record::{
-    LabelId, Recorder, Results, Sample, Trace, cut, request_text, without_secrets,
+    LabelId, Marks, Recorder, Results, Sample, Trace, cut, put_mark, request_text, without_secrets,
 };
 use crate::{Error, Result};
 
@@ -69,12 +69,14 @@ pub struct Get {
     pub forgets_sessions: bool,
     /// Result file to write.
     pub rows: Option<PathBuf>,
-    /// How finely its rows tell times.
-    pub grain: Grain,
+    /// Columns that its rows have besides JMeter's.
+    pub added: Added,
     /// What random arrivals derive from.
     pub seed: u64,
     /// How many exchanges of each label are kept whole.
     pub trace: usize,
+    /// The run's name, if each request says which sample of it it belongs to.
+    pub mark: Option<String>,
 }
 
 impl Default for Get {
@@ -97,9 +99,10 @@ impl Default for Get {
             follow: false,
             forgets_sessions: false,
             rows: None,
-            grain: Grain::default(),
+            added: Added::default(),
             seed: 1,
             trace: 0,
+            mark: None,
         }
     }
 }
@@ -130,7 +133,7 @@ impl Get {
         let workers = self.worker_count(portion);
         let rows = match (observer.row_taker(), self.rows.as_deref()) {
             (Some(taker), _) => Some(Rows::hand_over(taker)?),
-            (None, path) => path.map(|path| Rows::create(path, self.grain)).transpose()?,
+            (None, path) => path.map(|path| Rows::create(path, self.added)).transpose()?,
         };
         let crowd = Arc::new(Crowd::default());
         crowd.trace(self.trace);
@@ -193,6 +196,7 @@ impl Get {
             });
         }
         Ok(Shared {
+            marks: self.mark.as_deref().map(Marks::of),
             get: self.clone(),
             pages,
             targets,
@@ -317,6 +321,8 @@ struct Shared {
     /// Requests that may still be sent.
     tickets: AtomicI64,
     portion: Portion,
+    /// Names samples to servers, if they are told.
+    marks: Option<Marks>,
 }
 
 /// Which page an arrival asks for: the arrivals' number in the whole schedule says it, whoever is free and however the
@@ -351,6 +357,8 @@ struct Asked {
     received: u64,
     /// The request as it was sent, if the exchange is kept whole.
     traced: Option<Arc<[u8]>>,
+    /// By which servers know the sample.
+    mark: Option<Box<str>>,
 }
 
 impl Asker {
@@ -389,12 +397,21 @@ impl Asker {
             sent: 0,
             received: 0,
             traced: None,
+            mark: shared.marks.as_ref().map(Marks::take_next),
         });
         let mut request = page.request.clone();
+        self.mark(&mut request);
         if turn.recorder.wants_trace(&page.label) {
             self.trace(&mut request);
         }
         Step::Fetch(request)
+    }
+
+    /// Tells the server which sample a request belongs to.
+    fn mark(&self, request: &mut Request) {
+        if let Some(mark) = self.asked.as_ref().and_then(|asked| asked.mark.as_deref()) {
+            put_mark(&mut request.bytes, mark);
+        }
     }
 
     /// Has an exchange kept whole.
@@ -451,9 +468,12 @@ impl Asker {
         reply.received += asked.received;
         let sample = Sample::of(label, asked.due.min(reply.started), &reply);
         turn.recorder.sample(&sample);
-        if let Ok(response) = &reply.result
-            && let Some(header) = &response.server_timing
-        {
+        let response = reply.result.as_ref().ok();
+        let header = response.and_then(|response| response.server_timing.as_deref());
+        if let Some(mark) = &asked.mark {
+            turn.recorder.mark(&sample, mark, header);
+        }
+        if let Some(header) = header {
             turn.recorder.phases(label, header);
         }
         if let Some(bytes) = &asked.traced
@@ -463,11 +483,11 @@ impl Asker {
             turn.recorder.trace(reply.started, trace);
         }
         if turn.recorder.wants_rows() {
-            self.write_row(turn.recorder, &reply, &asked.at);
+            self.write_row(turn.recorder, &reply, asked);
         }
     }
 
-    fn write_row(&self, recorder: &mut Recorder, reply: &Reply, at: &Url) {
+    fn write_row(&self, recorder: &mut Recorder, reply: &Reply, asked: &Asked) {
         let Some(page) = self.shared.pages.get(self.page) else { return };
         let (code, message, is_ok) = match &reply.result {
             Ok(response) => (response.status.to_string(), String::new(), response.status < 400),
@@ -490,13 +510,14 @@ impl Asker {
             is_ok,
             bytes: reply.received,
             sent: reply.sent,
-            url: show_url(at).into(),
+            url: show_url(&asked.at).into(),
             latency: millis(reply.started, reply.first_byte),
             connect: u64::try_from(reply.connect.as_millis()).unwrap_or(u64::MAX),
             elapsed_us: {
                 let elapsed = reply.ended.saturating_duration_since(reply.started);
                 u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
             },
+            mark: asked.mark.as_deref().unwrap_or_default().into(),
             ..Row::default()
         };
         recorder.row(reply.started, row);
@@ -551,6 +572,7 @@ impl User for Asker {
                 let is_traced = asked.traced.is_some();
                 self.asked = Some(asked);
                 let mut request = request;
+                self.mark(&mut request);
                 if is_traced {
                     self.trace(&mut request);
                 }

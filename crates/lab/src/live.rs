@@ -416,6 +416,7 @@ mod tests {
             active: 4,
             cpu: Duration::from_millis(cpu),
             traces: Vec::new(),
+            slowest: Vec::new(),
         }
     }
 

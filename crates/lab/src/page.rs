@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::browse::{Ask, Got, browse};
 use crate::goal::{Goal, judge, show};
 use crate::html_parts;
-use crate::net::{Head, Url, is_for_one_server};
+use crate::net::{Head, Url, cache_says, is_for_one_server};
 use crate::plan::answer::to_text;
 use crate::plan::cache::Cache;
 use crate::record::{Results, Series};
@@ -103,15 +103,9 @@ pub(crate) fn show_url(url: &Url) -> String {
 
 /// Reports whether headers say that a cache answered.
 pub(crate) fn is_hit(head: &Head) -> bool {
-    let says = |name: &str, word: &str| {
-        head.all(name).any(|value| value.to_ascii_lowercase().contains(word))
-    };
-    let has_age = head.header("Age").and_then(|age| age.trim().parse::<u64>().ok());
-    says("X-Cache", "hit")
-        || says("Cache-Status", "; hit")
-        || says("Cache-Status", ";hit")
-        || says("X-Cache-Info", "found in cache")
-        || has_age.is_some_and(|age| age > 0)
+    ["X-Cache", "Cache-Status", "X-Cache-Info", "Age"]
+        .into_iter()
+        .any(|name| head.all(name).any(|value| cache_says(name, value) == Some(true)))
 }
 
 /// Returns the phases that the server tells: names and milliseconds.
@@ -510,6 +504,8 @@ mod tests {
             ("X-Cache", "MISS", false),
             ("Age", "0", false),
             ("Age", "3", true),
+            ("X-Cache-Info", "target file cached", true),
+            ("X-Cache-Info", "caching", false),
             ("Cache-Status", "tympan; hit", true),
             ("Cache-Status", "tympan; fwd=miss; stored", false),
         ] {

@@ -20,6 +20,10 @@ const SECRETS: [&str; 8] =
 /// Options whose value has a name before its secret.
 const HEADERS: [&str; 3] = ["-H", "--header", "--visitor"];
 const COOKIES: [&str; 1] = ["-C"];
+/// Options whose value is a line for the shell, in which anything may be a secret, or an address.
+const SWITCHES: [&str; 1] = ["--restore"];
+/// Those with a name before it.
+const NAMED_SWITCHES: [&str; 1] = ["--outage"];
 const PROPERTIES: [&str; 3] = ["-J", "--property", "--jmeterproperty"];
 /// Parts of names that secrets go by.
 const NAMES: [&str; 12] = [
@@ -182,6 +186,10 @@ enum Way {
     Cookie,
     /// The value of a property with the name of a secret.
     Property,
+    /// A line for the shell.
+    Switch,
+    /// What stands behind the name of one.
+    NamedSwitch,
 }
 
 impl Way {
@@ -195,6 +203,10 @@ impl Way {
             Some(Self::Cookie)
         } else if is_one(&PROPERTIES) {
             Some(Self::Property)
+        } else if is_one(&SWITCHES) {
+            Some(Self::Switch)
+        } else if is_one(&NAMED_SWITCHES) {
+            Some(Self::NamedSwitch)
         } else if option.starts_with("--")
             && !option.contains('=')
             && is_secret(option)
@@ -213,6 +225,14 @@ impl Way {
                 let name = value.split(':').next().unwrap_or_default();
                 format!("{name}: {HIDDEN}")
             }
+            Self::Switch if value.starts_with("http://") || value.starts_with("https://") => {
+                text(value)
+            }
+            Self::Switch => HIDDEN.to_owned(),
+            Self::NamedSwitch => match value.split_once('=') {
+                Some((name, switch)) => format!("{name}={}", Self::Switch.hide(switch)),
+                None => HIDDEN.to_owned(),
+            },
             Self::Cookie => {
                 let name = value.split('=').next().unwrap_or_default();
                 format!("{name}={HIDDEN}")
@@ -263,6 +283,14 @@ mod tests {
         check(&["--authorization", "x"], &["--authorization", "***"]);
         check(&["--target=http://u:p@h/"], &["--target=http://***@h/"]);
         check(&["--target", "http://u:p@w@h/"], &["--target", "http://***@h/"]);
+        check(
+            &["--outage", "crm down=curl -u a:b h", "--restore", "curl -u a:b --x=y h"],
+            &["--outage", "crm down=***", "--restore", "***"],
+        );
+        check(
+            &["--outage=x=http://h/off?token=1", "--restore=http://u:p@h/on?a=b"],
+            &["--outage=x=http://h/off?token=***", "--restore=http://***@h/on?a=b"],
+        );
         check(&["-é", "-", ""], &["-é", "-", ""]);
     }
 

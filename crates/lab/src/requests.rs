@@ -30,6 +30,8 @@ pub struct Request {
     pub media_type: Option<String>,
     /// From entry to exit.
     pub elapsed: Duration,
+    /// The lab's sample that it belongs to, if the lab said so.
+    pub sample: Option<String>,
 }
 
 /// What to read of a log.
@@ -116,7 +118,7 @@ impl RequestLog {
                 self.unfinished += u64::from(replaced.is_some());
                 self.most_at_a_time = self.most_at_a_time.max(open.len());
             }
-            request_log::Event::Exit { status, media_type, elapsed } => {
+            request_log::Event::Exit { status, media_type, elapsed, sample } => {
                 let Some((at, method, target)) = open.remove(&line.request) else {
                     self.orphans += 1;
                     return;
@@ -125,7 +127,15 @@ impl RequestLog {
                 if limits.without_crxde && is_crxde {
                     return;
                 }
-                self.requests.push(Request { at, method, target, status, media_type, elapsed });
+                self.requests.push(Request {
+                    at,
+                    method,
+                    target,
+                    status,
+                    media_type,
+                    elapsed,
+                    sample,
+                });
             }
         }
     }
@@ -196,14 +206,16 @@ impl RequestLog {
         writeln!(out, "------------------------------------------------------").ok();
         for request in self.slowest().into_iter().take(most.unwrap_or(usize::MAX)) {
             let kind = request.media_type.as_deref().unwrap_or("-");
+            let sample = request.sample.as_ref().map(|mark| format!(" lab={mark}"));
             writeln!(
                 out,
-                "{:>10}ms {} {} {} {} {kind}",
+                "{:>10}ms {} {} {} {} {kind}{}",
                 request.elapsed.as_millis(),
                 request.at,
                 request.status,
                 request.method,
-                request.target
+                request.target,
+                sample.unwrap_or_default()
             )
             .ok();
         }

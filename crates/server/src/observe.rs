@@ -16,7 +16,7 @@ use http_body::{Frame, SizeHint};
 use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
 use tympan_web::request_log::EventRef;
-use tympan_web::{access_log, request_log};
+use tympan_web::{access_log, request_log, sample_mark};
 
 use crate::Instance;
 use crate::login::Identity;
@@ -54,6 +54,7 @@ pub(crate) async fn observe(
         request_line: format!("{method} {target} {version}"),
         referer: text(request.headers(), header::REFERER),
         user_agent: text(request.headers(), header::USER_AGENT),
+        sample: sample_mark::of(request.headers()).map(str::to_owned),
         instance: instance.clone(),
     };
     let may_write = !request.method().is_safe();
@@ -87,6 +88,7 @@ struct Note {
     request_line: String,
     referer: Option<String>,
     user_agent: Option<String>,
+    sample: Option<String>,
     instance: Arc<Instance>,
 }
 
@@ -110,6 +112,7 @@ impl Drop for Note {
             request_line: &self.request_line,
             referer: self.referer.as_deref(),
             user_agent: self.user_agent.as_deref(),
+            sample: self.sample.as_deref(),
         });
     }
 }
@@ -126,6 +129,8 @@ pub(crate) struct Left<'a> {
     pub(crate) request_line: &'a str,
     pub(crate) referer: Option<&'a str>,
     pub(crate) user_agent: Option<&'a str>,
+    /// The lab's sample that it belongs to.
+    pub(crate) sample: Option<&'a str>,
 }
 
 impl Instance {
@@ -144,7 +149,8 @@ impl Instance {
         }
         let at = LogTime::from_system(SystemTime::now());
         let (status, media_type) = (left.status.as_u16(), left.media_type);
-        let event = EventRef::Exit { status, media_type, elapsed: left.started.elapsed() };
+        let (elapsed, sample) = (left.started.elapsed(), left.sample);
+        let event = EventRef::Exit { status, media_type, elapsed, sample };
         self.request_log.write_as(&request_log::LineRef { at, request: left.number, event });
         self.access_log.write_as(&access_log::LineRef {
             client: left.client,

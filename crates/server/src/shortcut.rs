@@ -20,6 +20,7 @@ use tympan_web::digits::Digits;
 use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
 use tympan_web::request_log::{self, EventRef};
+use tympan_web::sample_mark;
 use tympan_web::shortcut::{Ready, ReadyBody, Shortcut};
 
 use crate::Instance;
@@ -53,12 +54,14 @@ struct Plain<'a> {
     accept_language: Option<&'a [u8]>,
     referer: Option<&'a [u8]>,
     user_agent: Option<&'a [u8]>,
+    /// The lab's sample that it belongs to.
+    sample: Option<&'a str>,
 }
 
 impl Shortcut for InstanceShortcut {
     fn answer(&self, head: &[u8], peer: Peer) -> Option<Ready> {
         let instance = &self.0;
-        let Plain { method, path, headers, host, accept_language, referer, user_agent } =
+        let Plain { method, path, headers, host, accept_language, referer, user_agent, sample } =
             read(head)?;
         if has_session(&headers) {
             return None;
@@ -90,7 +93,11 @@ impl Shortcut for InstanceShortcut {
             status,
             media_type: media_type_of(&headers),
             bytes: 0,
-            texts: Texts::of(peer, (&method, path), [referer, user_agent]),
+            texts: Texts::of(
+                peer,
+                (&method, path),
+                [referer, user_agent, sample.map(str::as_bytes)],
+            ),
             instance: Arc::clone(instance),
         };
         let done = move |sent| {
@@ -125,6 +132,7 @@ impl Drop for PlainNote {
             request_line: self.texts.part(&self.texts.request_line),
             referer: self.texts.referer.as_ref().map(|part| self.texts.part(part)),
             user_agent: self.texts.user_agent.as_ref().map(|part| self.texts.part(part)),
+            sample: self.texts.sample.as_ref().map(|part| self.texts.part(part)),
         });
     }
 }
@@ -136,15 +144,16 @@ struct Texts {
     request_line: Range<usize>,
     referer: Option<Range<usize>>,
     user_agent: Option<Range<usize>>,
+    sample: Option<Range<usize>>,
 }
 
 impl Texts {
     fn of(
         peer: Peer,
         (method, path): (&Method, &str),
-        [referer, user_agent]: [Option<&[u8]>; 2],
+        [referer, user_agent, sample]: [Option<&[u8]>; 3],
     ) -> Self {
-        let lengths = [referer, user_agent].map(|text| text.map_or(0, <[u8]>::len));
+        let lengths = [referer, user_agent, sample].map(|text| text.map_or(0, <[u8]>::len));
         let mut all = String::with_capacity(path.len() + lengths.iter().sum::<usize>() + 64);
         push_address(&mut all, peer.addr.ip());
         let client = 0..all.len();
@@ -157,8 +166,8 @@ impl Texts {
             all.push_str(&String::from_utf8_lossy(text?));
             Some(begin..all.len())
         };
-        let (referer, user_agent) = (add(referer), add(user_agent));
-        Self { all, client, request_line, referer, user_agent }
+        let (referer, user_agent, sample) = (add(referer), add(user_agent), add(sample));
+        Self { all, client, request_line, referer, user_agent, sample }
     }
 
     fn part(&self, part: &Range<usize>) -> &str {
@@ -191,7 +200,9 @@ fn read(head: &[u8]) -> Option<Plain<'_>> {
         accept_language: None,
         referer: None,
         user_agent: None,
+        sample: None,
     };
+    let mut marks = 0;
     for one in request.headers.iter() {
         let is = |name: &HeaderName| one.name.eq_ignore_ascii_case(name.as_str());
         if is(&header::HOST) {
@@ -208,6 +219,10 @@ fn read(head: &[u8]) -> Option<Plain<'_>> {
             plain.user_agent.get_or_insert(one.value);
         } else if is(&header::ACCEPT_LANGUAGE) {
             plain.accept_language.get_or_insert(one.value);
+        } else if is(&sample_mark::HEADER) {
+            // Two are none, as in all other ways.
+            marks += 1;
+            plain.sample = sample_mark::read(one.value).filter(|_| marks == 1);
         } else if !HARMLESS.iter().any(is) {
             let name = HeaderName::from_bytes(one.name.as_bytes()).ok()?;
             plain.headers.append(name, HeaderValue::from_bytes(one.value).ok()?);
@@ -349,6 +364,19 @@ mod tests {
         ] {
             assert!(!is_plain(head), "{head}");
         }
+    }
+
+    #[test]
+    fn a_marked_request_goes_the_same_way_and_two_marks_are_none() {
+        let sample = |headers: &str| {
+            let head = format!("GET /a.jpg HTTP/1.1\r\nHost: h\r\n{headers}\r\n");
+            let plain = read(head.as_bytes()).unwrap();
+            assert!(plain.headers.is_empty(), "{headers}");
+            plain.sample.map(str::to_owned)
+        };
+        assert_eq!(sample("X-Tympan-Lab: 1a2b-7\r\n").as_deref(), Some("1a2b-7"));
+        assert_eq!(sample("X-Tympan-Lab: 1a2b-7; 9ms\r\n"), None);
+        assert_eq!(sample("X-Tympan-Lab: a-1\r\nX-Tympan-Lab: a-2\r\n"), None);
     }
 
     #[test]

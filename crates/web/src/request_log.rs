@@ -3,6 +3,7 @@
 //! ```text
 //! 21/Nov/2026:00:50:16 +0000 [2] -> GET /content/en.html?a=b HTTP/1.1
 //! 21/Nov/2026:00:50:16 +0000 [2] <- 200 text/html 98ms
+//! 21/Nov/2026:00:50:16 +0000 [3] <- 200 text/html; lab=19ab03ff2c1-17 98ms
 //! ```
 //! `docs/formats/request-log.md` has the details. Written through [`crate::log_file`], read by the lab.
 //!
@@ -18,6 +19,7 @@ use crate::digits::Digits;
 use crate::escape::{Escaped, Place, unescape};
 use crate::log_file::PutLine;
 use crate::log_time::LogTime;
+use crate::sample_mark;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub enum Event {
         media_type: Option<String>,
         /// From entry to exit, in whole milliseconds.
         elapsed: Duration,
+        /// The lab's sample that the request belongs to, if it said so: see [`sample_mark`].
+        sample: Option<String>,
     },
 }
 
@@ -84,6 +88,8 @@ pub enum EventRef<'a> {
         media_type: Option<&'a str>,
         /// As in [`Event`].
         elapsed: Duration,
+        /// As in [`Event`].
+        sample: Option<&'a str>,
     },
 }
 
@@ -109,10 +115,11 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let event = match &self.event {
             Event::Entry { method, target, version } => EventRef::Entry { method, target, version },
-            Event::Exit { status, media_type, elapsed } => EventRef::Exit {
+            Event::Exit { status, media_type, elapsed, sample } => EventRef::Exit {
                 status: *status,
                 media_type: media_type.as_deref(),
                 elapsed: *elapsed,
+                sample: sample.as_deref(),
             },
         };
         fmt::Display::fmt(&LineRef { at: self.at, request: self.request, event }, f)
@@ -139,14 +146,17 @@ impl PutLine for LineRef<'_> {
                 out.write_str(" ")?;
                 Escaped(version, Place::Word).put(out)
             }
-            EventRef::Exit { status, media_type, elapsed } => {
+            EventRef::Exit { status, media_type, elapsed, sample } => {
                 out.write_str("] <- ")?;
                 out.write_str(Digits::of(status.into()).as_str())?;
                 out.write_str(" ")?;
                 match media_type {
-                    // Old servers write parameters after a space, so a bare space is part of the format here.
-                    Some(media_type) => Escaped(media_type, Place::Quoted).put(out)?,
+                    Some(media_type) => put_media_type(media_type, out)?,
                     None => out.write_str("-")?,
+                }
+                if let Some(sample) = sample {
+                    out.write_str(MARK)?;
+                    Escaped(sample, Place::Word).put(out)?;
                 }
                 out.write_str(" ")?;
                 let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
@@ -155,6 +165,20 @@ impl PutLine for LineRef<'_> {
             }
         }
     }
+}
+
+/// What stands before a mark: it has the form of a parameter of the media type, which all readers of these logs know.
+const MARK: &str = "; lab=";
+
+/// Writes a media type so that no part of it reads as a mark.
+fn put_media_type(media_type: &str, out: &mut impl fmt::Write) -> fmt::Result {
+    // Old servers write parameters after a space, so a bare space is part of the format here.
+    let Some((before, after)) = media_type.split_once(MARK) else {
+        return Escaped(media_type, Place::Quoted).put(out);
+    };
+    Escaped(before, Place::Quoted).put(out)?;
+    out.write_str("\\x3b lab=")?;
+    put_media_type(after, out)
 }
 
 /// Reads one line, without its line break.
@@ -190,9 +214,15 @@ fn read_exit(text: &str) -> Option<Event> {
     let (status, rest) = text.split_once(' ')?;
     let (media_type, elapsed) = rest.rsplit_once(' ')?;
     let elapsed = elapsed.strip_suffix("ms")?.parse().ok()?;
+    let marked = media_type
+        .rsplit_once(MARK)
+        .and_then(|(media_type, sample)| Some((media_type, sample_mark::read(sample.as_bytes())?)));
+    let (media_type, sample) =
+        marked.map_or((media_type, None), |(media_type, sample)| (media_type, Some(sample)));
     Some(Event::Exit {
         status: status.parse().ok()?,
         media_type: (media_type != "-").then(|| unescape(media_type)),
         elapsed: Duration::from_millis(elapsed),
+        sample: sample.map(str::to_owned),
     })
 }

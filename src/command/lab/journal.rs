@@ -76,7 +76,11 @@ fn add(arguments: &JournalAdd) -> Outcome {
     let (output, code) = run_self(&words)?;
     if !matches!(code, 0 | 1) {
         // What was not measured is no step.
-        say!("{}", output.trim_end());
+        let report: Option<Value> = serde_json::from_str(output.trim()).ok();
+        match report.filter(|_| !arguments.book.json) {
+            Some(report) => say!("nothing was measured, so no step is added: {}", why(&report)),
+            None => say!("{}", output.trim_end()),
+        }
         return Ok(ExitCode::from(code));
     }
     let mut report: Option<Value> = serde_json::from_str(output.trim()).ok();
@@ -111,6 +115,19 @@ fn add(arguments: &JournalAdd) -> Outcome {
         say!("{}", journal::table(last));
     }
     Ok(ExitCode::from(code))
+}
+
+/// Returns why a report is no measurement.
+fn why(report: &Value) -> String {
+    let texts = |name: &str| -> Vec<String> {
+        let all = report.get(name).and_then(Value::as_array).into_iter().flatten();
+        all.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+    };
+    let mut reasons = [texts("incomplete"), texts("doubts")].concat();
+    let failed = report.pointer("/total/reasons").and_then(Value::as_object);
+    let failed = failed.into_iter().flatten();
+    reasons.extend(failed.map(|(reason, count)| format!("{count} x {reason}")));
+    if reasons.is_empty() { "the target never answered".to_owned() } else { reasons.join("; ") }
 }
 
 /// Keeps a step's whole report in the folder beside the journal, for `lab compare`.

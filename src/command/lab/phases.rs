@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tympan_lab::alone;
+use tympan_lab::calculate::parse_size;
 use tympan_lab::components::Profile;
 use tympan_lab::goal::{self, Goal};
 use tympan_lab::live::Live;
+use tympan_lab::phase::outage::{Outages, Switch};
 use tympan_lab::phase::{self, Show};
 use tympan_lab::phase::{breakpoint, component, endure, errors, golive};
 use tympan_lab::plan::{Amount, Offer, Plan, Run, parse_rate};
@@ -86,6 +88,9 @@ pub(super) fn golive(arguments: &Golive) -> Outcome {
     })
 }
 
+/// Most bytes of an upload, as in plans.
+const MOST_UPLOAD: u64 = 1024 << 20;
+
 pub(super) fn errors(arguments: &Errors) -> Outcome {
     let healthy = offer_of(&arguments.load)?;
     let trial = errors::Trial {
@@ -94,6 +99,7 @@ pub(super) fn errors(arguments: &Errors) -> Outcome {
         within: duration(&arguments.within)?,
         delta: percent(&arguments.delta)?,
         slow: slow_clients(arguments)?,
+        outages: outages(arguments)?,
     };
     let mistakes = match &arguments.errors {
         Some(path) => Plan::load(path),
@@ -107,6 +113,14 @@ pub(super) fn errors(arguments: &Errors) -> Outcome {
             let (origin, page) = split_url(site);
             let upload = arguments.upload.as_deref();
             let upload = upload.map(|path| (path, arguments.upload_size.as_str()));
+            let is_size =
+                parse_size(&arguments.upload_size).is_some_and(|size| size <= MOST_UPLOAD);
+            if upload.is_some() && !is_size {
+                return Err(Fault::usage(format!(
+                    "--upload-size `{}` is no size such as `64 MiB`, at most 1024 MiB",
+                    arguments.upload_size
+                )));
+            }
             errors::common_mistakes(origin, page, arguments.search.as_deref(), upload)
         }
     };
@@ -130,6 +144,34 @@ fn slow_clients(arguments: &Errors) -> Result<Option<(String, usize)>, Fault> {
         ));
     }
     Ok(Some((site.clone(), clients)))
+}
+
+/// Returns the back ends that go away.
+fn outages(arguments: &Errors) -> Result<Option<Outages>, Fault> {
+    let Some(restore) = &arguments.restore else { return Ok(None) };
+    let kind = |text: &String| match text.split_once('=') {
+        Some((name, switch)) if !name.trim().is_empty() && !switch.trim().is_empty() => {
+            Ok((name.trim().to_owned(), Switch::parse(switch.trim())))
+        }
+        _ => Err(Fault::usage(format!(
+            "`{text}` is no outage; write it such as `crm down=systemctl stop crm`"
+        ))),
+    };
+    let site = arguments.site.as_ref().unwrap_or(&arguments.subject.plan);
+    let placeholder = match &arguments.placeholder {
+        Some(_) if !is_url(site) => {
+            return Err(Fault::usage(
+                "--placeholder is looked for on a page: name it with --site, or in place of the plan",
+            ));
+        }
+        placeholder => placeholder.clone().map(|text| (site.clone(), text)),
+    };
+    Ok(Some(Outages {
+        kinds: arguments.outage.iter().map(kind).collect::<Result<_, _>>()?,
+        restore: Switch::parse(restore),
+        placeholder,
+        allowed: percent(&arguments.outage_errors)?,
+    }))
 }
 
 /// Draws each component of a page alone, and the page.

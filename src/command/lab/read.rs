@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tympan_lab::calculate::{self, peak_factor};
 use tympan_lab::plan::Inventory;
+use tympan_lab::record::Joined;
 use tympan_lab::report::overlay;
 use tympan_lab::requests::{self, CacheReport, GoalRow, Limits, RequestLog};
 use tympan_lab::{Finding, goal, plan, report as reports};
@@ -104,7 +105,17 @@ pub(super) fn report(arguments: &ReportArguments) -> Outcome {
     let goals = goals(arguments.output.goals.as_deref())?;
     let mut input = open(rows)?;
     let name = rows.display().to_string();
-    let mut results = reports::read_rows(&mut input, &name).map_err(|error| fault(&error))?;
+    let joined = joined(&arguments.request_log)?;
+    let mut results =
+        reports::read_rows_with(&mut input, &name, joined).map_err(|error| fault(&error))?;
+    if results.joined.as_ref().is_some_and(|joined| joined.samples == 0) {
+        return Err(Fault::usage(format!(
+            "no row of `{name}` has a mark, so nothing is found in a request.log: run with --mark and --jtl"
+        )));
+    }
+    if results.labels.is_empty() && results.transactions.is_empty() {
+        return Err(Fault::cannot_run(format!("`{name}` holds no samples: nothing was measured")));
+    }
     if let Some(path) = &arguments.out {
         let judged = goal::judge(&goals, &results);
         let report =
@@ -124,11 +135,26 @@ pub(super) fn report(arguments: &ReportArguments) -> Outcome {
     )
 }
 
+/// Reads the marks of logs of the server; nothing if there are none to read.
+fn joined(paths: &[PathBuf]) -> Result<Option<Joined>, Fault> {
+    let read = |path: &PathBuf| {
+        let name = path.display().to_string();
+        requests::read(&mut open(path)?, &name, Limits::default()).map_err(|error| fault(&error))
+    };
+    let logs: Vec<RequestLog> = paths.iter().map(read).collect::<Result<_, _>>()?;
+    Ok((!logs.is_empty()).then(|| Joined::with(&logs)))
+}
+
 /// Makes one report of several runs.
 fn overlay(arguments: &ReportArguments, paths: &[PathBuf]) -> Outcome {
     if arguments.output.goals.is_some() {
         return Err(Fault::usage(
             "--goals is for a single result file: runs that were kept were judged when they ran",
+        ));
+    }
+    if !arguments.request_log.is_empty() {
+        return Err(Fault::usage(
+            "--request-log is for a single result file, whose rows have the marks of all samples",
         ));
     }
     let runs = overlay::read_runs(paths).map_err(|error| fault(&error))?;
@@ -163,6 +189,7 @@ pub(super) fn log(arguments: &Log) -> Outcome {
                     "target": request.target,
                     "status": request.status,
                     "ms": u64::try_from(request.elapsed.as_millis()).unwrap_or(u64::MAX),
+                    "sample": request.sample,
                 })
             })
             .collect();
@@ -241,6 +268,11 @@ fn summary(log: &RequestLog, rows: &[GoalRow], most: usize) {
 
 pub(super) fn cache_ratio(arguments: &CacheRatio) -> Outcome {
     if let (Some(total), Some(reached)) = (arguments.total, arguments.reached) {
+        if total == 0 || reached > total {
+            return Err(Fault::usage(
+                "--total is above 0, and --reached counts those of them that a cache did not answer",
+            ));
+        }
         say!("{}", calculate::CacheRatio { total, reached });
         return Ok(ExitCode::SUCCESS);
     }
@@ -259,6 +291,11 @@ pub(super) fn cache_ratio(arguments: &CacheRatio) -> Outcome {
         let name = path.display().to_string();
         malformed += report.add_requests(&mut open(path)?, &name).map_err(|error| fault(&error))?;
     }
+    if report.total == 0 {
+        return Err(Fault::usage(
+            "no line of --access is one of an access.log, so there is no ratio",
+        ));
+    }
     say!("{}", report.ratio());
     if malformed > 0 {
         say!("{malformed} lines were not understood and do not count");
@@ -269,6 +306,11 @@ pub(super) fn cache_ratio(arguments: &CacheRatio) -> Outcome {
     queries.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     for (path, count) in queries.into_iter().take(10) {
         say!("with a query string, so not cached by default: {count:>8} x {path}");
+    }
+    if report.reached > report.total {
+        return Err(Fault::cannot_run(
+            "more requests reached publish than came in: the logs are not of the same time, or others ask publish, too",
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

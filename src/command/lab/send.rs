@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use tympan_lab::get;
 use tympan_lab::plan::{Plan, Run as PlanRun};
-use tympan_lab::record::jtl::Grain;
+use tympan_lab::record::jtl::Added;
+use tympan_lab::record::run_name;
 use tympan_lab::{Error, Finding, redact};
 
 use super::keep::Keeper;
@@ -62,16 +64,17 @@ pub(super) fn get(arguments: &Get) -> Outcome {
         follow: arguments.follow,
         forgets_sessions: arguments.no_tls_resume,
         rows: arguments.jtl.clone(),
-        grain: grain(arguments.jtl_us),
+        added: added(arguments.jtl_us, arguments.mark),
         seed: arguments.seed,
         trace: arguments.trace,
+        mark: run_mark(arguments.mark),
     };
     // The heading of reports, which are passed on.
     let title = load.urls.first().map_or_else(|| "get".to_owned(), |url| redact::text(url));
     let title = title.as_str();
     let logs = WatchedLogs::begin(&arguments.logs)?;
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
-        only_here(&arguments.kept, arguments.jtl_us)?;
+        only_here(&arguments.kept, load.added)?;
         return super::fleet::get(fleet, &load, title, (&arguments.output, logs));
     }
     let keeper = Keeper::begin(&arguments.kept, None)?;
@@ -86,9 +89,12 @@ pub(super) fn get(arguments: &Get) -> Outcome {
     )
 }
 
-fn only_here(kept: &KeptRun, is_exact: bool) -> Result<(), Fault> {
-    if is_exact {
+fn only_here(kept: &KeptRun, added: Added) -> Result<(), Fault> {
+    if added.microseconds {
         return Err(Fault::usage("rows of agents tell milliseconds: leave out --jtl-us"));
+    }
+    if added.mark {
+        return Err(Fault::usage("samples of agents have no marks: leave out --mark"));
     }
     let watches = kept.watched.pid.is_some() || kept.watched.metrics.is_some();
     if kept.keep.is_none() && !watches {
@@ -135,12 +141,18 @@ pub(super) fn plan_run(arguments: &Run) -> Result<PlanRun, Fault> {
         hosts: hosts(&arguments.resolve)?,
         goals: Vec::new(),
         left_out: arguments.allowed.allow_ignore.clone(),
-        grain: grain(arguments.jtl_us),
+        added: added(arguments.jtl_us, arguments.mark),
+        mark: run_mark(arguments.mark),
     })
 }
 
-fn grain(is_exact: bool) -> Grain {
-    if is_exact { Grain::Microseconds } else { Grain::Milliseconds }
+fn added(microseconds: bool, mark: bool) -> Added {
+    Added { microseconds, mark }
+}
+
+/// Returns the name of a run that begins now, if servers are told which sample a request belongs to.
+fn run_mark(is_marked: bool) -> Option<String> {
+    is_marked.then(|| run_name(SystemTime::now()))
 }
 
 /// Reads a plan for a run; where it is refused, says how what cannot be run could be left out.
@@ -192,12 +204,12 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         ));
     }
     if arguments.emit.emit.is_some() {
-        only_here(&arguments.kept, arguments.jtl_us)?;
+        only_here(&arguments.kept, run.added)?;
         return super::fleet::emit(arguments, &run);
     }
     let logs = WatchedLogs::begin(&arguments.logs)?;
     if let Some(fleet) = super::fleet::fleet(&arguments.agents)? {
-        only_here(&arguments.kept, arguments.jtl_us)?;
+        only_here(&arguments.kept, run.added)?;
         return super::fleet::run(fleet, &arguments.plan, &run, (&arguments.output, logs));
     }
     let keeper = Keeper::begin(&arguments.kept, Some(arguments.plan.as_path()))?;
@@ -247,7 +259,8 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
     if let Some(rows) = &arguments.report_only {
         let page = report_path(arguments);
         let runs = vec![rows.clone()];
-        let report = ReportArguments { runs, project: None, out: page, output };
+        let report =
+            ReportArguments { runs, project: None, out: page, request_log: Vec::new(), output };
         return super::read::report(&report);
     }
     if arguments.report {

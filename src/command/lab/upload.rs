@@ -94,7 +94,17 @@ fn number(value: &toml::Value) -> Result<f64, Fault> {
     };
     number
         .filter(|number: &f64| number.is_finite() && *number >= 0.0)
-        .ok_or_else(|| Fault::usage(format!("`{value:?}` is no number of the goal")))
+        .ok_or_else(|| Fault::usage(format!("`{}` is no number of the goal", plainly(value))))
+}
+
+/// Shows a value as it was written, or what it is.
+fn plainly(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Float(number) => number.to_string(),
+        other => other.type_str().to_owned(),
+    }
 }
 
 fn goal(words: &Words) -> Result<Uploads, Fault> {

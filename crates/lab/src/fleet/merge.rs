@@ -163,6 +163,7 @@ mod tests {
             active: 0,
             cpu: Duration::ZERO,
             traces: Vec::new(),
+            slowest: Vec::new(),
         };
         assert!(merger.is_plausible(&told(0)) && merger.is_plausible(&told(9)));
         assert!(!merger.is_plausible(&told(3_600)) && !merger.is_plausible(&told(u32::MAX)));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::record::{Interval, Stats, Timing};
+use crate::record::{Interval, Opening, Stats, Timing};
 
 /// Appends a number.
 pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
@@ -69,6 +69,14 @@ fn put_stats(out: &mut Vec<u8>, stats: &Stats) {
         put_text(out, phase);
         put_timing(out, timing);
     }
+    let (lows, hit, tells) = stats.opening.parts();
+    put(out, lows.len() as u64);
+    for &(end, took) in lows {
+        put(out, end);
+        put(out, took);
+    }
+    put(out, u64::from(tells));
+    put(out, hit.map_or(0, |hit| hit.saturating_add(1)));
 }
 
 /// Returns what a worker measured in a second as bytes.
@@ -155,6 +163,7 @@ impl Cursor<'_> {
             statuses: BTreeMap::new(),
             reasons: BTreeMap::new(),
             phases: BTreeMap::new(),
+            opening: Opening::default(),
         };
         for _ in 0..self.number()? {
             let status = u16::try_from(self.number()?).ok()?;
@@ -168,6 +177,12 @@ impl Cursor<'_> {
             let phase = self.text()?;
             stats.phases.insert(phase, self.timing()?);
         }
+        let mut lows = Vec::new();
+        for _ in 0..self.number()? {
+            lows.push((self.number()?, self.number()?));
+        }
+        let tells = self.number()? != 0;
+        stats.opening = Opening::from_parts(&lows, self.number()?.checked_sub(1), tells);
         Some(stats)
     }
 }
@@ -185,6 +200,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Interval> {
         active: cursor.number()?,
         cpu: Duration::from_micros(cursor.number()?),
         traces: Vec::new(),
+        slowest: Vec::new(),
     };
     for _ in 0..cursor.number()? {
         let name: Arc<str> = cursor.text()?.into();
@@ -231,6 +247,7 @@ mod tests {
                 connect: Duration::from_micros(took % 7),
                 status: if is_ok { 200 } else { 503 },
                 failure: (!is_ok).then_some("status"),
+                is_hit: is_ok.then_some(took % 3 == 0),
                 received: took,
                 body: took / 3,
                 sent: late,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::worker::{Duty, Hire, Worker};
 use super::{Crowd, Schedule, User};
-use crate::record::jtl::Grain;
+use crate::record::jtl::Added;
 use crate::record::summariser::{Tally, Threads};
 use crate::record::{Interval, Recorder, Results, RowSink};
 use crate::{Error, Result};
@@ -45,28 +45,28 @@ impl Rows {
     ///
     /// # Errors
     /// [`Error::File`].
-    pub(crate) fn create(path: &Path, grain: Grain) -> Result<Self> {
+    pub(crate) fn create(path: &Path, added: Added) -> Result<Self> {
         let file = File::create(path).map_err(|source| Error::write(path, source))?;
-        Self::start(vec![file], path, grain)
+        Self::start(vec![file], path, added)
     }
 
     /// Adds to result files, as JMeter does; each gets its header if it is new.
     ///
     /// # Errors
     /// [`Error::File`]; [`Error::Input`] for a file whose rows have other columns.
-    pub(crate) fn append(paths: &[PathBuf], grain: Grain) -> Result<Self> {
+    pub(crate) fn append(paths: &[PathBuf], added: Added) -> Result<Self> {
         let mut files = Vec::new();
         for path in paths {
             let lost = |source| Error::write(path, source);
             if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder).map_err(lost)?;
             }
-            if grain == Grain::Microseconds {
-                check_header(path, grain)?;
+            if added != Added::default() {
+                check_header(path, added)?;
             }
             files.push(File::options().append(true).create(true).open(path).map_err(lost)?);
         }
-        Self::start(files, paths.first().map_or(Path::new(""), PathBuf::as_path), grain)
+        Self::start(files, paths.first().map_or(Path::new(""), PathBuf::as_path), added)
     }
 
     /// Hands pieces of rows, without a header, to someone else who writes them.
@@ -74,16 +74,16 @@ impl Rows {
     /// # Errors
     /// [`Error::Engine`].
     pub(crate) fn hand_over(mut to: RowTaker) -> Result<Self> {
-        Self::spawn(Path::new(""), Grain::Milliseconds, move |receiver| {
+        Self::spawn(Path::new(""), Added::default(), move |receiver| {
             receiver.into_iter().try_for_each(|piece| to(&piece))
         })
     }
 
-    fn start(mut files: Vec<File>, path: &Path, grain: Grain) -> Result<Self> {
-        Self::spawn(path, grain, move |receiver| {
+    fn start(mut files: Vec<File>, path: &Path, added: Added) -> Result<Self> {
+        Self::spawn(path, added, move |receiver| {
             for file in &mut files {
                 if file.metadata()?.len() == 0 {
-                    file.write_all(format!("{}\n", grain.header()).as_bytes())?;
+                    file.write_all(format!("{}\n", added.header()).as_bytes())?;
                 }
             }
             for piece in receiver {
@@ -97,13 +97,13 @@ impl Rows {
 
     fn spawn(
         path: &Path,
-        grain: Grain,
+        added: Added,
         write: impl FnOnce(Receiver<Vec<u8>>) -> std::io::Result<()> + Send + 'static,
     ) -> Result<Self> {
         let (sender, receiver) = sync_channel::<Vec<u8>>(64);
         let writer = std::thread::Builder::new().name("rows".to_owned());
         let writer = writer.spawn(move || write(receiver)).map_err(Error::Engine)?;
-        let sink = RowSink { sender, epoch: SystemTime::now(), at: Instant::now(), grain };
+        let sink = RowSink { sender, epoch: SystemTime::now(), at: Instant::now(), added };
         Ok(Self { writer, path: path.to_owned(), sink })
     }
 
@@ -123,16 +123,17 @@ impl Rows {
 }
 
 /// Refuses to add rows to a file whose rows have other columns.
-fn check_header(path: &Path, grain: Grain) -> Result<()> {
+fn check_header(path: &Path, added: Added) -> Result<()> {
     let Ok(file) = File::open(path) else { return Ok(()) };
     let mut first = String::new();
     let read = BufReader::new(file).read_line(&mut first);
-    if read.is_ok_and(|read| read == 0) || first.trim_end() == grain.header() {
+    if read.is_ok_and(|read| read == 0) || first.trim_end() == added.header() {
         return Ok(());
     }
     Err(Error::Input(format!(
-        "`{}` holds rows without microseconds: name another file, or leave out --jtl-us",
-        path.display()
+        "`{}` holds rows without {}: name another file, or leave out --jtl-us and --mark",
+        path.display(),
+        added.names().collect::<Vec<_>>().join(" and ")
     )))
 }
 

@@ -17,7 +17,7 @@ mod tls;
 pub(crate) use tls::{Agreed, Speech, client as tls_client, open_ssl_name, suites};
 
 pub(crate) use connection::{Connection, Progress};
-pub(crate) use response::{Head, Keep};
+pub(crate) use response::{Head, Keep, cache_says};
 pub(crate) use target::{Target, Targets, Url, user_info};
 
 use std::sync::Arc;
@@ -74,6 +74,8 @@ pub(crate) struct Response {
     pub(crate) body: Vec<u8>,
     /// What the server says of its own time.
     pub(crate) server_timing: Option<Box<str>>,
+    /// Whether a header says that a cache answered, or that none did.
+    pub(crate) is_hit: Option<bool>,
 }
 
 /// Most redirects that are followed for one request, as JMeter follows them.

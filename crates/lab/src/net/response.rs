@@ -358,6 +358,7 @@ impl Reader {
         self.response.status = status;
         let framing = Framing::of(&parsed)?;
         self.response.server_timing = framing.server_timing;
+        self.response.is_hit = framing.is_hit;
         let is_old = parsed.version == Some(0);
         self.closes = framing.closes || (is_old && !framing.keeps_alive);
         if self.keep != Keep::Nothing {
@@ -401,6 +402,8 @@ struct Framing {
     keeps_alive: bool,
     /// All values of the header, as one list.
     server_timing: Option<Box<str>>,
+    /// What headers say of a cache.
+    is_hit: Option<bool>,
 }
 
 impl Framing {
@@ -424,10 +427,18 @@ impl Framing {
                         None => value.into(),
                     });
                 }
+                3 | 7 | 12 => framing.add_cache(name, value),
                 _ => {}
             }
         }
         Ok(framing)
+    }
+
+    /// Adds what a header says of a cache, if it is one that does.
+    fn add_cache(&mut self, name: &str, value: &[u8]) {
+        if let Some(is_hit) = cache_says(name, &String::from_utf8_lossy(value)) {
+            self.is_hit = Some(is_hit || self.is_hit == Some(true));
+        }
     }
 
     fn add_length(&mut self, value: &[u8]) -> Result<(), Failure> {
@@ -443,6 +454,26 @@ impl Framing {
             self.length = Some(length);
         }
         Ok(())
+    }
+}
+
+/// Returns whether a header says that a cache answered or that none did; nothing if it says neither.
+pub(crate) fn cache_says(name: &str, value: &str) -> Option<bool> {
+    let holds = |words: &[&str]| {
+        let value = value.to_ascii_lowercase();
+        words.iter().any(|word| value.contains(word))
+    };
+    match name.len() {
+        // One that is 0 was fetched this second, by whoever asked.
+        3 if name.eq_ignore_ascii_case("Age") => {
+            value.trim().parse::<u64>().ok().filter(|age| *age > 0).map(|_| true)
+        }
+        7 if name.eq_ignore_ascii_case("X-Cache") => Some(holds(&["hit"])),
+        12 if name.eq_ignore_ascii_case("Cache-Status") => Some(holds(&["; hit", ";hit"])),
+        12 if name.eq_ignore_ascii_case("X-Cache-Info") => {
+            Some(holds(&["target file cached", "found in cache"]))
+        }
+        _ => None,
     }
 }
 

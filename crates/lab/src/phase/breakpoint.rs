@@ -182,6 +182,14 @@ impl Scalability {
     }
 }
 
+/// Returns the law for the points; nothing where it is refuted by them, as with far less than one request under way, of
+/// which it says nothing: what was reached is more than the most that it allows.
+fn believable(points: &[(f64, f64)]) -> Option<Scalability> {
+    let reached = points.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    Scalability::fit(points)
+        .filter(|law| law.peak().is_none_or(|(_, most)| most.is_finite() && most >= reached))
+}
+
 /// Solves the normal equations for the chosen columns of (1, n - 1, n (n - 1)); the others are zero.
 fn least_squares(points: &[(f64, f64)], columns: &[usize]) -> Option<[f64; 3]> {
     let row = |n: f64| [1.0, n - 1.0, n * (n - 1.0)];
@@ -368,7 +376,7 @@ fn tell(search: &Search, all: &[Measured], steps: &[Step], signs: &[Option<Sign>
     }
     let points: Vec<(f64, f64)> =
         all.iter().map(|one| (one.in_flight(), one.results.rate(one.total.count()))).collect();
-    let law = Scalability::fit(&points);
+    let law = believable(&points);
     if let Some((at, most)) = law.as_ref().and_then(Scalability::peak) {
         let at = at.map_or_else(
             || "never quite reached".to_owned(),
@@ -554,6 +562,15 @@ mod tests {
         let linear: Vec<(f64, f64)> = (1..6).map(|n| (f64::from(n), f64::from(n) * 50.0)).collect();
         assert!(Scalability::fit(&linear).unwrap().peak().is_none_or(|(_, most)| most > 10_000.0));
         assert_eq!(Scalability::fit(&points[..2]), None);
+    }
+
+    #[test]
+    fn a_law_that_was_refuted_is_not_told() {
+        // A site that is idle at its most: less than one request at a time.
+        assert_eq!(believable(&[(0.1, 100.0), (0.2, 300.0), (0.4, 900.0)]), None);
+        let law = Scalability { alone: 100.0, contention: 0.05, coherency: 0.001 };
+        let points: Vec<(f64, f64)> = [1.0, 4.0, 16.0, 64.0].map(|n| (n, law.at(n))).to_vec();
+        assert!(believable(&points).is_some());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Error scenarios: healthy traffic alone, then the same with errors beside it.
+//! Error scenarios: healthy traffic alone, then the same with errors beside it, and without the back ends of the site.
 //!
 //! Two questions: was each error answered rightly and quickly, and what did it cost those who made none.
 
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::outage::{Outages, Survived};
 use super::slow::Slow;
 use super::{Measured, Phase, Subject, add_row, first_reason, grid, measure, target_charts};
 use crate::goal::{Judged, show};
@@ -26,6 +27,8 @@ pub struct Trial {
     pub delta: f64,
     /// Clients beside the errors that are slow without end: the site, and how many.
     pub slow: Option<(String, usize)>,
+    /// Back ends that go away, one after the other, when the errors are over.
+    pub outages: Option<Outages>,
 }
 
 /// Smaller differences of healthy times are noise.
@@ -91,6 +94,7 @@ pub fn run(
     trial: &Trial,
     say: &mut dyn FnMut(&str),
 ) -> Result<Sheet> {
+    trial.outages.as_ref().map_or(Ok(()), Outages::check)?;
     say("healthy traffic alone");
     let phase = |name: &str, offer: &Offer| Phase { name: name.to_owned(), offer: offer.clone() };
     let alone = measure(subject, phase("healthy alone", &trial.healthy))?;
@@ -109,7 +113,12 @@ pub fn run(
         (beside, mistakes)
     });
     let slow = slow.map(Slow::stop).transpose()?;
-    let mut sheet = tell(trial, &alone, &beside?, &mistakes?);
+    let (beside, mistakes) = (beside?, mistakes?);
+    let survived = match &trial.outages {
+        Some(outages) => outages.run(subject, trial, say)?,
+        None => Vec::new(),
+    };
+    let mut sheet = tell(trial, [&alone, &beside, &mistakes], &survived);
     if let Some(fates) = slow {
         sheet.parts.push(Part::Grid(fates.grid()));
         if let Value::Object(fields) = &mut sheet.json {
@@ -120,13 +129,14 @@ pub fn run(
 }
 
 /// Returns what the healthy traffic lost: name, before, after, and whether that is allowed.
-fn costs(trial: &Trial, alone: &Measured, beside: &Measured) -> Vec<Judged> {
+pub(super) fn costs(trial: &Trial, alone: &Measured, beside: &Measured) -> Vec<Judged> {
+    let label = format!("healthy {}", beside.phase.name.trim_start_matches("healthy "));
     let time = |name: &str, share: f64| {
         let (before, after) =
             (alone.total.response.quantile(share), beside.total.response.quantile(share));
         let most = before.mul_f64(1.0 + trial.delta).max(before + FLOOR);
         Judged {
-            label: "healthy beside errors".to_owned(),
+            label: label.clone(),
             wanted: format!("{name} at most {}", show(most)),
             measured: format!("{} (alone {})", show(after), show(before)),
             is_met: after <= most,
@@ -138,13 +148,13 @@ fn costs(trial: &Trial, alone: &Measured, beside: &Measured) -> Vec<Judged> {
         time("p50", 0.5),
         time("p95", 0.95),
         Judged {
-            label: "healthy beside errors".to_owned(),
+            label: label.clone(),
             wanted: format!("at least {:.1}/s", rate(alone) * (1.0 - trial.delta)),
             measured: format!("{:.1}/s (alone {:.1}/s)", rate(beside), rate(alone)),
             is_met: rate(beside) >= rate(alone) * (1.0 - trial.delta),
         },
         Judged {
-            label: "healthy beside errors".to_owned(),
+            label: label.clone(),
             wanted: "no more failures than alone, or 0.1 %".to_owned(),
             measured: format!("{:.2} % (alone {:.2} %)", errors.1 * 100.0, errors.0 * 100.0),
             is_met: errors.1 <= (errors.0 * (1.0 + trial.delta)).max(0.001),
@@ -152,7 +162,7 @@ fn costs(trial: &Trial, alone: &Measured, beside: &Measured) -> Vec<Judged> {
     ]
 }
 
-fn tell(trial: &Trial, alone: &Measured, beside: &Measured, mistakes: &Measured) -> Sheet {
+fn tell(trial: &Trial, [alone, beside, mistakes]: [&Measured; 3], survived: &[Survived]) -> Sheet {
     let mut sheet = Sheet::new("Error scenarios");
     let mut answers = Grid::new(
         "Answers to errors",
@@ -191,7 +201,8 @@ fn tell(trial: &Trial, alone: &Measured, beside: &Measured, mistakes: &Measured)
     let are_right = sheet.goals.iter().all(|goal| goal.is_met);
     let is_unharmed = costs.iter().all(|goal| goal.is_met);
     sheet.goals.extend(costs);
-    for measured in [alone, beside, mistakes] {
+    let others = || survived.iter().flat_map(Survived::measured);
+    for measured in [alone, beside, mistakes].into_iter().chain(others()) {
         for doubt in &measured.doubts {
             sheet.say(Tone::Doubt, format!("in {}: {doubt}", measured.phase.name));
         }
@@ -211,15 +222,22 @@ fn tell(trial: &Trial, alone: &Measured, beside: &Measured, mistakes: &Measured)
         if is_unharmed { Tone::Good } else { Tone::Bad },
         if is_unharmed { "healthy visitors do not notice" } else { "healthy visitors pay for it" },
     );
+    let told_of = |one: &Survived| {
+        let outages = trial.outages.as_ref()?;
+        Some(one.tell(&mut sheet, (trial, outages), alone))
+    };
+    let outages: Vec<Value> = survived.iter().filter_map(told_of).collect();
     let mut table = grid("Healthy traffic");
     add_row(&mut table, alone, Tone::Plain, "");
     add_row(&mut table, beside, if is_unharmed { Tone::Good } else { Tone::Bad }, "");
+    others().for_each(|measured| add_row(&mut table, measured, Tone::Plain, ""));
     sheet.parts.push(Part::Grid(table));
     sheet.parts.push(Part::Grid(answers));
-    sheet.parts.extend(target_charts(&[alone, beside]));
+    let healthy: Vec<&Measured> = [alone, beside].into_iter().chain(others()).collect();
+    sheet.parts.extend(target_charts(&healthy));
     sheet.json = json!({
         "alone": alone.to_json(), "beside": beside.to_json(), "errors": told,
-        "answered_rightly": are_right, "healthy_unharmed": is_unharmed,
+        "answered_rightly": are_right, "healthy_unharmed": is_unharmed, "outages": outages,
     });
     sheet
 }

@@ -11,6 +11,7 @@ pub mod component;
 pub mod endure;
 pub mod errors;
 pub mod golive;
+pub mod outage;
 mod slow;
 pub mod upload;
 pub mod watch;

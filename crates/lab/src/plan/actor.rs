@@ -21,6 +21,7 @@ use super::shape;
 use super::walk::State;
 use crate::load::{Crowd, Step, Turn, User};
 use crate::net::{Target, Targets};
+use crate::record::Marks;
 use crate::record::summariser::{Tally, Threads};
 
 /// Iterations without any sampler, one after the other, after which a thread ends that nothing else would end.
@@ -51,6 +52,8 @@ pub(super) struct Stage {
     pub(super) faults: Mutex<Vec<String>>,
     /// Whether rows tell what samples consist of: hops, parts, and samples of a transaction that stands for them.
     pub(super) tells_subs: bool,
+    /// Names samples to servers, if they are told.
+    pub(super) marks: Option<Marks>,
 }
 
 impl Stage {

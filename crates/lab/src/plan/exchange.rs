@@ -15,6 +15,7 @@ use super::sample::{NO_ANSWER, Sum};
 use super::subs::{LOST_PART, Leaf, Node, lost};
 use crate::load::{Step, Turn};
 use crate::net::{Failure, Head, Keep, MOST_HOPS, Reply, Url};
+use crate::record::{Marks, put_mark};
 
 /// A sample under way.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(super) struct Exchange {
     /// Answers that asked for credentials, which this sample has given.
     asked: Option<Asked>,
     is_traced: bool,
+    /// By which servers know the sample.
+    mark: Option<Box<str>>,
     /// The request under way as it was sent, if the exchange is kept whole.
     traced: Option<Arc<[u8]>>,
 }
@@ -96,6 +99,7 @@ impl Actor {
             parts: Vec::new(),
             asked: None,
             is_traced: turn.recorder.wants_trace(&self.scope.sampler),
+            mark: self.stage.marks.as_ref().map(Marks::take_next),
             traced: None,
         });
         self.send(exchange, spec, turn)
@@ -122,7 +126,10 @@ impl Actor {
         let keep =
             if exchange.is_traced { Keep::Body(MOST_BODY) } else { self.keep(exchange.node, spec) };
         match self.request(&exchange.drawn, spec, keep) {
-            Ok(request) => {
+            Ok(mut request) => {
+                if let Some(mark) = &exchange.mark {
+                    put_mark(&mut request.bytes, mark);
+                }
                 exchange.traced = exchange.is_traced.then(|| Arc::clone(&request.bytes));
                 // It is sent again where the server asks for credentials.
                 if spec.logins.is_empty() {
@@ -445,9 +452,11 @@ impl Actor {
             data_type,
             answer,
             server_timing: response.server_timing,
+            is_hit: response.is_hit,
             traced,
             media_type,
             subs: None,
+            mark: None,
         });
         location
     }
@@ -481,6 +490,7 @@ impl Actor {
     fn finish(&mut self, mut exchange: Box<Exchange>) {
         if let Some(mut sum) = exchange.sum.take() {
             sum.subs = exchange.subs.take().filter(|subs| subs.is_several());
+            sum.mark = exchange.mark.take();
             self.conclude(exchange.node, sum);
         }
     }

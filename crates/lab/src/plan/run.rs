@@ -18,9 +18,9 @@ use crate::load::{
     run as run_load,
 };
 use crate::net::Targets;
-use crate::record::jtl::Grain;
+use crate::record::jtl::Added;
 use crate::record::summariser::{Tally, Threads, line};
-use crate::record::{Interval, Results, RowSink};
+use crate::record::{Interval, Marks, Results, RowSink};
 use crate::{Error, Finding, Result};
 
 /// How to run a plan.
@@ -48,8 +48,10 @@ pub struct Run {
     pub hosts: HashMap<String, String>,
     /// Classes of elements that whoever reads the plan leaves out where they cannot be run.
     pub left_out: Vec<String>,
-    /// How finely rows of result files tell times.
-    pub grain: Grain,
+    /// Columns that rows of result files have besides JMeter's.
+    pub added: Added,
+    /// The run's name, if each request says which sample of it it belongs to.
+    pub mark: Option<String>,
 }
 
 /// A load for any plan: its groups share it by their own numbers of users.
@@ -154,7 +156,7 @@ pub(super) fn run(
     let rows = match taker {
         Some(taker) => Some(Rows::hand_over(taker)?),
         None if outputs.is_empty() => None,
-        None => Some(Rows::append(&outputs, options.grain)?),
+        None => Some(Rows::append(&outputs, options.added)?),
     };
     let shared = Arc::new(Shared {
         targets: Targets::toward(options.detour, &options.hosts),
@@ -166,6 +168,7 @@ pub(super) fn run(
         epoch: (Instant::now(), Scope::now_ms()),
         faults: Mutex::default(),
         tells_subs: tells_subs(file, options),
+        marks: options.mark.as_deref().map(Marks::of),
     });
     shared.crowd.trace(options.trace);
     let mut director = Director {

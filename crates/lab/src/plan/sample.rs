@@ -33,11 +33,15 @@ pub(super) struct Sum {
     pub(super) answer: Answer,
     /// What the server said of its own time.
     pub(super) server_timing: Option<Box<str>>,
+    /// Whether a header says that a cache answered, or that none did.
+    pub(super) is_hit: Option<bool>,
     /// The request as it was sent, if the exchange is kept whole.
     pub(super) traced: Option<Arc<[u8]>>,
     pub(super) media_type: String,
     /// What it consists of, if that is more than one exchange and rows tell it.
     pub(super) subs: Option<Box<Node>>,
+    /// By which servers know it.
+    pub(super) mark: Option<Box<str>>,
 }
 
 /// Rows that stand below that of a transaction, and when each of their samples began.
@@ -77,7 +81,9 @@ pub(super) struct Finished {
     data_type: &'static str,
     url: Cow<'static, str>,
     server_timing: Option<Box<str>>,
+    is_hit: Option<bool>,
     trace: Option<Box<Trace>>,
+    mark: Option<Box<str>>,
 }
 
 /// How a transaction comes to its end.
@@ -134,9 +140,11 @@ impl Actor {
             data_type: "text",
             answer,
             server_timing: None,
+            is_hit: None,
             traced: None,
             media_type: String::new(),
             subs: None,
+            mark: None,
         };
         self.conclude(node, sum);
     }
@@ -242,7 +250,9 @@ impl Actor {
             data_type: sum.data_type,
             url: sum.answer.url.into(),
             server_timing: sum.server_timing,
+            is_hit: sum.is_hit,
             trace,
+            mark: sum.mark,
         });
     }
 
@@ -349,7 +359,9 @@ impl Actor {
             data_type: "",
             url: "null".into(),
             server_timing: None,
+            is_hit: None,
             trace: None,
+            mark: None,
         });
     }
 
@@ -374,7 +386,7 @@ impl Actor {
                 (false, "") => Some("status"),
                 (false, failure) => Some(failure),
             };
-            turn.recorder.sample(&Sample {
+            let sample = Sample {
                 label,
                 intended: finished.due.map_or(finished.started, |due| due.min(finished.started)),
                 started: finished.started,
@@ -383,10 +395,15 @@ impl Actor {
                 connect: finished.connect,
                 status: finished.status,
                 failure: reason,
+                is_hit: finished.is_hit,
                 received: finished.received,
                 body: finished.body,
                 sent: finished.sent,
-            });
+            };
+            turn.recorder.sample(&sample);
+            if let Some(mark) = &finished.mark {
+                turn.recorder.mark(&sample, mark, finished.server_timing.as_deref());
+            }
             if let Some(header) = &finished.server_timing {
                 turn.recorder.phases(label, header);
             }
@@ -461,6 +478,7 @@ impl Actor {
             idle: millis(finished.idle),
             connect: millis(finished.connect),
             elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
+            mark: finished.mark.as_deref().unwrap_or_default().into(),
             ..Row::default()
         };
         each(finished.started, row);

@@ -13,27 +13,36 @@ use crate::{Error, Result};
 /// The first line of a file.
 pub const HEADER: &str = "timeStamp,elapsed,label,responseCode,responseMessage,threadName,dataType,success,failureMessage,bytes,sentBytes,grpThreads,allThreads,URL,Latency,IdleTime,Connect";
 
-/// The name of the column that the lab adds where more than milliseconds are wanted.
+/// How long the sample took, in microseconds: a column that the lab adds.
 const MICROSECONDS: &str = "elapsedUs";
+/// By which mark servers know the sample: another one.
+const MARK: &str = "sampleMark";
 
-/// How finely rows tell how long a sample took.
+/// Columns behind those of JMeter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Grain {
-    /// As JMeter tells it.
-    #[default]
-    Milliseconds,
-    /// In a column of its own behind JMeter's, too.
-    Microseconds,
+pub struct Added {
+    /// How long a sample took, in microseconds.
+    pub microseconds: bool,
+    /// The mark that was sent with it.
+    pub mark: bool,
 }
 
-impl Grain {
+impl Added {
     /// Returns the first line of a file.
     #[must_use]
     pub fn header(self) -> String {
-        match self {
-            Self::Milliseconds => HEADER.to_owned(),
-            Self::Microseconds => format!("{HEADER},{MICROSECONDS}"),
+        let mut header = HEADER.to_owned();
+        for name in self.names() {
+            header.push(',');
+            header.push_str(name);
         }
+        header
+    }
+
+    /// Returns the names of the columns.
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        let named = [(self.microseconds, MICROSECONDS), (self.mark, MARK)];
+        named.into_iter().filter_map(|(is_wanted, name)| is_wanted.then_some(name))
     }
 }
 
@@ -76,16 +85,18 @@ pub struct Row<'a> {
     pub connect: u64,
     /// Microseconds until its end; 0 where only milliseconds are known.
     pub elapsed_us: u64,
+    /// By which mark servers know the sample; empty if they were not told.
+    pub mark: Cow<'a, str>,
 }
 
 impl Row<'_> {
     /// Appends the row as a line.
     pub fn write(&self, out: &mut Vec<u8>) {
-        self.write_as(Grain::Milliseconds, out);
+        self.write_as(Added::default(), out);
     }
 
     /// Appends the row as a line, with the columns that its file has.
-    pub fn write_as(&self, grain: Grain, out: &mut Vec<u8>) {
+    pub fn write_as(&self, added: Added, out: &mut Vec<u8>) {
         // Writing to a vector cannot fail.
         write!(out, "{},{},", self.time_stamp, self.elapsed).ok();
         for field in [&self.label, &self.code, &self.message, &self.thread, &self.data_type] {
@@ -98,8 +109,12 @@ impl Row<'_> {
             .ok();
         write_field(out, &self.url);
         write!(out, ",{},{},{}", self.latency, self.idle, self.connect).ok();
-        if grain == Grain::Microseconds {
+        if added.microseconds {
             write!(out, ",{}", self.elapsed_us).ok();
+        }
+        if added.mark {
+            out.push(b',');
+            write_field(out, &self.mark);
         }
         out.push(b'\n');
     }
@@ -127,6 +142,7 @@ impl Row<'_> {
             idle: self.idle,
             connect: self.connect,
             elapsed_us: self.elapsed_us,
+            mark: own(self.mark),
         }
     }
 
@@ -201,16 +217,29 @@ pub(crate) fn split_record(line: &str, delimiter: char) -> Vec<Cow<'_, str>> {
     }
 }
 
+/// Most bytes of a record: answers may stand in one, which assertions quote.
+const MOST_RECORD: usize = 16 << 20;
+
 /// Reads one record, which quoted line breaks may spread over several lines; false at the end.
+///
+/// # Errors
+/// `InvalidData` if a quote is not closed within 16 MiB or the file: all that follows would be lost in one field.
 pub(crate) fn read_record(input: &mut dyn BufRead, text: &mut Vec<u8>) -> std::io::Result<bool> {
     text.clear();
+    let mut quotes = 0;
     loop {
         let from = text.len();
-        if input.read_until(b'\n', text)? == 0 {
-            return Ok(!text.is_empty());
+        let is_end = input.read_until(b'\n', text)? == 0;
+        if is_end && text.is_empty() {
+            return Ok(false);
         }
-        let quotes = text.iter().filter(|&&byte| byte == b'"').count();
-        if quotes % 2 == 0 || from > 1 << 20 {
+        let read = text.get(from..).unwrap_or_default();
+        quotes += read.iter().filter(|&&byte| byte == b'"').count();
+        if quotes % 2 != 0 && (is_end || from > MOST_RECORD) {
+            let words = "a quote is opened and not closed";
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, words));
+        }
+        if quotes % 2 == 0 {
             while matches!(text.last(), Some(b'\n' | b'\r')) {
                 text.pop();
             }
@@ -249,14 +278,21 @@ pub fn read(input: &mut dyn BufRead, name: &str, each: &mut dyn FnMut(&Row<'_>))
             "{name}:1: no result file of JMeter: its first line names no column `elapsed`"
         )));
     }
-    let mut line = 1;
+    let mut line = 1 + breaks(&text);
     let mut rows = 0;
     if !has_header {
         each(&columns.row(&split_record(&first, delimiter)).ok_or_else(|| malformed(name, 1))?);
         rows += 1;
     }
-    while read_record(input, &mut text).map_err(lost)? {
+    loop {
         line += 1;
+        let is_row = read_record(input, &mut text).map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidData => Error::Input(format!("{name}:{line}: {error}")),
+            _ => lost(error),
+        })?;
+        if !is_row {
+            return Ok(rows);
+        }
         if text.is_empty() {
             continue;
         }
@@ -264,8 +300,13 @@ pub fn read(input: &mut dyn BufRead, name: &str, each: &mut dyn FnMut(&Row<'_>))
         let fields = split_record(&record, delimiter);
         each(&columns.row(&fields).ok_or_else(|| malformed(name, line))?);
         rows += 1;
+        line += breaks(&text);
     }
-    Ok(rows)
+}
+
+/// Counts the line breaks inside a record.
+fn breaks(record: &[u8]) -> u64 {
+    record.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 /// The columns of files without a header, as JMeter wrote them by default.
@@ -280,6 +321,7 @@ struct Columns {
     places: [Option<usize>; 17],
     elapsed: Option<usize>,
     elapsed_us: Option<usize>,
+    mark: Option<usize>,
 }
 
 impl Columns {
@@ -291,6 +333,7 @@ impl Columns {
         }
         columns.elapsed = columns.places.get(1).copied().flatten();
         columns.elapsed_us = names.iter().position(|name| name.trim() == MICROSECONDS);
+        columns.mark = names.iter().position(|name| name.trim() == MARK);
         columns
     }
 
@@ -308,7 +351,13 @@ impl Columns {
             message: text(4).into(),
             thread: text(5).into(),
             data_type: text(6).into(),
-            is_ok: text(7).eq_ignore_ascii_case("true"),
+            is_ok: if self.places.get(7).is_some_and(Option::is_some) {
+                text(7).eq_ignore_ascii_case("true")
+            } else {
+                // A file that does not say it may still tell statuses.
+                let code = text(3).trim();
+                code.is_empty() || code.parse().is_ok_and(|code: u16| code < 400)
+            },
             failure: text(8).into(),
             bytes: number(9),
             sent: number(10),
@@ -322,6 +371,7 @@ impl Columns {
                 .elapsed_us
                 .and_then(|place| fields.get(place)?.trim().parse().ok())
                 .unwrap_or(0),
+            mark: self.mark.and_then(|place| fields.get(place)).map_or("", |field| field).into(),
         })
     }
 }
@@ -374,6 +424,7 @@ fn read_xml(input: &mut dyn BufRead, name: &str, each: &mut dyn FnMut(&Row<'_>))
             idle: number("it"),
             connect: number("ct"),
             elapsed_us: 0,
+            mark: "".into(),
         });
         rows += 1;
     }
@@ -402,6 +453,7 @@ mod tests {
             data_type: own(&row.data_type),
             failure: own(&row.failure),
             url: own(&row.url),
+            mark: own(&row.mark),
             ..*row
         }
     }
@@ -458,18 +510,25 @@ mod tests {
     }
 
     #[test]
-    fn microseconds_stand_in_a_column_of_their_own_and_are_read_where_they_are() {
-        let row = Row { time_stamp: 7, elapsed: 1, elapsed_us: 1234, ..Row::default() };
-        let text = |grain: Grain| {
-            let mut text = format!("{}\n", grain.header()).into_bytes();
-            row.write_as(grain, &mut text);
+    fn what_the_lab_adds_stands_in_columns_of_its_own_and_is_read_where_it_is() {
+        let mark = "1a2b-7".into();
+        let row = Row { time_stamp: 7, elapsed: 1, elapsed_us: 1234, mark, ..Row::default() };
+        let text = |microseconds: bool, mark: bool| {
+            let added = Added { microseconds, mark };
+            let mut text = format!("{}\n", added.header()).into_bytes();
+            row.write_as(added, &mut text);
             String::from_utf8(text).unwrap()
         };
-        let exact = text(Grain::Microseconds);
+        let exact = text(true, false);
         assert!(exact.lines().all(|line| line.split(',').count() == 18), "{exact}");
         assert_eq!(rows(&exact)[0].elapsed_us, 1234);
-        let plain = text(Grain::Milliseconds);
+        let plain = text(false, false);
         assert_eq!(plain.lines().next(), Some(HEADER));
         assert_eq!((rows(&plain)[0].elapsed, rows(&plain)[0].elapsed_us), (1, 0));
+        for exact in [false, true] {
+            let marked = text(exact, true);
+            assert_eq!(rows(&marked)[0].mark, "1a2b-7");
+            assert_eq!(rows(&marked)[0].elapsed_us, if exact { 1234 } else { 0 });
+        }
     }
 }

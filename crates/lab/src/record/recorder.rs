@@ -6,9 +6,10 @@ use std::sync::mpsc::{Sender, SyncSender};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::phase::each_phase;
+use super::slowest::{Slow, Slowest};
 use super::trace::{Quota, Trace};
 use crate::net::{Failure, Reply};
-use crate::record::jtl::{Grain, Row};
+use crate::record::jtl::{Added, Row};
 use crate::record::{MOST_LABELS, Stats, Timing, told};
 
 /// A label's place in its worker's recorder.
@@ -30,6 +31,8 @@ pub(crate) struct Sample<'a> {
     pub(crate) status: u16,
     /// Why the sample failed, if it did.
     pub(crate) failure: Option<&'a str>,
+    /// Whether a header says that a cache answered, or that none did.
+    pub(crate) is_hit: Option<bool>,
     pub(crate) received: u64,
     pub(crate) body: u64,
     pub(crate) sent: u64,
@@ -38,12 +41,12 @@ pub(crate) struct Sample<'a> {
 impl<'a> Sample<'a> {
     /// Returns the sample of a single exchange; statuses from 400 count as failed.
     pub(crate) fn of(label: LabelId, intended: Instant, reply: &'a Reply) -> Self {
-        let (status, body, failure) = match &reply.result {
+        let (status, body, failure, is_hit) = match &reply.result {
             Ok(response) => {
                 let failure = (response.status >= 400).then_some("status");
-                (response.status, response.body_bytes, failure)
+                (response.status, response.body_bytes, failure, response.is_hit)
             }
-            Err(failure) => (0, 0, Some(Failure::words(*failure))),
+            Err(failure) => (0, 0, Some(Failure::words(*failure)), None),
         };
         Self {
             label,
@@ -54,6 +57,7 @@ impl<'a> Sample<'a> {
             connect: reply.connect,
             status,
             failure,
+            is_hit,
             received: reply.received,
             body,
             sent: reply.sent,
@@ -79,6 +83,8 @@ pub(crate) struct Interval {
     pub(crate) cpu: Duration,
     /// Exchanges that are kept whole.
     pub(crate) traces: Vec<Trace>,
+    /// The slowest marked samples.
+    pub(crate) slowest: Vec<Slow>,
 }
 
 /// Where rows go, in pieces of text.
@@ -88,7 +94,7 @@ pub(crate) struct RowSink {
     /// The time of day at `at`.
     pub(crate) epoch: SystemTime,
     pub(crate) at: Instant,
-    pub(crate) grain: Grain,
+    pub(crate) added: Added,
 }
 
 /// Most phases of one label.
@@ -115,6 +121,7 @@ pub(crate) struct Recorder {
     most_traces: usize,
     quotas: HashMap<String, Quota>,
     traces: Vec<Trace>,
+    slowest: Slowest,
 }
 
 impl Recorder {
@@ -140,6 +147,7 @@ impl Recorder {
             most_traces: 0,
             quotas: HashMap::new(),
             traces: Vec::new(),
+            slowest: Slowest::default(),
         }
     }
 
@@ -165,7 +173,14 @@ impl Recorder {
     }
 
     pub(crate) fn sample(&mut self, sample: &Sample<'_>) {
-        let Some((_, stats, _)) = self.labels.get_mut(sample.label.0) else { return };
+        let Some((_, stats, is_sum)) = self.labels.get_mut(sample.label.0) else { return };
+        if sample.failure.is_none() && !*is_sum {
+            let us = |from: Instant| {
+                let span = sample.ended.saturating_duration_since(from);
+                u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+            };
+            stats.opening.note(us(self.started), us(sample.started), sample.is_hit);
+        }
         stats.response.record(sample.ended.saturating_duration_since(sample.intended));
         stats.service.record(sample.ended.saturating_duration_since(sample.started));
         stats.latency.record(sample.first_byte.saturating_duration_since(sample.started));
@@ -202,6 +217,33 @@ impl Recorder {
         });
     }
 
+    /// Keeps a sample that servers know by a mark, if it is one of the slowest.
+    pub(crate) fn mark(&mut self, sample: &Sample<'_>, mark: &str, server_timing: Option<&str>) {
+        let Some((label, ..)) = self.labels.get(sample.label.0) else { return };
+        let us = |from: Instant| {
+            let span = sample.ended.saturating_duration_since(from);
+            u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+        };
+        let response_us = us(sample.intended);
+        if !self.slowest.wants(label, response_us) {
+            return;
+        }
+        self.slowest.add(Slow {
+            label: Arc::clone(label),
+            mark: mark.into(),
+            started_ms: epoch_ms(sample.started),
+            response_us,
+            service_us: us(sample.started),
+            answer: match (sample.status, sample.failure) {
+                (0, reason) => reason.unwrap_or_default().into(),
+                (status, None | Some("status")) => status.to_string().into(),
+                (status, Some(reason)) => format!("{status}: {reason}").into(),
+            },
+            server_timing: server_timing.map(Into::into),
+            served: None,
+        });
+    }
+
     /// Keeps so many exchanges of each label whole.
     pub(crate) fn keep_traces(&mut self, most: usize) {
         self.most_traces = most;
@@ -225,9 +267,7 @@ impl Recorder {
         if !quota.takes(trace.is_ok, self.most_traces) {
             return;
         }
-        let began = SystemTime::now().checked_sub(at.elapsed()).unwrap_or(SystemTime::UNIX_EPOCH);
-        let since = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        trace.started_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        trace.started_ms = epoch_ms(at);
         self.traces.push(trace);
     }
 
@@ -258,7 +298,7 @@ impl Recorder {
         let wall = sink.epoch + since;
         let since_epoch = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         row.time_stamp = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
-        row.write_as(sink.grain, &mut self.text);
+        row.write_as(sink.added, &mut self.text);
         if self.text.len() >= PIECE {
             // A full queue makes the worker wait; the lag tells.
             sink.sender.send(std::mem::take(&mut self.text)).ok();
@@ -297,6 +337,7 @@ impl Recorder {
             active,
             cpu,
             traces: std::mem::take(&mut self.traces),
+            slowest: self.slowest.take(),
         };
         self.sender.send(interval).ok();
         if let Some(sink) = &self.rows
@@ -305,4 +346,11 @@ impl Recorder {
             sink.sender.send(std::mem::take(&mut self.text)).ok();
         }
     }
+}
+
+/// Returns a moment as milliseconds of the epoch.
+fn epoch_ms(at: Instant) -> u64 {
+    let began = SystemTime::now().checked_sub(at.elapsed()).unwrap_or(SystemTime::UNIX_EPOCH);
+    let since = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::jtl::Row;
 use super::label::{OTHER_LABELS, told};
 use super::recorder::Interval;
+use super::slowest::{Joined, Slow, Slowest, mark_of};
 use super::trace::{Quota, Trace};
 use super::{Stats, Timing};
 use crate::phase::watch::Facts;
@@ -37,6 +38,10 @@ pub struct Results {
     pub target: Vec<Facts>,
     /// What was written to the logs that were watched.
     pub logged: Vec<Logged>,
+    /// The slowest samples, where servers were told which sample a request belongs to.
+    pub slowest: Slowest,
+    /// What a log of the server says of marked samples, if one was read beside them.
+    pub joined: Option<Joined>,
     /// How finely the seconds' times are kept.
     grain: Grain,
 }
@@ -182,6 +187,8 @@ impl Results {
             is_of_sums: false,
             target: Vec::new(),
             logged: Vec::new(),
+            slowest: Slowest::default(),
+            joined: None,
             grain: Grain { bits: FINEST, held: 0 },
         }
     }
@@ -212,6 +219,7 @@ impl Results {
         for trace in &interval.traces {
             self.traces.entry(trace.label.as_str().into()).or_default().push(trace.clone());
         }
+        interval.slowest.iter().for_each(|slow| self.slowest.add(slow.clone()));
     }
 
     /// Keeps the times of all seconds so far with fewer digits.
@@ -237,14 +245,16 @@ impl Results {
     }
 
     /// Adds a part that was run after this one.
-    pub(crate) fn append(&mut self, part: Self) {
+    pub(crate) fn append(&mut self, mut part: Self) {
         let offset = u32::try_from(self.elapsed.as_secs()).unwrap_or(u32::MAX);
         for (own, other) in
             [(&mut self.labels, part.labels), (&mut self.transactions, part.transactions)]
         {
             for (name, series) in other {
                 let known = series_of(own, &name);
-                known.total.add(&series.total);
+                let mut total = series.total;
+                total.opening.shift(self.elapsed);
+                known.total.add(&total);
                 for (second, mut values) in series.seconds {
                     let place = known.seconds.entry(second.saturating_add(offset)).or_default();
                     place.count += values.count;
@@ -257,6 +267,7 @@ impl Results {
         for (label, mut traces) in part.traces {
             self.traces.entry(label).or_default().append(&mut traces);
         }
+        part.slowest.take().into_iter().for_each(|slow| self.slowest.add(slow));
         self.breach = self.breach.take().or(part.breach);
         self.elapsed += part.elapsed;
         self.grain.bits = self.grain.bits.min(part.grain.bits);
@@ -302,6 +313,10 @@ impl Results {
         place.count += 1;
         place.received += row.bytes;
         place.times.push((elapsed, 1));
+        if row.is_ok && !row.is_transaction() {
+            let end = row.time_stamp.saturating_add(row.elapsed);
+            total.opening.note(us(end), elapsed, None);
+        }
         if !row.is_ok {
             total.fail_us(elapsed);
             place.errors += 1;
@@ -310,8 +325,32 @@ impl Results {
             } else {
                 row.failure.to_string()
             };
+            let reason = if reason.is_empty() { "no reason is given".to_owned() } else { reason };
             total.blame(&reason, 1);
         }
+        if let Some(mark) = mark_of(&row.mark).filter(|_| !row.is_transaction()) {
+            self.add_marked(row, mark, elapsed);
+        }
+    }
+
+    /// Adds a row that says by which mark servers know its sample.
+    fn add_marked(&mut self, row: &Row<'_>, mark: &str, elapsed_us: u64) {
+        let served = self.joined.as_mut().and_then(|joined| joined.add(mark, elapsed_us));
+        let known = self.labels.get_key_value(row.label.as_ref());
+        let label = known.map_or_else(|| OTHER_LABELS.into(), |(label, _)| Arc::clone(label));
+        if !self.slowest.wants(&label, elapsed_us) {
+            return;
+        }
+        self.slowest.add(Slow {
+            label,
+            mark: mark.into(),
+            started_ms: row.time_stamp,
+            response_us: elapsed_us,
+            service_us: elapsed_us,
+            answer: row.code.as_ref().into(),
+            server_timing: None,
+            served,
+        });
     }
 
     /// Counts seconds from a later one on, before which there is nothing.
@@ -324,6 +363,13 @@ impl Results {
             shift(&mut series.seconds, first);
         }
         shift(&mut self.generator.seconds, first);
+    }
+
+    /// Counts the moments of rows, which tell the time of day, from the beginning of the run: a millisecond of the epoch.
+    pub(crate) fn count_openings_from(&mut self, first: u64) {
+        for series in self.labels.values_mut() {
+            series.total.opening.count_from(first.saturating_mul(1000));
+        }
     }
 
     /// Takes transactions for samples where rows hold nothing else.
@@ -404,6 +450,7 @@ mod tests {
             active: 1,
             cpu: Duration::ZERO,
             traces: Vec::new(),
+            slowest: Vec::new(),
         });
     }
 

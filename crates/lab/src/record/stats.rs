@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::opening::{FirstCached, Opening};
+
 /// Longest time that a histogram tells apart: an hour, in microseconds.
 const LONGEST: u64 = 3_600_000_000;
 
@@ -175,6 +177,8 @@ pub struct Stats {
     pub reasons: BTreeMap<String, u64>,
     /// What the server said of its own time, per phase.
     pub phases: BTreeMap<String, Timing>,
+    /// How good answers began.
+    pub opening: Opening,
 }
 
 impl Stats {
@@ -188,6 +192,12 @@ impl Stats {
     #[must_use]
     pub fn error_rate(&self) -> f64 {
         if self.count() == 0 { 0.0 } else { self.errors as f64 / self.count() as f64 }
+    }
+
+    /// Returns when answers began to come from a cache, if anything tells.
+    #[must_use]
+    pub fn first_cached(&self) -> Option<FirstCached> {
+        self.opening.first_cached(self.service.quantile(0.5))
     }
 
     /// Counts samples that failed for a reason. Reasons may quote what came back: those beyond the first are counted
@@ -229,6 +239,7 @@ impl Stats {
         for (phase, timing) in &other.phases {
             self.phases.entry(phase.clone()).or_default().add(timing);
         }
+        self.opening.add(&other.opening);
     }
 }
 

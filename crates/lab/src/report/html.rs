@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::chart::{self, Line};
-use super::{Report, text, trace};
+use super::{Report, opening, slow, text, trace};
 use crate::goal::show;
 use crate::phase::watch;
 use crate::record::{Results, Stats, Timing};
@@ -33,7 +33,9 @@ pub fn html(report: &Report<'_>) -> String {
     write_charts(&mut out, results, &total);
     write_target(&mut out, results);
     write_labels(&mut out, results, &total);
+    opening::write(&mut out, results);
     write_phases(&mut out, results, &total);
+    slow::write(&mut out, results);
     write_answers(&mut out, &total);
     write_errors(&mut out, results, &total);
     write_generator(&mut out, report);
@@ -89,12 +91,12 @@ fn write_goals(out: &mut String, report: &Report<'_>) {
     if report.goals.is_empty() {
         return;
     }
-    out.push_str("<h2>Goals</h2><div class=\"wide\"><table class=\"words\"><thead><tr><th>Label</th><th>Wanted</th><th>Measured</th><th></th></tr></thead><tbody>");
+    out.push_str("<h2>Goals</h2><div class=\"wide\"><table class=\"words stack\"><thead><tr><th>Label</th><th>Wanted</th><th>Measured</th><th></th></tr></thead><tbody>");
     for goal in report.goals {
         let (class, word) = if goal.is_met { ("good", "met") } else { ("bad", "missed") };
         write!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"{class}\">{word}</td></tr>",
+            "<tr><td>{}</td><td data-n=\"Wanted\">{}</td><td data-n=\"Measured\">{}</td><td class=\"{class}\">{word}</td></tr>",
             escape(&goal.label),
             escape(&goal.wanted),
             escape(&goal.measured)
@@ -154,7 +156,11 @@ fn write_charts(out: &mut String, results: &Results, total: &Stats) {
         let point = |(&second, values)| (f64::from(second) / unit, value(values));
         seconds.range(..whole).map(point).collect()
     };
-    let quantile = |share: f64| over(&|values| ms(values.times.quantile(share)));
+    let moments = spans(&seconds, whole);
+    let quantile = |share: f64| -> Vec<(f64, f64)> {
+        let point = |(second, times): &(f64, Timing)| (second / unit, ms(times.quantile(share)));
+        moments.iter().map(point).collect()
+    };
     out.push_str("<h2>Over time</h2>");
     out.push_str(&chart::lines(
         "Response time",
@@ -197,6 +203,22 @@ fn write_charts(out: &mut String, results: &Results, total: &Stats) {
         None => lines.push(Line { name: "from when it was sent", class: "c2", points: sent }),
     }
     out.push_str(&chart::percentiles("Response time by percentile", &lines));
+}
+
+/// Most points of a line of percentiles.
+const MOST_SPANS: u32 = 300;
+
+/// Returns the times of equal spans before the second `whole`, and the middle of each: in a long run a second alone has too
+/// few samples for a percentile, and of several percentiles there is no percentile.
+fn spans(seconds: &BTreeMap<u32, Moment>, whole: u32) -> Vec<(f64, Timing)> {
+    let last = seconds.range(..whole).next_back().map_or(0, |(second, _)| *second);
+    let width = last / MOST_SPANS + 1;
+    let mut spans: BTreeMap<u32, Timing> = BTreeMap::new();
+    for (second, values) in seconds.range(..whole) {
+        spans.entry(second / width).or_default().add(&values.times);
+    }
+    let middle = |span: u32| f64::from(span * width) + f64::from(width - 1) / 2.0;
+    spans.into_iter().map(|(span, times)| (middle(span), times)).collect()
 }
 
 /// Draws what the tested process took over time.
@@ -299,7 +321,7 @@ fn write_phases(out: &mut String, results: &Results, total: &Stats) {
     if total.phases.is_empty() {
         return;
     }
-    out.push_str("<h2>Phases of the server</h2><p>From <code>Server-Timing</code> headers; the share is of the mean service time of the label.</p><div class=\"wide\"><table><thead><tr><th>Phase</th><th>Samples</th><th>Mean</th><th>Median</th><th>95 %</th><th>99 %</th><th>Max</th><th>Share</th></tr></thead><tbody>");
+    out.push_str("<h2>Phases of the server</h2><p>From <code>Server-Timing</code> headers; the share is of the mean service time of the label.</p><div class=\"wide\"><table class=\"stack\"><thead><tr><th>Phase</th><th>Samples</th><th>Mean</th><th>Median</th><th>95 %</th><th>99 %</th><th>Max</th><th>Share</th></tr></thead><tbody>");
     let mut rows = |name: &str, stats: &Stats, class: &str| {
         for (phase, timing) in &stats.phases {
             let whole = stats.service.mean().as_secs_f64();
@@ -309,7 +331,7 @@ fn write_phases(out: &mut String, results: &Results, total: &Stats) {
                 if whole > 0.0 { sum / (whole * stats.count() as f64) * 100.0 } else { 0.0 };
             write!(
                 out,
-                "<tr class=\"{class}\"><td>{} \u{b7} {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{share:.0} %</td></tr>",
+                "<tr class=\"{class}\"><td>{} \u{b7} {}</td><td data-n=\"Samples\">{}</td><td data-n=\"Mean\">{}</td><td data-n=\"Median\">{}</td><td data-n=\"95 %\">{}</td><td data-n=\"99 %\">{}</td><td data-n=\"Max\">{}</td><td data-n=\"Share\">{share:.0} %</td></tr>",
                 escape(if name.is_empty() { "(no name)" } else { name }),
                 escape(phase),
                 timing.count(),
@@ -367,14 +389,14 @@ fn write_errors(out: &mut String, results: &Results, total: &Stats) {
     if total.reasons.is_empty() {
         return;
     }
-    out.push_str("<h2>Errors</h2><div class=\"wide\"><table><thead><tr><th>Reason</th><th>Count</th><th>Of all samples</th><th>Labels</th></tr></thead><tbody>");
+    out.push_str("<h2>Errors</h2><div class=\"wide\"><table class=\"stack\"><thead><tr><th>Reason</th><th>Count</th><th>Of all samples</th><th>Labels</th></tr></thead><tbody>");
     let mut reasons: Vec<_> = total.reasons.iter().collect();
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     for (reason, &count) in reasons.into_iter().take(50) {
         let share = count as f64 / total.count().max(1) as f64 * 100.0;
         write!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{share:.2} %</td><td class=\"names\">{}</td></tr>",
+            "<tr><td>{}</td><td data-n=\"Count\">{}</td><td data-n=\"Of all samples\">{share:.2} %</td><td class=\"names\" data-n=\"Labels\">{}</td></tr>",
             escape(reason),
             text::count(count),
             escape(&sufferers(results, reason))
@@ -438,4 +460,27 @@ pub(crate) fn escape(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_a_long_run_are_of_spans_and_not_of_single_seconds() {
+        let mut seconds: BTreeMap<u32, Moment> = BTreeMap::new();
+        for second in 0..1_200 {
+            // Every fourth second has one slow answer alone.
+            let time = if second % 4 == 3 { 900_000 } else { 1_000 };
+            seconds.entry(second).or_default().times.record_us(time, 1);
+        }
+        let all = spans(&seconds, u32::MAX);
+        assert_eq!(all.len(), 300);
+        let (first, times) = &all[0];
+        assert_eq!((*first, times.count(), times.quantile(0.5).as_micros()), (1.5, 4, 1_000));
+        assert_eq!(all[299].0, 1_197.5);
+        let short = spans(&seconds, 300);
+        assert_eq!((short.len(), short[7].0), (300, 7.0));
+        assert!(spans(&BTreeMap::new(), 0).is_empty());
+    }
 }

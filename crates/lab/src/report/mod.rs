@@ -2,8 +2,10 @@
 
 mod chart;
 mod html;
+mod opening;
 pub mod overlay;
 pub mod sheet;
+pub(crate) mod slow;
 mod text;
 mod trace;
 
@@ -15,7 +17,7 @@ pub(crate) use html::{STYLE, escape};
 pub use text::{json, junit, markdown, plain};
 
 use crate::goal::Judged;
-use crate::record::{MOST_LABELS, OTHER_LABELS, Results, jtl};
+use crate::record::{Joined, MOST_LABELS, OTHER_LABELS, Results, jtl};
 use crate::{Result, honesty};
 
 /// What a report tells.
@@ -75,7 +77,20 @@ const BEFORE_FIRST: u64 = (u32::MAX as u64 / 2) * 1000;
 /// # Errors
 /// As [`jtl::read`].
 pub fn read_rows(input: &mut dyn BufRead, name: &str) -> Result<Results> {
+    read_rows_with(input, name, None)
+}
+
+/// Returns the same, with what logs of the server say of the samples by their marks.
+///
+/// # Errors
+/// As [`jtl::read`].
+pub fn read_rows_with(
+    input: &mut dyn BufRead,
+    name: &str,
+    joined: Option<Joined>,
+) -> Result<Results> {
     let mut results = Results::new(SystemTime::UNIX_EPOCH);
+    results.joined = joined;
     let (mut first, mut last, mut anchor) = (u64::MAX, 0, None);
     jtl::read(input, name, &mut |row| {
         // Rows of files that were put together come in any order: the first may not be the earliest.
@@ -93,6 +108,7 @@ pub fn read_rows(input: &mut dyn BufRead, name: &str) -> Result<Results> {
     results.count_seconds_from(u32::try_from(before).unwrap_or(u32::MAX));
     results.started = SystemTime::UNIX_EPOCH + Duration::from_millis(first);
     results.elapsed = Duration::from_millis(last.saturating_sub(first));
+    results.count_openings_from(first);
     results.count_sums();
     results.sum_up();
     Ok(results)

@@ -346,7 +346,12 @@ pub(crate) fn target_parts(seen: &[Facts]) -> Vec<Part> {
 }
 
 fn write_grid(out: &mut String, grid: &Grid) {
-    write!(out, "<h2>{}</h2><div class=\"wide\"><table><thead><tr>", escape(&grid.title)).ok();
+    write!(
+        out,
+        "<h2>{}</h2><div class=\"wide\"><table class=\"stack\"><thead><tr>",
+        escape(&grid.title)
+    )
+    .ok();
     for name in &grid.head {
         write!(out, "<th>{}</th>", escape(name)).ok();
     }
@@ -356,7 +361,12 @@ fn write_grid(out: &mut String, grid: &Grid) {
         for (place, cell) in cells.iter().enumerate() {
             // The last cell tells the verdict of its row.
             let class = if place + 1 == cells.len() { tone.class() } else { "" };
-            write!(out, "<td class=\"{class}\">{}</td>", escape(cell)).ok();
+            write!(out, "<td class=\"{class}\"").ok();
+            // Narrow screens show each value with its column's name.
+            if let Some(name) = grid.head.get(place).filter(|name| place > 0 && !name.is_empty()) {
+                write!(out, " data-n=\"{}\"", escape(name)).ok();
+            }
+            write!(out, ">{}</td>", escape(cell)).ok();
         }
         out.push_str("</tr>");
     }
@@ -483,7 +493,7 @@ mod tests {
         let html = sheet.html();
         assert!(
             html.contains("<h1>a &lt;b&gt;</h1>")
-                && html.contains("<td class=\"bad\">80/s | &quot;x&quot;</td>")
+                && html.contains("<td class=\"bad\" data-n=\"rate\">80/s | &quot;x&quot;</td>")
         );
         assert_eq!(sheet.to_json()["good"], true);
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::Report;
 use super::html::escape;
+use super::{Report, opening, slow};
 use crate::goal::show;
 use crate::phase::watch::{self, Facts, Pool};
 use crate::record::{Member, Results, Stats, Timing};
@@ -102,7 +102,14 @@ pub fn json(report: &Report<'_>) -> Value {
     let labels: serde_json::Map<String, Value> = results
         .labels
         .iter()
-        .map(|(name, series)| (name.to_string(), stats(&series.total)))
+        .map(|(name, series)| {
+            let mut told = stats(&series.total);
+            if let Some(fields) = told.as_object_mut() {
+                let found = opening::to_json(series.total.first_cached());
+                fields.insert("first_cached".to_owned(), found);
+            }
+            (name.to_string(), told)
+        })
         .collect();
     let transactions: serde_json::Map<String, Value> = results
         .transactions
@@ -130,6 +137,8 @@ pub fn json(report: &Report<'_>) -> Value {
         "incomplete": report.losses(),
         "agents": agents(results),
         "target": target(&results.target),
+        "slowest": slow::slowest(results),
+        "joined": slow::joined(results),
         "errors_logged": results.logged.iter().map(Logged::to_json).collect::<Vec<_>>(),
         "generator": {
             "workers": generator.workers,
@@ -360,6 +369,8 @@ pub fn plain(report: &Report<'_>) -> String {
         writeln!(out, "goal {word} {}: {}, measured {}", goal.label, goal.wanted, goal.measured)
             .ok();
     }
+    opening::tell(&mut out, results);
+    slow::tell(&mut out, results);
     write_generator(&mut out, report);
     for note in report.notes() {
         writeln!(out, "NOTE: {note}").ok();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tympan_lab::calculate::Uploads;
 use tympan_lab::goal;
 use tympan_lab::live::{Form, Live};
+use tympan_lab::phase::outage::{Outages, Switch};
 use tympan_lab::phase::watch::Source;
 use tympan_lab::phase::{Show, Subject, breakpoint, component, endure, errors, golive, upload};
 use tympan_lab::plan::{Amount, Offer, Plan, Run};
@@ -127,6 +128,7 @@ fn every_phase_begins_with_the_first_row() {
         within: Duration::from_secs(60),
         delta: 1000.0,
         slow: None,
+        outages: None,
     };
     errors::run(&subject(&healthy), &mistakes, &trial, &mut |_| {}).unwrap();
     // Twenty visits each: more than there are rows, if the second phase went on where the first one ended.
@@ -154,6 +156,7 @@ fn errors_are_judged_by_their_answers_and_by_what_they_cost() {
             within: Duration::from_secs(60),
             delta: 1000.0,
             slow: Some((site.clone(), 3)),
+            outages: None,
         };
         let sheet = errors::run(&subject(&healthy), &mistakes, &trial, &mut |_| {}).unwrap();
         assert_eq!(sheet.json["answered_rightly"], is_right, "{}", sheet.plain());
@@ -173,6 +176,108 @@ fn errors_are_judged_by_their_answers_and_by_what_they_cost() {
     };
     check(404, true);
     check(200, false);
+}
+
+/// A site with a back end that can be switched off, and that says `sorry` without it, or fails.
+fn fragile(is_up_without: bool) -> (Origin, Plan, errors::Trial) {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let is_away = AtomicBool::new(false);
+    let origin = Origin::start(move |seen| match (seen.method.as_str(), seen.target.as_str()) {
+        ("POST", "/off" | "/on") => {
+            is_away.store(seen.target == "/off", Ordering::Relaxed);
+            Answer::status(204)
+        }
+        (_, "/page.html") => match (is_away.load(Ordering::Relaxed), is_up_without) {
+            (false, _) => Answer::html("orders"),
+            (true, true) => Answer::html("sorry, no orders now"),
+            (true, false) => Answer::status(502),
+        },
+        _ => Answer::status(404),
+    });
+    let site = format!("http://{}", origin.addr());
+    let plan = Plan::of_url(&format!("{site}/page.html")).unwrap();
+    let trial = errors::Trial {
+        healthy: offer(Amount::Rate(20.0), 500),
+        errors: offer(Amount::Rate(4.0), 500),
+        within: Duration::from_secs(60),
+        delta: 1000.0,
+        slow: None,
+        outages: Some(Outages {
+            kinds: vec![("orders down".to_owned(), Switch::parse(&format!("{site}/off")))],
+            restore: Switch::parse(&format!("{site}/on")),
+            placeholder: Some((format!("{site}/page.html"), "sorry".to_owned())),
+            allowed: 0.01,
+        }),
+    };
+    (origin, plan, trial)
+}
+
+fn mistakes_of(origin: &Origin) -> Plan {
+    let site = format!("http://{}", origin.addr());
+    errors::common_mistakes(&site, "/none.html", None, None).unwrap()
+}
+
+#[test]
+fn pages_stay_up_without_their_back_end_or_do_not() {
+    let check = |is_up_without: bool| {
+        let (origin, plan, trial) = fragile(is_up_without);
+        let mut said = Vec::new();
+        let mut say = |line: &str| said.push(line.to_owned());
+        let sheet = errors::run(&subject(&plan), &mistakes_of(&origin), &trial, &mut say).unwrap();
+        assert_eq!(
+            said[2..],
+            ["healthy traffic during orders down", "healthy traffic after orders down"]
+        );
+        let outage = &sheet.json["outages"][0];
+        let told = (&outage["stays_up"], &outage["placeholder_shown"], &outage["recovers"]);
+        assert_eq!(told, (&is_up_without.into(), &is_up_without.into(), &true.into()), "{outage}");
+        assert!(outage["whole_again_s"].is_number(), "{outage}");
+        let share = if is_up_without { 0.0 } else { 1.0 };
+        assert_eq!(outage["failed_share"], share, "{outage}");
+        assert_eq!(met(&sheet, "pages stay up"), [is_up_without]);
+        assert_eq!(met(&sheet, "whole again"), [true]);
+        assert_eq!(met(&sheet, "healthy after orders down"), [true; 4]);
+        let word = if is_up_without { "pages stay up" } else { "pages do not stay up" };
+        assert!(
+            sheet.plain().contains(&format!("orders down: {word} meanwhile")),
+            "{}",
+            sheet.plain()
+        );
+        let switched: Vec<String> = origin
+            .seen()
+            .into_iter()
+            .filter(|seen| seen.method == "POST")
+            .map(|seen| seen.target)
+            .collect();
+        assert_eq!(switched, ["/off", "/on"]);
+    };
+    check(true);
+    check(false);
+}
+
+#[test]
+fn a_back_end_is_brought_back_whatever_fails_and_a_switch_that_fails_ends_the_test() {
+    let (origin, plan, mut trial) = fragile(true);
+    let outages = trial.outages.as_mut().unwrap();
+    outages.kinds[0].1 = Switch::Command("exit 7".to_owned());
+    let error = errors::run(&subject(&plan), &mistakes_of(&origin), &trial, &mut |_| {});
+    assert!(error.unwrap_err().to_string().contains("`exit 7` failed"));
+    assert!(
+        origin.seen().iter().any(|seen| seen.target == "/on"),
+        "it may have done half of its work"
+    );
+    let outages = trial.outages.as_mut().unwrap();
+    outages.restore = Switch::parse(&format!("http://{}/nothing", origin.addr()));
+    outages.kinds[0].1 = Switch::Command("true".to_owned());
+    let error = errors::run(&subject(&plan), &mistakes_of(&origin), &trial, &mut |_| {});
+    assert!(error.unwrap_err().to_string().contains("status 404"));
+    // What stands on the page in any case proves nothing: nothing is sent then.
+    let outages = trial.outages.as_mut().unwrap();
+    outages.placeholder.as_mut().unwrap().1 = "orders".to_owned();
+    let before = origin.requests();
+    let error = errors::run(&subject(&plan), &mistakes_of(&origin), &trial, &mut |_| {});
+    assert!(error.unwrap_err().to_string().contains("although nothing is away"));
+    assert_eq!(origin.requests(), before + 1, "but one look at the page");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn rows_in_any_order_make_the_same_report() {
     let first = page(&lines);
     assert!(first.contains("<td>503</td><td>20</td>") && first.contains(">Users<"), "{first}");
     assert!(first.contains(
-        "503 msg</td><td>20</td><td>1.00 %</td><td class=\"names\">GET &lt;home&gt; (20)<"
+        "503 msg</td><td data-n=\"Count\">20</td><td data-n=\"Of all samples\">1.00 %</td><td class=\"names\" data-n=\"Labels\">GET &lt;home&gt; (20)<"
     ));
     lines[1..].reverse();
     assert_eq!(page(&lines), first);
@@ -138,4 +138,37 @@ fn labels_that_hold_a_value_do_not_make_the_report_long_without_end() {
     assert!(plain(&report).contains(&format!("NOTE: {said}")), "{}", plain(&report));
     assert!(markdown(&report).contains(said));
     assert!(json(&report)["notes"][0].as_str().unwrap().starts_with(said));
+}
+
+#[test]
+fn a_quote_that_is_never_closed_swallows_no_rows() {
+    let row = "1700000000000,20,a,200,OK,g 1-1,text,true,,1000,100,1,1,http://h/,5,0,0\n";
+    let broken = "1700000000000,20,a,500,\"no end,g 1-1,text,false,,1000,100,1,1,http://h/,5,0,0\n";
+    let spread =
+        "1700000000000,20,a,500,\"two\nlines\",g 1-1,text,false,,1000,100,1,1,http://h/,5,0,0\n";
+    let read = |parts: &[&str]| {
+        let text = format!("{}\n{}", tympan_lab::record::jtl::HEADER, parts.concat());
+        read_rows(&mut text.as_bytes(), "r.jtl").map(|results| results.total().count())
+    };
+    assert_eq!(read(&[row, spread, row]).unwrap(), 3);
+    let many = row.repeat(30_000);
+    for parts in [&[row, spread, broken, many.as_str()][..], &[row, spread, broken, row]] {
+        let error = read(parts).unwrap_err();
+        // The row before it takes two lines.
+        assert_eq!(error.to_string(), "r.jtl:5: a quote is opened and not closed");
+        assert!(error.is_usage());
+    }
+}
+
+#[test]
+fn rows_that_do_not_say_whether_they_succeeded_are_known_by_their_status() {
+    let read = |text: &str| read_rows(&mut text.as_bytes(), "r.jtl").unwrap();
+    let bare = read("timeStamp,elapsed,label\n1700000000000,5,a\n1700000000000,5,b\n");
+    assert_eq!((bare.total().count(), bare.total().errors), (2, 0));
+    let statuses = read(
+        "timeStamp,elapsed,label,responseCode\n1700000000000,5,a,200\n1700000000000,5,a,404\n1700000000000,5,a,Non HTTP response code: x\n",
+    );
+    assert_eq!((statuses.total().count(), statuses.total().errors), (3, 2));
+    let silent = read("timeStamp,elapsed,label,success\n1700000000000,5,a,false\n");
+    assert_eq!(silent.total().reasons.keys().next().unwrap(), "no reason is given");
 }

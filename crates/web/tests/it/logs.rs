@@ -30,6 +30,7 @@ fn real_request_lines_read_and_write_back() {
         status: 201,
         media_type: media_type.map(str::to_owned),
         elapsed: Duration::from_millis(98),
+        sample: None,
     };
     reads(
         "21/Nov/2026:00:50:16 +0000 [41246] <- 201 text/html 98ms",
@@ -42,6 +43,28 @@ fn real_request_lines_read_and_write_back() {
         7,
         &exit(Some("text/html; charset=utf-8")),
     );
+}
+
+#[test]
+fn the_mark_of_a_sample_stands_as_a_parameter_of_the_type() {
+    let exit = |media_type: Option<&str>, sample: Option<&str>| Event::Exit {
+        status: 200,
+        media_type: media_type.map(str::to_owned),
+        elapsed: Duration::from_millis(98),
+        sample: sample.map(str::to_owned),
+    };
+    let line = |kind: &str| format!("21/Nov/2026:00:50:16 +0000 [7] <- 200 {kind} 98ms");
+    reads(&line("text/html; lab=1a2b-17"), 7, &exit(Some("text/html"), Some("1a2b-17")));
+    reads(&line("-; lab=1a2b-17"), 7, &exit(None, Some("1a2b-17")));
+    // What is no mark is a parameter as any other, and a type that looks like one is written otherwise.
+    let parsed = |kind: &str| request_log::parse_line(&line(kind)).unwrap();
+    for other in ["a/b; lab=", "a/b; lab=x", "a/b; lab=a-1 ", "a/b; lab=\u{e4}-1"] {
+        assert_eq!(parsed(other).event, exit(Some(other), None), "{other}");
+    }
+    let mut like = parsed("a/b");
+    like.event = exit(Some("a/b; lab=r-1"), None);
+    assert_eq!(like.to_string(), line("a/b\\x3b lab=r-1"));
+    assert_eq!(request_log::parse_line(&like.to_string()), Ok(like));
 }
 
 #[test]
@@ -102,13 +125,18 @@ fn any_event() -> impl Strategy<Value = Event> {
                 (!target.is_empty()).then_some(Event::Entry { method, target, version })
             }
         ),
-        (100_u16..600, prop::option::of("[ -~]{1,30}|-|\\PC{1,8}"), 0_u64..10_000_000).prop_map(
-            |(status, media_type, elapsed)| Event::Exit {
+        (
+            100_u16..600,
+            prop::option::of("[ -~]{1,30}|-|\\PC{1,8}|a(; lab=r-1){0,2}(; lab=)?"),
+            0_u64..10_000_000,
+            prop::option::of("[0-9a-zA-Z]{1,24}-[0-9]{1,16}"),
+        )
+            .prop_map(|(status, media_type, elapsed, sample)| Event::Exit {
                 status,
                 media_type,
                 elapsed: Duration::from_millis(elapsed),
-            }
-        ),
+                sample,
+            }),
     ]
 }
 

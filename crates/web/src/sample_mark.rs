@@ -1,0 +1,78 @@
+//! `X-Tympan-Lab: <run>-<number>`: which sample of which run of the lab a request belongs to.
+//!
+//! The lab sends it where a run asks for it, and servers write it beside the time of the request, so that what a client
+//! waited for can be told apart from what the server did.
+//!
+//! Invariant: a mark is short and made of ASCII letters, digits and one hyphen. Whatever else stands in the header is no
+//! mark and is never written down.
+
+use http::{HeaderMap, HeaderName};
+
+/// The header that holds a mark.
+pub static HEADER: HeaderName = HeaderName::from_static("x-tympan-lab");
+
+/// Most letters and digits of a run's name.
+const MOST_OF_RUN: usize = 24;
+/// Most digits of a sample's number.
+const MOST_DIGITS: usize = 16;
+
+/// Returns the mark that a header's value is; nothing for any other bytes.
+#[must_use]
+pub fn read(value: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(value).ok()?;
+    let (run, number) = text.split_once('-')?;
+    let is_run = (1..=MOST_OF_RUN).contains(&run.len())
+        && run.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_number = (1..=MOST_DIGITS).contains(&number.len())
+        && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_run && is_number).then_some(text)
+}
+
+/// Returns the mark of a request; nothing if it has none, or several.
+#[must_use]
+pub fn of(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(&HEADER).into_iter();
+    let (first, second) = (values.next()?, values.next());
+    if second.is_some() { None } else { read(first.as_bytes()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_short_plain_marks_are_read() {
+        assert_eq!(read(b"19ab03ff2c1-17"), Some("19ab03ff2c1-17"));
+        assert_eq!(read(b"Release7-0"), Some("Release7-0"));
+        for other in [
+            &b""[..],
+            b"-1",
+            b"run-",
+            b"run",
+            b"run-1-2",
+            b"run-1 ",
+            b"run-1\t2",
+            b"run-1\r\n01/Jan/1970:00:00:00 +0000 [2] <- 200 - 1ms",
+            b"r;un-1",
+            b"run-x",
+            b"aaaaaaaaaaaaaaaaaaaaaaaaa-1",
+            b"run-12345678901234567",
+            "r\u{fc}n-1".as_bytes(),
+            b"\xff-1",
+        ] {
+            assert_eq!(read(other), None, "{}", String::from_utf8_lossy(other));
+        }
+    }
+
+    #[test]
+    fn a_request_has_one_mark_or_none() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(of(&headers), None);
+        headers.append(&HEADER, HeaderValue::from_static("run-1"));
+        assert_eq!(of(&headers), Some("run-1"));
+        headers.append(&HEADER, HeaderValue::from_static("run-2"));
+        assert_eq!(of(&headers), None);
+    }
+}
