@@ -266,7 +266,10 @@ fn try_take(vault: &Vault, who: &Who, mode: LockMode) -> Result<(State, Listed)>
     match settle(vault, who, mode, &staged) {
         Ok(listed) => Ok((State::new(id, begin), listed)),
         Err(error) => {
-            vault.remove(FileKind::Lock, &id)?;
+            // Why there is no lock matters more: where none can be written, none can be removed either.
+            if let Err(left) = vault.remove(FileKind::Lock, &id) {
+                warn!(error = %left, "a lock of a vault could not be removed");
+            }
             Err(error)
         }
     }
