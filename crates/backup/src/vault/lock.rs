@@ -267,7 +267,9 @@ fn try_take(vault: &Vault, who: &Who, mode: LockMode) -> Result<(State, Listed)>
         Ok(listed) => Ok((State::new(id, begin), listed)),
         Err(error) => {
             // Why there is no lock matters more: where none can be written, none can be removed either.
-            if let Err(left) = vault.remove(FileKind::Lock, &id) {
+            if let Err(left) = vault.remove(FileKind::Lock, &id)
+                && vault.contains(FileKind::Lock, &id).unwrap_or(true)
+            {
                 warn!(error = %left, "a lock of a vault could not be removed");
             }
             Err(error)
