@@ -113,7 +113,6 @@ fn what_is_damaged_is_told_and_the_rest_comes_back() {
 /// Clients save while this program and the stock restic prune: whoever comes second waits or is told so, and nothing that
 /// a snapshot refers to goes.
 #[test]
-#[expect(clippy::print_stdout, reason = "a peer that is missing is said aloud")]
 fn saves_beside_prunes_lose_nothing() {
     let bench = Bench::new();
     let restic = |words: &[&str]| {
