@@ -14,6 +14,8 @@ mod asset_kills;
 mod backup;
 mod backup_clone;
 mod backup_combinations;
+mod backup_damage;
+mod backup_memory;
 mod backup_remote;
 mod backup_site;
 mod bad_input;

@@ -21,6 +21,7 @@ use crate::vault::index::Index;
 use crate::vault::lock::Lock;
 use crate::vault::node::Tree;
 use crate::vault::snapshot::Snapshot;
+use crate::vault::tree_text::TreeText;
 use crate::vault::write::{Writer, Written};
 use crate::vault::{Vault, Who, index::BlobKind};
 
@@ -256,14 +257,12 @@ impl<'a> Session<'a> {
 
     /// Reads a folder of the parent; nothing if it cannot be read, which costs only time.
     pub(crate) fn old_tree(&self, id: Option<&Id>) -> Option<Tree> {
-        let id = id?;
-        match self.vault.read_tree(self.index, id) {
-            Ok(tree) => Some(tree),
-            Err(error) => {
-                warn!(%error, "a folder of the parent cannot be read; its files are read anew");
-                None
-            }
-        }
+        found(self.vault.read_tree(self.index, id?))
+    }
+
+    /// As [`Session::old_tree`], of a folder in which little is looked at.
+    pub(crate) fn old_text(&self, id: Option<&Id>) -> Option<TreeText> {
+        found(self.vault.read_tree_text(self.index, id?))
     }
 
     /// Writes what is left, and then the snapshot; returns the index files that were added, too.
@@ -301,6 +300,14 @@ impl<'a> Session<'a> {
     }
 }
 
+/// Returns a folder of the parent; nothing if it cannot be read.
+fn found<T>(read: Result<T>) -> Option<T> {
+    read.inspect_err(|error| {
+        warn!(%error, "a folder of the parent cannot be read; its files are read anew");
+    })
+    .ok()
+}
+
 impl Vault {
     /// Reads a folder.
     ///
@@ -309,6 +316,12 @@ impl Vault {
     pub fn read_tree(&self, index: &Index, id: &Id) -> Result<Tree> {
         let bytes = self.read_blob(index, BlobKind::Tree, id)?;
         Tree::parse(&bytes).map_err(|fault| Error::Blob { what: "folder", id: *id, fault })
+    }
+
+    /// Reads a folder as its text.
+    fn read_tree_text(&self, index: &Index, id: &Id) -> Result<TreeText> {
+        let bytes = self.read_blob(index, BlobKind::Tree, id)?;
+        TreeText::parse(bytes).map_err(|fault| Error::Blob { what: "folder", id: *id, fault })
     }
 }
 

@@ -21,6 +21,8 @@ pub struct RestRules {
     pub wants_login: bool,
     /// Only locks are ever removed.
     pub is_append_only: bool,
+    /// A repository can be removed whole, as few servers let it be.
+    pub removes_repositories: bool,
     /// Each so-many-th request is answered with 503, and each so-many-th and one has its answer cut off after the work is
     /// done; 0 for never.
     pub fails_every: u64,
@@ -31,6 +33,7 @@ pub struct RestRules {
 pub struct RestServer {
     origin: Origin,
     files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    removals: Arc<AtomicU64>,
 }
 
 impl RestServer {
@@ -38,7 +41,8 @@ impl RestServer {
     #[must_use]
     pub fn start(rules: RestRules) -> Self {
         let files: Arc<Mutex<BTreeMap<String, Vec<u8>>>> = Arc::default();
-        let (kept, count) = (files.clone(), AtomicU64::new(0));
+        let removals: Arc<AtomicU64> = Arc::default();
+        let (kept, count, removed) = (files.clone(), AtomicU64::new(0), removals.clone());
         let origin = Origin::start(move |seen| {
             let number = count.fetch_add(1, Ordering::SeqCst) + 1;
             if rules.wants_login && seen.header("authorization") != Some(LOGIN) {
@@ -48,13 +52,17 @@ impl RestServer {
                 return Answer::status(503);
             }
             let mut files = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let answer = answer(seen, &mut files, rules);
+            let answer = if is_removal(seen) {
+                remove_all(&mut files, (rules, &removed))
+            } else {
+                answer(seen, &mut files, rules)
+            };
             if rules.fails_every > 0 && number % rules.fails_every == 1 && number > 1 {
                 return answer.deliver(Delivery::CutAfter(0));
             }
             answer
         });
-        Self { origin, files }
+        Self { origin, files, removals }
     }
 
     /// Returns where it listens.
@@ -69,11 +77,37 @@ impl RestServer {
         self.origin.requests()
     }
 
+    /// Returns how often the repository was removed whole.
+    #[must_use]
+    pub fn removals(&self) -> u64 {
+        self.removals.load(Ordering::SeqCst)
+    }
+
     /// Returns the paths of all files.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
+}
+
+/// Tells whether a repository is to be removed: its path is that of none of its files.
+fn is_removal(seen: &Seen) -> bool {
+    seen.method == "DELETE" && seen.target.ends_with('/')
+}
+
+fn remove_all(
+    files: &mut BTreeMap<String, Vec<u8>>,
+    (rules, removed): (RestRules, &AtomicU64),
+) -> Answer {
+    if rules.is_append_only {
+        return Answer::status(403);
+    }
+    if !rules.removes_repositories {
+        return Answer::status(501);
+    }
+    files.clear();
+    removed.fetch_add(1, Ordering::SeqCst);
+    Answer::status(200)
 }
 
 fn answer(seen: &Seen, files: &mut BTreeMap<String, Vec<u8>>, rules: RestRules) -> Answer {

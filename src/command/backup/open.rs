@@ -1,5 +1,6 @@
 //! Opening a vault: where it is, and its password, which never comes from the command line itself.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -31,8 +32,23 @@ impl Opened {
 
     /// Keeps prunes away while the vault is read, unless nothing may be written there.
     pub(super) fn lock_to_read(&self, reading: ReadArguments) -> Result<Option<Lock>, Fault> {
-        if reading.no_lock { Ok(None) } else { self.lock(LockMode::Shared).map(Some) }
+        if reading.no_lock {
+            return Ok(None);
+        }
+        lock_or(&self.vault, &self.who, (LockMode::Shared, self.wait, unread)).map(Some)
     }
+}
+
+/// Says what else helps who only reads.
+fn unread(error: Error) -> Fault {
+    let is_fixed = matches!(&error, Error::Backend { source, .. }
+        if matches!(source.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied));
+    let fault = failed(error);
+    if !is_fixed {
+        return fault;
+    }
+    let text = fault.message();
+    Fault::with_code(format!("{text}; `--no-lock` reads a vault that cannot be written"), 1)
 }
 
 /// Locks a vault, waiting for others for at most `wait`. From now on a signal does not end the process by itself, so that
@@ -42,13 +58,22 @@ pub(super) fn lock(
     who: &Who,
     (mode, wait): (LockMode, Duration),
 ) -> Result<Lock, Fault> {
+    lock_or(vault, who, (mode, wait, failed))
+}
+
+/// As [`lock`], by somebody who says what a failure means.
+fn lock_or(
+    vault: &Arc<Vault>,
+    who: &Who,
+    (mode, wait, meaning): (LockMode, Duration, fn(Error) -> Fault),
+) -> Result<Lock, Fault> {
     signals::listen()?;
     let begin = Instant::now();
     loop {
         match Lock::take(vault, who, mode, Duration::ZERO) {
             Err(Error::Locked { .. }) if signals::is_asked() => return Err(signals::interrupted()),
             Err(Error::Locked { .. }) if begin.elapsed() < wait => std::thread::sleep(LOOK),
-            taken => return taken.map_err(failed),
+            taken => return taken.map_err(meaning),
         }
     }
 }

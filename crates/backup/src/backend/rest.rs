@@ -310,7 +310,8 @@ async fn send_once(client: &Client, ask: Ask) -> Result<Answer, Failure> {
 
 /// Tells whether a server that fails within, or is busy, may do better a moment later.
 fn is_passing(status: StatusCode) -> bool {
-    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+    let is_able = status != StatusCode::NOT_IMPLEMENTED;
+    status.is_server_error() && is_able || status == StatusCode::TOO_MANY_REQUESTS
 }
 
 /// Says what an answer means that is no success.
@@ -452,6 +453,29 @@ impl Backend for RestBackend {
         let answer = self.send(self.ask(Method::DELETE, self.url(kind, id)))?;
         match answer.status {
             StatusCode::NOT_FOUND => Ok(()),
+            status if status.is_success() => Ok(()),
+            status => Err(refused(status)),
+        }
+    }
+
+    /// The protocol has a request for it, which removes what is in the folders, too; few servers know it.
+    fn remove_folders(&self) -> io::Result<()> {
+        if self.contains(FileKind::Config, &Id::default())? {
+            return Ok(());
+        }
+        for kind in
+            [FileKind::Key, FileKind::Lock, FileKind::Snapshot, FileKind::Index, FileKind::Pack]
+        {
+            if !self.list(kind)?.is_empty() {
+                return Ok(());
+            }
+        }
+        let answer = self.send(self.ask(Method::DELETE, self.url.clone()))?;
+        match answer.status {
+            StatusCode::NOT_IMPLEMENTED
+            | StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::NOT_FOUND
+            | StatusCode::FORBIDDEN => Ok(()),
             status if status.is_success() => Ok(()),
             status => Err(refused(status)),
         }

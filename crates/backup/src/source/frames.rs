@@ -55,6 +55,16 @@ pub(crate) fn push_frame(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// Brings a piece of these chunks to the vault, which are some that [`split`] keeps together; returns its length, too.
+pub(super) fn make_piece<'a>(
+    writer: &Writer,
+    chunks: impl Iterator<Item = &'a Chunk>,
+) -> Result<(Id, u64)> {
+    let mut frames = Vec::new();
+    chunks.for_each(|chunk| push_frame(&mut frames, IS_CHUNK, chunk.bytes()));
+    Ok((writer.add(BlobKind::Data, &frames)?.0, frames.len() as u64))
+}
+
 /// The pieces of a file of frames, which are brought to the vault as they are full.
 pub(super) struct Pieces<'a> {
     writer: &'a Writer,
@@ -88,11 +98,11 @@ impl<'a> Pieces<'a> {
         if is_full { self.end() } else { Ok(()) }
     }
 
-    /// Adds a piece that the vault has, where one ends.
-    pub(super) fn take_over(&mut self, piece: &KnownPiece) {
+    /// Adds a piece that the vault has, with its length, where one ends.
+    pub(super) fn take_over(&mut self, (id, length): (Id, u64)) {
         debug_assert!(self.open.is_empty(), "a piece begins where the one before has ended");
-        self.ids.push(piece.id);
-        self.length += piece.length;
+        self.ids.push(id);
+        self.length += length;
     }
 
     /// Ends the piece, if anything is in it.
@@ -119,6 +129,13 @@ pub(super) struct KnownPiece {
     id: Id,
     length: u64,
     chunks: Vec<ChunkId>,
+}
+
+impl KnownPiece {
+    /// Returns its id and its length.
+    pub(super) const fn place(&self) -> (Id, u64) {
+        (self.id, self.length)
+    }
 }
 
 /// What is known of the chunks of some parts of the snapshot before.

@@ -34,7 +34,7 @@ use tympan_blobs::{ReadBlobs, SMALL_BYTES};
 use tympan_store::{Base, BlobId, Chunk, ChunkId, Lease};
 
 use super::below::{Below, Leaving, STORES, StoreReference, is_on, lost_chunk};
-use super::frames::{CHUNKS, Known, LAYOUT, Pieces, part_of, split};
+use super::frames::{CHUNKS, Known, KnownPiece, LAYOUT, Pieces, make_piece, part_of, split};
 use super::lease::{Kept, keep_root};
 use super::view::{Before, CONTENT, Cuts, View, save_view};
 use crate::copy::CopyFacts;
@@ -279,6 +279,11 @@ impl Found {
         }
         self.blobs.extend(chunk.blob_refs());
         Some(chunk)
+    }
+
+    fn extend(&mut self, other: Self) {
+        self.deep.extend(other.deep);
+        self.blobs.extend(other.blobs);
     }
 }
 
@@ -550,7 +555,7 @@ impl Saver<'_> {
         (id, chunk): &Part,
         old: &'a Candidates,
     ) -> Result<(OpenPart<'a>, Vec<Part>)> {
-        let _working = self.session.progress.begin()?;
+        let working = self.session.progress.begin()?;
         let mut seen = HashSet::new();
         let (mut taken, mut unknown) = (Vec::new(), Vec::new());
         for id in chunk.chunk_refs().filter(|id| seen.insert(*id)) {
@@ -561,7 +566,10 @@ impl Saver<'_> {
         }
         let mut pieces = Pieces::of(self.writer, chunk)?;
         let mut found = Found { blobs: chunk.blob_refs().collect(), ..Found::default() };
+        // What comes next is done by several threads, and each counts what it does itself.
+        drop(working);
         self.add_chunks(&unknown, &old.known, (&mut pieces, &mut found))?;
+        let _working = self.session.progress.begin()?;
         pieces.end()?;
         let Found { deep, blobs } = found;
         let (small, large): (Vec<BlobId>, Vec<BlobId>) =
@@ -597,6 +605,7 @@ impl Saver<'_> {
     ) -> Result<()> {
         if known.is_empty() {
             for some in ids.chunks(TOGETHER) {
+                let _working = self.session.progress.begin()?;
                 for (id, chunk) in self.read_own(some)? {
                     if let Some(chunk) = found.add(id, chunk) {
                         pieces.add_chunk(&id, &chunk)?;
@@ -605,31 +614,52 @@ impl Saver<'_> {
             }
             return Ok(());
         }
-        let mut read: HashMap<ChunkId, Chunk> = HashMap::new();
-        let mut read_all = |ids: &[ChunkId], read: &mut HashMap<ChunkId, Chunk>| {
-            let own = self.read_own(ids)?.into_iter();
-            read.extend(own.filter_map(|(id, chunk)| Some((id, found.add(id, chunk)?))));
-            Ok::<(), Error>(())
-        };
         let new: Vec<ChunkId> = ids.iter().filter(|id| !known.is_terminal(id)).copied().collect();
-        read_all(&new, &mut read)?;
+        let new = new.par_chunks(self.together(new.len())).map(|some| {
+            let _working = self.session.progress.begin()?;
+            self.read_own(some)
+        });
+        let new = new.collect::<Result<Vec<_>>>()?.into_iter().flatten();
+        let read: HashMap<ChunkId, Chunk> =
+            new.filter_map(|(id, chunk)| Some((id, found.add(id, chunk)?))).collect();
         let is_here = |id: &&ChunkId| known.is_terminal(id) || read.contains_key(*id);
         let here: Vec<ChunkId> = ids.iter().filter(is_here).copied().collect();
         let parts: Vec<_> = split(&here).into_iter().map(|some| (some, known.find(some))).collect();
         let lacking = parts.iter().filter(|(_, piece)| piece.is_none());
-        let lacking = lacking.flat_map(|(some, _)| *some).filter(|id| !read.contains_key(*id));
-        let lacking: Vec<ChunkId> = lacking.copied().collect();
-        read_all(&lacking, &mut read)?;
-        for (some, piece) in parts {
-            let Some(piece) = piece else {
-                for (id, chunk) in some.iter().filter_map(|id| read.remove_entry(id)) {
-                    pieces.add_chunk(&id, &chunk)?;
-                }
-                continue;
-            };
-            pieces.take_over(piece);
+        let lacking: Vec<&[ChunkId]> = lacking.map(|(some, _)| *some).collect();
+        let made = lacking
+            .par_chunks(self.together(lacking.len()))
+            .map(|some| self.make_pieces(some, &read));
+        let mut made = made.collect::<Result<Vec<_>>>()?.into_iter().flat_map(|(made, more)| {
+            found.extend(more);
+            made
+        });
+        for (_, piece) in parts {
+            if let Some(piece) = piece.map(KnownPiece::place).or_else(|| made.next()) {
+                pieces.take_over(piece);
+            }
         }
         Ok(())
+    }
+
+    /// Makes pieces of these chunks, of which some were read. Those that are not what they were known to be are found.
+    fn make_pieces(
+        &self,
+        lacking: &[&[ChunkId]],
+        read: &HashMap<ChunkId, Chunk>,
+    ) -> Result<(Vec<(Id, u64)>, Found)> {
+        let _working = self.session.progress.begin()?;
+        let unread = lacking.iter().flat_map(|some| some.iter());
+        let unread: Vec<ChunkId> = unread.filter(|id| !read.contains_key(*id)).copied().collect();
+        let mut found = Found::default();
+        let more = self.read_own(&unread)?.into_iter();
+        let more: HashMap<ChunkId, Chunk> =
+            more.filter_map(|(id, chunk)| Some((id, found.add(id, chunk)?))).collect();
+        let chunks_of = |some: &&[ChunkId]| {
+            let chunks = some.iter().filter_map(|id| read.get(id).or_else(|| more.get(id)));
+            make_piece(self.writer, chunks)
+        };
+        Ok((lacking.iter().map(chunks_of).collect::<Result<_>>()?, found))
     }
 
     /// Reads those of some chunks that are not left to what the repository stands on.

@@ -28,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::vault::index::BlobKind;
 use crate::vault::node::{Node, NodeKind, Tree};
+use crate::vault::tree_text::TreeText;
 
 /// The folder of the snapshot.
 pub(super) const CONTENT: &str = "content";
@@ -166,7 +167,7 @@ fn draw_all(drawing: &Drawing<'_>, before: Option<Before>) -> Result<Node> {
     let Drawing { saver, documents, .. } = drawing;
     let mut changes = None;
     if let Some(Before { root, tree, undrawn }) = before
-        && let Some(old) = saver.session.old_tree(Some(&tree))
+        && let Some(old) = saver.session.old_text(Some(&tree))
     {
         changes = documents.changes(&root)?.map(|changes| {
             let mut touched = Touched::of(&changes);
@@ -203,9 +204,9 @@ impl Drawing<'_> {
     }
 
     /// Draws what differs, and takes the rest over.
-    fn redraw(&self, path: &str, old: Option<Tree>, touched: &Touched) -> Result<Id> {
+    fn redraw(&self, path: &str, old: Option<TreeText>, touched: &Touched) -> Result<Id> {
         self.saver.session.progress.go_on()?;
-        let Some(mut old) = old else { return self.draw(path) };
+        let Some(old) = old else { return self.draw(path) };
         let below = |name: &str| {
             let folder = self.documents.folder_name(name);
             let tree = old.find(&folder).and_then(|node| node.subtree);
@@ -213,7 +214,7 @@ impl Drawing<'_> {
         };
         let change = |(name, touched): (&String, &Touched)| {
             let (_, tree) = below(name);
-            let old = self.saver.session.old_tree(tree.as_ref());
+            let old = self.saver.session.old_text(tree.as_ref());
             let tree = self.redraw(&format!("{path}/{name}"), old, touched)?;
             Ok((name.clone(), self.folder(name, tree)))
         };
@@ -224,11 +225,8 @@ impl Drawing<'_> {
             let gone = touched.below.iter().filter(|(_, touched)| touched.is_gone);
             let gone: HashSet<Vec<u8>> =
                 gone.map(|(name, _)| self.documents.folder_name(name)).collect();
-            if !gone.is_empty() {
-                old.nodes.retain(|node| !gone.contains(&node.name));
-            }
             let changed = changed.into_iter().map(|(_, node)| node).collect();
-            return self.save_folder(&old.replace(changed));
+            return self.save_text(&old.replace(changed, |name| gone.contains(name)));
         }
         let children = self.documents.children(root_or(path))?;
         let changed = kept.into_par_iter().map(change).collect::<Result<HashMap<_, _>>>()?;
@@ -248,7 +246,7 @@ impl Drawing<'_> {
     }
 
     /// Saves a document's own files; nothing if it cannot be drawn.
-    fn own(&self, path: &str, old: Option<&Tree>) -> Result<Vec<Node>> {
+    fn own(&self, path: &str, old: Option<&TreeText>) -> Result<Vec<Node>> {
         let files = match self.documents.draw(root_or(path)) {
             Ok(files) => files,
             Err(error @ (Error::Store(_) | Error::Document { .. })) if !error.is_transient() => {
@@ -281,7 +279,7 @@ impl Drawing<'_> {
         &self,
         name: &[u8],
         content: DrawnContent,
-        (old, place): (Option<&Tree>, &[Vec<u8>]),
+        (old, place): (Option<&TreeText>, &[Vec<u8>]),
     ) -> Result<Option<Node>> {
         let (pieces, size, hash) = match content {
             DrawnContent::Text(bytes) => {
@@ -333,17 +331,17 @@ impl Drawing<'_> {
     }
 
     /// Finds the pieces of a file in a folder of the snapshot before, if its bytes are those of a blob.
-    fn old_pieces(&self, old: &Tree, place: &[Vec<u8>], id: &BlobId) -> Option<Vec<Id>> {
+    fn old_pieces(&self, old: &TreeText, place: &[Vec<u8>], id: &BlobId) -> Option<Vec<Id>> {
         let (name, above) = place.split_last()?;
-        let mut tree = old.clone();
+        let mut tree = None;
         for folder in above {
-            let subtree = tree.find(folder)?.subtree;
-            tree = self.saver.session.old_tree(subtree.as_ref())?;
+            let subtree = tree.as_ref().unwrap_or(old).find(folder)?.subtree;
+            tree = Some(self.saver.session.old_text(subtree.as_ref())?);
         }
-        let node = tree.find(name)?;
+        let node = tree.as_ref().unwrap_or(old).find(name)?;
         let (head, _) = id.digest().split_first_chunk::<8>()?;
         let is_same = node.size == id.length() && node.inode == u64::from_le_bytes(*head);
-        let pieces = node.content.clone().filter(|_| is_same)?;
+        let pieces = node.content.filter(|_| is_same)?;
         let has = |id: &Id| self.saver.writer.contains(BlobKind::Data, id);
         pieces.iter().all(has).then_some(pieces)
     }
@@ -355,11 +353,11 @@ impl Drawing<'_> {
     }
 
     fn write(&self, nodes: impl IntoIterator<Item = Node>) -> Result<Id> {
-        self.save_folder(&Tree::of(nodes))
+        self.save_text(&Tree::of(nodes).to_bytes())
     }
 
-    fn save_folder(&self, tree: &Tree) -> Result<Id> {
-        Ok(self.saver.writer.add(BlobKind::Tree, &tree.to_bytes())?.0)
+    fn save_text(&self, folder: &[u8]) -> Result<Id> {
+        Ok(self.saver.writer.add(BlobKind::Tree, folder)?.0)
     }
 }
 

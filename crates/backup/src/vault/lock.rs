@@ -266,7 +266,12 @@ fn try_take(vault: &Vault, who: &Who, mode: LockMode) -> Result<(State, Listed)>
     match settle(vault, who, mode, &staged) {
         Ok(listed) => Ok((State::new(id, begin), listed)),
         Err(error) => {
-            vault.remove(FileKind::Lock, &id)?;
+            // Why there is no lock matters more: where none can be written, none can be removed either.
+            if let Err(left) = vault.remove(FileKind::Lock, &id)
+                && vault.contains(FileKind::Lock, &id).unwrap_or(true)
+            {
+                warn!(error = %left, "a lock of a vault could not be removed");
+            }
             Err(error)
         }
     }

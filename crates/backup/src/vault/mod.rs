@@ -16,6 +16,7 @@ mod near;
 pub(crate) mod node;
 mod open;
 pub(crate) mod snapshot;
+pub(crate) mod tree_text;
 pub(crate) mod write;
 
 use std::collections::HashMap;

@@ -283,17 +283,7 @@ impl Tree {
     /// Reads a folder, and refuses one that could harm whoever restores it.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let tree: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        for node in &tree.nodes {
-            let name = node.name.as_slice();
-            if matches!(name, b"" | b"." | b"..")
-                || name.iter().any(|byte| matches!(byte, b'/' | 0))
-            {
-                return Err(format!("`{}` is no name", node.text_name().escape_debug()));
-            }
-        }
-        if !is_ascending(&tree.nodes) {
-            return Err("its names do not ascend".to_owned());
-        }
+        check_names(tree.nodes.iter().map(|node| node.name.as_slice()))?;
         Ok(tree)
     }
 
@@ -301,24 +291,6 @@ impl Tree {
     pub(crate) fn find(&self, name: &[u8]) -> Option<&Node> {
         let place = self.nodes.binary_search_by(|node| node.name.as_slice().cmp(name)).ok()?;
         self.nodes.get(place)
-    }
-
-    /// Puts nodes in the place of those that have their names, or beside them; of several with one name, the last one counts.
-    pub(crate) fn replace(mut self, nodes: Vec<Node>) -> Self {
-        let mut new = Vec::new();
-        for node in nodes {
-            match self.nodes.binary_search_by(|one| one.name.cmp(&node.name)) {
-                Ok(place) => {
-                    if let Some(old) = self.nodes.get_mut(place) {
-                        *old = node;
-                    }
-                }
-                Err(_) => new.push(node),
-            }
-        }
-        // A long folder in which some nodes changed is sorted as it was.
-        self.nodes.extend(new);
-        Self::of(self.nodes)
     }
 
     /// Makes a folder of nodes in any order; of several with one name, the last one counts.
@@ -334,6 +306,22 @@ impl Tree {
         nodes.reverse();
         Self { nodes }
     }
+}
+
+/// Refuses names that could harm whoever restores them, and such that do not ascend.
+pub(super) fn check_names<'a>(names: impl Iterator<Item = &'a [u8]>) -> Result<(), String> {
+    let mut before: Option<&[u8]> = None;
+    for name in names {
+        if matches!(name, b"" | b"." | b"..") || name.iter().any(|byte| matches!(byte, b'/' | 0)) {
+            let text = String::from_utf8_lossy(name);
+            return Err(format!("`{}` is no name", text.escape_debug()));
+        }
+        if before.is_some_and(|before| before >= name) {
+            return Err("its names do not ascend".to_owned());
+        }
+        before = Some(name);
+    }
+    Ok(())
 }
 
 fn is_ascending(nodes: &[Node]) -> bool {
@@ -479,27 +467,6 @@ mod tests {
         let tree = Tree::of([node("b", 1), node("a", 2), node("b", 3), node("c", 4), node("b", 5)]);
         let all: Vec<_> = tree.nodes.iter().map(|node| (node.text_name(), node.size)).collect();
         assert_eq!(all, [("a".to_owned(), 2), ("b".to_owned(), 5), ("c".to_owned(), 4)]);
-    }
-
-    #[test]
-    fn nodes_stand_in_the_place_of_others() {
-        let node = |(name, size): &(&str, u64)| Node {
-            size: *size,
-            ..Node::new(*name, NodeKind::File, 0)
-        };
-        let before = Tree::of([("a", 1), ("b", 2), ("c", 3)].iter().map(node));
-        let check = |new: &[(&str, u64)], expected: &[(&str, u64)]| {
-            let tree = before.clone().replace(new.iter().map(node).collect());
-            assert_eq!(tree, Tree { nodes: expected.iter().map(node).collect() }, "{new:?}");
-        };
-        check(&[], &[("a", 1), ("b", 2), ("c", 3)]);
-        check(&[("c", 7), ("a", 8)], &[("a", 8), ("b", 2), ("c", 7)]);
-        check(&[("b", 7), ("b", 8)], &[("a", 1), ("b", 8), ("c", 3)]);
-        check(
-            &[("bb", 7), ("c", 9), ("0", 6)],
-            &[("0", 6), ("a", 1), ("b", 2), ("bb", 7), ("c", 9)],
-        );
-        check(&[("d", 7), ("d", 8)], &[("a", 1), ("b", 2), ("c", 3), ("d", 8)]);
     }
 
     #[test]

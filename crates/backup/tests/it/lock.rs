@@ -1,11 +1,15 @@
 //! Locks: who excludes whom, and whose lock counts no more.
 
 use std::fs;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tympan_backup::{Error, Lock, LockMode, Unlock, Who};
+use tympan_backup::{
+    Around, Backend, Error, FileKind, Id, LocalBackend, Lock, LockMode, Unlock, Vault, Who,
+};
 
-use crate::support::{Bench, plant};
+use crate::support::{Bench, PASSWORD, plant};
 
 fn take(bench: &Bench, who: &Who, mode: LockMode) -> Result<Lock, Error> {
     Lock::take(&bench.vault, who, mode, Duration::ZERO)
@@ -94,4 +98,34 @@ fn a_run_whose_lock_was_removed_writes_no_snapshot() {
     assert!(matches!(saved, Err(Error::LockLost)));
     assert!(bench.vault.snapshots().unwrap().is_empty());
     assert_eq!(fs::read_dir(bench.path("vault/index")).unwrap().count(), 0);
+}
+
+/// A vault's folder on a medium that cannot be written.
+#[derive(Debug)]
+struct Fixed(LocalBackend);
+
+impl Around for Fixed {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    fn write(&self, _: FileKind, _: &Id, _: &[u8]) -> io::Result<()> {
+        Err(ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn remove(&self, _: FileKind, _: &Id) -> io::Result<()> {
+        Err(ErrorKind::ReadOnlyFilesystem.into())
+    }
+}
+
+/// What is told is that it cannot be written, and not that it cannot be removed what was never there.
+#[test]
+fn a_lock_that_cannot_be_written_says_so() {
+    let bench = Bench::new();
+    let backend = Arc::new(Fixed(LocalBackend::new(bench.path("vault"))));
+    let vault = Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap());
+    for mode in [LockMode::Shared, LockMode::Exclusive] {
+        let refused = Lock::take(&vault, &Who::this_process(), mode, Duration::ZERO).unwrap_err();
+        assert!(refused.to_string().starts_with("cannot write the lock"), "{refused}");
+    }
 }

@@ -105,3 +105,23 @@ fn who_may_not_is_told_so() {
     let told = format!("{refused}: {:?}", std::error::Error::source(&refused));
     assert!(told.contains("only take what is new"), "{told}");
 }
+
+/// A server that can do so removes the folders of a vault; never with what somebody has put there.
+#[test]
+fn the_folders_of_an_empty_vault_are_removed_where_the_server_can() {
+    let id = Id::of(b"lock");
+    for removes_repositories in [true, false] {
+        let server = RestServer::start(RestRules { removes_repositories, ..RestRules::default() });
+        let backend = backend(&server, None);
+        backend.create().unwrap();
+        backend.write(FileKind::Lock, &id, b"lock").unwrap();
+        backend.remove_folders().unwrap();
+        assert_eq!((server.removals(), server.files().len()), (0, 1));
+        backend.remove(FileKind::Lock, &id).unwrap();
+        let before = server.requests();
+        backend.remove_folders().unwrap();
+        assert_eq!(server.removals(), u64::from(removes_repositories));
+        // What a server does not know is asked for once.
+        assert_eq!(server.requests(), before + 7);
+    }
+}

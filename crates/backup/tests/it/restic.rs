@@ -1,13 +1,19 @@
 //! The same vaults, used by the stock restic: what one writes, the other checks, restores and maintains.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tympan_backup::{Clients, Error, LocalBackend, Lock, LockMode, Vault, Who, find_path};
 
 use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, restic, save};
+
+/// For what must happen; generous, as the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn restic_checks_and_restores_what_was_saved_here() {
@@ -99,6 +105,51 @@ fn restic_looks_into_what_was_saved_here() {
     assert!(listed >= things, "{listed} of {things}");
     let found = bench.restic(&["find", "b.bin"]).unwrap();
     assert!(String::from_utf8_lossy(&found.stdout).contains("b.bin"), "{found:?}");
+}
+
+/// What restic mounts of a vault that was written here has all names and all bytes.
+#[test]
+fn restic_mounts_what_was_saved_here() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    bench.save();
+    let dir = bench.path("mount");
+    fs::create_dir(&dir).unwrap();
+    let mut command = Command::new("restic");
+    command.args(["--no-cache", "-r"]).arg(bench.path("vault")).arg("mount").arg(&dir);
+    command.env("RESTIC_PASSWORD", PASSWORD).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut child) = command.spawn() else {
+        println!("skipped: this machine has no restic");
+        return;
+    };
+    let (latest, begin) = (dir.join("snapshots/latest"), Instant::now());
+    while !latest.exists() {
+        if begin.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("restic mounts nothing");
+        }
+        if child.try_wait().unwrap().is_some() {
+            println!("skipped: restic mounts nothing on this machine");
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let there = latest.join(bench.source().strip_prefix("/").unwrap());
+    let names = |folder: &Path| {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect::<BTreeSet<_>>()
+    };
+    for folder in ["", "deep", "deep/er/est"] {
+        assert_eq!(names(&there.join(folder)), names(&bench.source().join(folder)), "{folder}");
+    }
+    for name in ["a.txt", "nothing", "deep/er/est/b.bin", "sch\u{f6}n \u{1f980}"] {
+        let is_same =
+            fs::read(there.join(name)).unwrap() == fs::read(bench.source().join(name)).unwrap();
+        assert!(is_same, "{name}");
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    child.wait().unwrap();
+    assert_eq!(names(&dir), BTreeSet::new());
 }
 
 /// A password that is added and removed here, or there, opens the vault there, or here.
