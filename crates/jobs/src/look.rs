@@ -12,6 +12,40 @@ use crate::{Job, JobId, JobState, Queues, Result};
 /// Jobs that one transaction removes: others that write wait no longer than these take.
 pub(crate) const PRUNED: u64 = 2000;
 
+/// Counts jobs by topic and state. Those that ended may be very many: they are counted by their index. The others are found
+/// by the indexes of their states; grouped as the topic stands, they would be looked for among all jobs of each.
+const COUNT_TEXT: &str = "\
+    SELECT topic, state, COUNT(*) FROM job WHERE ended IS NOT NULL GROUP BY topic, state \
+    UNION ALL SELECT topic || '', 'QUEUED', COUNT(*) FROM job WHERE state = 'QUEUED' GROUP BY topic || '' \
+    UNION ALL SELECT topic || '', 'DELAYED', COUNT(*) FROM job WHERE state = 'DELAYED' GROUP BY topic || '' \
+    UNION ALL SELECT topic || '', state, COUNT(*) FROM job WHERE state IN ('ACTIVE', 'HELD') \
+    GROUP BY topic || '', state";
+
+/// Removes jobs that ended before `$1`, and those that failed before `$2`, at most `$3`. They are found by when they ended: by
+/// their states, all that ended would be read to remove a few.
+const PRUNE_TEXT: &str = "\
+    DELETE FROM job WHERE id IN (SELECT id FROM job WHERE ended IS NOT NULL AND \
+    ((ended <= $1 AND state || '' IN ('SUCCEEDED', 'STOPPED')) \
+    OR (ended <= $2 AND state || '' IN ('GIVEN_UP', 'ERROR'))) LIMIT $3)";
+
+/// Returns the statement that lists jobs with numbers after `$1`, at most `$2`, of the topic `$3`.
+fn list_text(state: Option<JobState>, is_of_topic: bool) -> String {
+    let mut text = "SELECT * FROM job WHERE id > $1".to_owned();
+    if let Some(state) = state {
+        // One of our own names.
+        text.push_str(&format!(" AND state = '{}'", state.name()));
+        if !state.is_open() {
+            // True of each, and lets the database use the indexes of those that ended, which have them in order.
+            text.push_str(" AND ended IS NOT NULL");
+        }
+    }
+    if is_of_topic {
+        text.push_str(" AND topic = $3");
+    }
+    text.push_str(" ORDER BY id LIMIT $2");
+    text
+}
+
 /// Which jobs to list.
 #[derive(Debug, Clone, Default)]
 pub struct JobFilter {
@@ -107,30 +141,41 @@ impl Queues {
         row.as_ref().map(job_of).transpose()
     }
 
-    /// Lists jobs by age, oldest first, at most `limit`.
+    /// Lists jobs by age, oldest first, at most `limit`. Of those that ended no more are read than are listed of each topic.
     ///
     /// # Errors
     /// If the database fails.
     pub async fn list(&self, filter: &JobFilter, limit: u32) -> Result<Vec<Job>> {
-        let mut text = "SELECT * FROM job WHERE id > $1".to_owned();
-        if let Some(state) = filter.state {
-            // One of our own names.
-            text.push_str(&format!(" AND state = '{}'", state.name()));
-            if !state.is_open() {
-                // True of each, and lets the database begin with the few that ended.
-                text.push_str(" AND ended IS NOT NULL");
-            }
+        let Some((first, others)) = filter.topics.split_first() else {
+            return self.list_page(filter, None, limit).await;
+        };
+        let mut jobs = self.list_page(filter, Some(first), limit).await?;
+        for topic in others {
+            jobs.extend(self.list_page(filter, Some(topic), limit).await?);
         }
-        if !filter.topics.is_empty() {
-            text.push_str(&format!(" AND topic IN ({})", places(3, filter.topics.len())));
+        if !others.is_empty() {
+            jobs.sort_unstable_by_key(|job| job.id);
+            jobs.dedup_by_key(|job| job.id);
+            jobs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
-        text.push_str(" ORDER BY id LIMIT $2");
-        let mut query = sqlx::query(sqlx::AssertSqlSafe(text))
+        Ok(jobs)
+    }
+
+    /// Lists jobs of a topic, or of all.
+    async fn list_page(
+        &self,
+        filter: &JobFilter,
+        topic: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<Job>> {
+        let text = list_text(filter.state, topic.is_some());
+        let query = sqlx::query(sqlx::AssertSqlSafe(text))
             .bind(filter.after.map_or(i64::MIN, |id| id.0))
             .bind(i64::from(limit));
-        for topic in &filter.topics {
-            query = query.bind(topic.as_str());
-        }
+        let query = match topic {
+            Some(topic) => query.bind(topic.to_owned()),
+            None => query,
+        };
         let rows = query.fetch_all(&self.pool).await.map_err(database("list jobs"))?;
         rows.iter().map(job_of).collect()
     }
@@ -190,6 +235,19 @@ impl Queues {
         Ok(due.map_err(database(action))?.flatten().map(time))
     }
 
+    /// Returns the names of all topics that were ever seen.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn topic_names(&self) -> Result<Vec<String>> {
+        let action = "read the topics";
+        let rows = sqlx::query("SELECT topic FROM job_topic ORDER BY topic")
+            .fetch_all(&self.pool)
+            .await
+            .map_err(database(action))?;
+        rows.iter().map(|row| row.try_get(0).map_err(database(action))).collect()
+    }
+
     /// Returns all topics that were ever seen, with what is known of them.
     ///
     /// # Errors
@@ -219,10 +277,7 @@ impl Queues {
             };
             found.insert(row.try_get(0).map_err(database(action))?, statistics);
         }
-        let rows = sqlx::query("SELECT topic, state, COUNT(*) FROM job GROUP BY topic, state")
-            .fetch_all(&self.pool)
-            .await
-            .map_err(database(action))?;
+        let rows = sqlx::query(COUNT_TEXT).fetch_all(&self.pool).await.map_err(database(action))?;
         for row in &rows {
             let topic: String = row.try_get(0).map_err(database(action))?;
             let state: String = row.try_get(1).map_err(database(action))?;
@@ -371,17 +426,13 @@ impl Queues {
         done_before: SystemTime,
         failed_before: SystemTime,
     ) -> Result<u64> {
-        let done = sqlx::query(
-            "DELETE FROM job WHERE id IN (SELECT id FROM job WHERE ended IS NOT NULL AND \
-             ((ended <= $1 AND state IN ('SUCCEEDED', 'STOPPED')) \
-             OR (ended <= $2 AND state IN ('GIVEN_UP', 'ERROR'))) LIMIT $3)",
-        )
-        .bind(millis(done_before))
-        .bind(millis(failed_before))
-        .bind(i64::try_from(PRUNED).unwrap_or(i64::MAX))
-        .execute(&mut **transaction)
-        .await
-        .map_err(database("remove ended jobs"))?;
+        let done = sqlx::query(PRUNE_TEXT)
+            .bind(millis(done_before))
+            .bind(millis(failed_before))
+            .bind(i64::try_from(PRUNED).unwrap_or(i64::MAX))
+            .execute(&mut **transaction)
+            .await
+            .map_err(database("remove ended jobs"))?;
         Ok(done.rows_affected())
     }
 
@@ -429,5 +480,79 @@ impl Queues {
             }
         }
         Ok(unlike)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::AnyPool;
+    use sqlx::any::AnyPoolOptions;
+
+    use super::*;
+
+    async fn database_in_memory() -> AnyPool {
+        sqlx::any::install_default_drivers();
+        let pool =
+            AnyPoolOptions::new().max_connections(1).connect("sqlite::memory:").await.unwrap();
+        for step in crate::MIGRATIONS {
+            sqlx::raw_sql(*step).execute(&pool).await.unwrap();
+        }
+        pool
+    }
+
+    /// Returns how SQLite goes about a statement.
+    async fn plan(pool: &AnyPool, text: &str) -> Vec<String> {
+        let text = format!("EXPLAIN QUERY PLAN {text}");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(text)).fetch_all(pool).await.unwrap();
+        rows.iter().map(|row| row.try_get("detail").unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_page_of_jobs_that_were_given_up_is_read_without_the_others() {
+        let pool = database_in_memory().await;
+        for (state, is_of_topic, wanted) in [
+            (None, false, "USING INTEGER PRIMARY KEY (rowid>?)"),
+            (None, true, "USING INDEX job_by_topic (topic=? AND id>?)"),
+            (Some(JobState::GivenUp), false, "USING INDEX job_ended_by_state (state=? AND id>?)"),
+            (
+                Some(JobState::Error),
+                true,
+                "USING INDEX job_ended_of_topic (topic=? AND state=? AND id>?)",
+            ),
+        ] {
+            let plan = plan(&pool, &list_text(state, is_of_topic)).await;
+            // One step: nothing is sorted.
+            assert_eq!(plan, [format!("SEARCH job {wanted}")], "{state:?} {is_of_topic}");
+        }
+    }
+
+    #[tokio::test]
+    async fn jobs_are_counted_by_indexes() {
+        let pool = database_in_memory().await;
+        let plan = plan(&pool, COUNT_TEXT).await;
+        let looks: Vec<&str> = plan
+            .iter()
+            .filter(|step| step.contains(" job ") || step.ends_with(" job"))
+            .filter_map(|step| step.split_once("USING ").map(|(_, index)| index).or(Some(step)))
+            .collect();
+        assert_eq!(
+            looks,
+            [
+                "COVERING INDEX job_ended_of_topic",
+                "INDEX job_waiting",
+                "INDEX job_delayed",
+                "INDEX job_leased"
+            ],
+            "{plan:?}"
+        );
+    }
+    #[tokio::test]
+    async fn jobs_to_remove_are_found_by_when_they_ended() {
+        let pool = database_in_memory().await;
+        let plan = plan(&pool, PRUNE_TEXT).await;
+        let looks: Vec<&str> =
+            plan.iter().filter_map(|step| step.strip_prefix("SEARCH job ")).collect();
+        let by_end = "USING INDEX job_ended (ended<?)";
+        assert_eq!(looks, ["USING INTEGER PRIMARY KEY (rowid=?)", by_end, by_end], "{plan:?}");
     }
 }
