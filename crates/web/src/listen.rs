@@ -193,12 +193,16 @@ where
 }
 
 async fn accept(listener: &tokio::net::TcpListener) -> (TcpStream, SocketAddr) {
+    let mut is_told = false;
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
             // Out of file descriptors or memory: the connection stays in the backlog and the cause may pass.
             Err(error) => {
-                warn!(reason = %error, "cannot accept a connection");
+                if !is_told {
+                    warn!(reason = %error, "cannot accept connections");
+                    is_told = true;
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
