@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use sqlx::Row;
 
 use crate::queue::lane_of;
-use crate::sql::{Transaction, database, job_of, millis, places, time};
+use crate::sql::{Transaction, database, job_of, millis, places, runs, time};
 use crate::{Job, JobId, JobState, Queues, Result};
 
 /// Jobs that one transaction removes: others that write wait no longer than these take.
@@ -14,7 +14,7 @@ pub(crate) const PRUNED: u64 = 2000;
 
 /// Counts jobs by topic and state. Those that ended may be very many: they are counted by their index. The others are found
 /// by the indexes of their states; grouped as the topic stands, they would be looked for among all jobs of each.
-const COUNT_TEXT: &str = "\
+pub(crate) const COUNT_TEXT: &str = "\
     SELECT topic, state, COUNT(*) FROM job WHERE ended IS NOT NULL GROUP BY topic, state \
     UNION ALL SELECT topic || '', 'QUEUED', COUNT(*) FROM job WHERE state = 'QUEUED' GROUP BY topic || '' \
     UNION ALL SELECT topic || '', 'DELAYED', COUNT(*) FROM job WHERE state = 'DELAYED' GROUP BY topic || '' \
@@ -23,21 +23,24 @@ const COUNT_TEXT: &str = "\
 
 /// Removes jobs that ended before `$1`, and those that failed before `$2`, at most `$3`. They are found by when they ended: by
 /// their states, all that ended would be read to remove a few.
-const PRUNE_TEXT: &str = "\
+pub(crate) const PRUNE_TEXT: &str = "\
     DELETE FROM job WHERE id IN (SELECT id FROM job WHERE ended IS NOT NULL AND \
     ((ended <= $1 AND state || '' IN ('SUCCEEDED', 'STOPPED')) \
     OR (ended <= $2 AND state || '' IN ('GIVEN_UP', 'ERROR'))) LIMIT $3)";
 
+/// Finds when the oldest open job of the topic `$1` may be claimed.
+pub(crate) const NEXT_TEXT: &str = "\
+    SELECT CASE WHEN state IN ('ACTIVE', 'HELD') THEN lease_until ELSE run_at END FROM job \
+    WHERE topic = $1 AND ended IS NULL ORDER BY id LIMIT 1";
+
 /// Returns the statement that lists jobs with numbers after `$1`, at most `$2`, of the topic `$3`.
-fn list_text(state: Option<JobState>, is_of_topic: bool) -> String {
+pub(crate) fn list_text(state: Option<JobState>, is_of_topic: bool) -> String {
     let mut text = "SELECT * FROM job WHERE id > $1".to_owned();
     if let Some(state) = state {
         // One of our own names.
         text.push_str(&format!(" AND state = '{}'", state.name()));
-        if !state.is_open() {
-            // True of each, and lets the database use the indexes of those that ended, which have them in order.
-            text.push_str(" AND ended IS NOT NULL");
-        }
+        // True of each, and lets the database use the indexes of those that ended or did not, which have them in order.
+        text.push_str(if state.is_open() { " AND ended IS NULL" } else { " AND ended IS NOT NULL" });
     }
     if is_of_topic {
         text.push_str(" AND topic = $3");
@@ -223,14 +226,11 @@ impl Queues {
     /// If the database fails.
     pub async fn next_in_order(&self, topic: &str) -> Result<Option<SystemTime>> {
         let action = "find the next job";
-        let row = sqlx::query(
-            "SELECT CASE WHEN state IN ('ACTIVE', 'HELD') THEN lease_until ELSE run_at END FROM job \
-             WHERE topic = $1 AND state IN ('HELD', 'DELAYED', 'QUEUED', 'ACTIVE') ORDER BY id LIMIT 1",
-        )
-        .bind(topic)
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(database(action))?;
+        let row = sqlx::query(NEXT_TEXT)
+            .bind(topic)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(database(action))?;
         let due = row.map(|row| row.try_get::<Option<i64>, _>(0)).transpose();
         Ok(due.map_err(database(action))?.flatten().map(time))
     }
@@ -301,7 +301,7 @@ impl Queues {
     /// If the database fails.
     pub async fn oldest_active(&self) -> Result<Option<SystemTime>> {
         let action = "find the oldest running job";
-        let row = sqlx::query("SELECT MIN(started) FROM job WHERE state = 'ACTIVE'")
+        let row = sqlx::query(concat!("SELECT MIN(started) FROM job WHERE ", runs!()))
             .fetch_one(&self.pool)
             .await
             .map_err(database(action))?;
@@ -361,7 +361,7 @@ impl Queues {
     pub async fn retry_all(&self, topics: &[String], now: SystemTime) -> Result<u64> {
         let text = format!(
             "UPDATE job SET state = 'QUEUED', run_at = $1, attempt = 0, ended = NULL, cancel = 0 \
-             WHERE state IN ('GIVEN_UP', 'ERROR') AND topic IN ({})",
+             WHERE ended IS NOT NULL AND state IN ('GIVEN_UP', 'ERROR') AND topic IN ({})",
             places(2, topics.len().max(1))
         );
         let mut query = sqlx::query(sqlx::AssertSqlSafe(text)).bind(millis(now));
@@ -480,79 +480,5 @@ impl Queues {
             }
         }
         Ok(unlike)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use sqlx::AnyPool;
-    use sqlx::any::AnyPoolOptions;
-
-    use super::*;
-
-    async fn database_in_memory() -> AnyPool {
-        sqlx::any::install_default_drivers();
-        let pool =
-            AnyPoolOptions::new().max_connections(1).connect("sqlite::memory:").await.unwrap();
-        for step in crate::MIGRATIONS {
-            sqlx::raw_sql(*step).execute(&pool).await.unwrap();
-        }
-        pool
-    }
-
-    /// Returns how SQLite goes about a statement.
-    async fn plan(pool: &AnyPool, text: &str) -> Vec<String> {
-        let text = format!("EXPLAIN QUERY PLAN {text}");
-        let rows = sqlx::query(sqlx::AssertSqlSafe(text)).fetch_all(pool).await.unwrap();
-        rows.iter().map(|row| row.try_get("detail").unwrap()).collect()
-    }
-
-    #[tokio::test]
-    async fn a_page_of_jobs_that_were_given_up_is_read_without_the_others() {
-        let pool = database_in_memory().await;
-        for (state, is_of_topic, wanted) in [
-            (None, false, "USING INTEGER PRIMARY KEY (rowid>?)"),
-            (None, true, "USING INDEX job_by_topic (topic=? AND id>?)"),
-            (Some(JobState::GivenUp), false, "USING INDEX job_ended_by_state (state=? AND id>?)"),
-            (
-                Some(JobState::Error),
-                true,
-                "USING INDEX job_ended_of_topic (topic=? AND state=? AND id>?)",
-            ),
-        ] {
-            let plan = plan(&pool, &list_text(state, is_of_topic)).await;
-            // One step: nothing is sorted.
-            assert_eq!(plan, [format!("SEARCH job {wanted}")], "{state:?} {is_of_topic}");
-        }
-    }
-
-    #[tokio::test]
-    async fn jobs_are_counted_by_indexes() {
-        let pool = database_in_memory().await;
-        let plan = plan(&pool, COUNT_TEXT).await;
-        let looks: Vec<&str> = plan
-            .iter()
-            .filter(|step| step.contains(" job ") || step.ends_with(" job"))
-            .filter_map(|step| step.split_once("USING ").map(|(_, index)| index).or(Some(step)))
-            .collect();
-        assert_eq!(
-            looks,
-            [
-                "COVERING INDEX job_ended_of_topic",
-                "INDEX job_waiting",
-                "INDEX job_delayed",
-                "INDEX job_leased"
-            ],
-            "{plan:?}"
-        );
-    }
-    #[tokio::test]
-    async fn jobs_to_remove_are_found_by_when_they_ended() {
-        let pool = database_in_memory().await;
-        let plan = plan(&pool, PRUNE_TEXT).await;
-        let looks: Vec<&str> =
-            plan.iter().filter_map(|step| step.strip_prefix("SEARCH job ")).collect();
-        let by_end = "USING INDEX job_ended (ended<?)";
-        assert_eq!(looks, ["USING INTEGER PRIMARY KEY (rowid=?)", by_end, by_end], "{plan:?}");
     }
 }
