@@ -73,9 +73,9 @@ impl Ledger {
             self.0.bell.notify_one();
         }
         self.store().await?;
-        for gone in self.0.table.gone(now, SILENCE).await? {
-            let Some(Opened { rows, is_whole, .. }) = self.0.table.take_over(&gone, now).await?
-            else {
+        for mut gone in self.0.table.gone(now, SILENCE).await? {
+            let taken = self.0.table.take_over(&mut gone, now).await?;
+            let Some(Opened { rows, is_whole, .. }) = taken else {
                 continue;
             };
             self.0.counters.taken_over.fetch_add(rows.len() as u64, Ordering::Relaxed);
