@@ -13,8 +13,7 @@ use crate::{Job, JobId, Queues, Result};
 
 /// Given-up jobs of the topic `$1` before the job `$2`. The condition of the state does without an index, so that the one of
 /// what they are about is used.
-const EARLIER: &str =
-    "topic = $1 AND id < $2 AND ended IS NOT NULL AND state || '' = 'GIVEN_UP'";
+const EARLIER: &str = "topic = $1 AND id < $2 AND ended IS NOT NULL AND state || '' = 'GIVEN_UP'";
 
 /// Returns the statement that finds those about one of so many nodes.
 pub(crate) fn at_text(nodes: usize) -> String {

@@ -40,7 +40,11 @@ pub(crate) fn list_text(state: Option<JobState>, is_of_topic: bool) -> String {
         // One of our own names.
         text.push_str(&format!(" AND state = '{}'", state.name()));
         // True of each, and lets the database use the indexes of those that ended or did not, which have them in order.
-        text.push_str(if state.is_open() { " AND ended IS NULL" } else { " AND ended IS NOT NULL" });
+        text.push_str(if state.is_open() {
+            " AND ended IS NULL"
+        } else {
+            " AND ended IS NOT NULL"
+        });
     }
     if is_of_topic {
         text.push_str(" AND topic = $3");

@@ -58,11 +58,9 @@ async fn a_page_of_jobs_is_read_without_the_others() {
 async fn jobs_are_counted_by_indexes() {
     let pool = database().await;
     let looks = looks(&pool, COUNT_TEXT).await;
-    let looks: Vec<&str> = looks.iter().filter_map(|step| step.split_once("INDEX ")).map(|(_, index)| index).collect();
-    assert_eq!(
-        looks,
-        ["job_ended_of_topic", "job_waiting", "job_delayed", "job_leased"],
-    );
+    let looks: Vec<&str> =
+        looks.iter().filter_map(|step| step.split_once("INDEX ")).map(|(_, index)| index).collect();
+    assert_eq!(looks, ["job_ended_of_topic", "job_waiting", "job_delayed", "job_leased"],);
 }
 
 #[tokio::test]

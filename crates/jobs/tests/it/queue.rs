@@ -326,7 +326,8 @@ async fn jobs_given_up_are_found_by_what_they_are_about() {
         }
         let ids = queues.add_all(jobs, at(0)).await.unwrap();
         let id_of = |path: &str| {
-            let at = ["", "/", "/c", "/c/a", "/c/a/b", "/c/a-b", "/c/a0", "/c/A/b", "/c/a/b/c", "/d"];
+            let at =
+                ["", "/", "/c", "/c/a", "/c/a/b", "/c/a-b", "/c/a0", "/c/A/b", "/c/a/b/c", "/d"];
             ids[at.iter().position(|at| *at == path).unwrap()]
         };
         for _ in &ids {
@@ -335,7 +336,9 @@ async fn jobs_given_up_are_found_by_what_they_are_about() {
         }
         let later = queues.add(new_job(json!("later")), at(1)).await.unwrap();
         let waiting = queues.add(new_job(json!("waits")).about(node("/c/a")), at(1)).await.unwrap();
-        let found = async |path: &str, before| queues.given_up_about("a/t", &node(path), before).await.unwrap();
+        let found = async |path: &str, before| {
+            queues.given_up_about("a/t", &node(path), before).await.unwrap()
+        };
         for (path, expected) in [
             ("/c/a", vec!["/", "/c", "/c/a", "/c/a/b", "/c/a/b/c"]),
             ("/c/a/b/x", vec!["/", "/c", "/c/a", "/c/a/b"]),

@@ -431,8 +431,7 @@ mod tests {
 
     fn batch() -> Batch {
         let (read, look) = (Arc::new(Dependencies::anything()), None);
-        let row =
-            Unstored { url: "/a.html".into(), read, look, is_fault: false, is_stray: false };
+        let row = Unstored { url: "/a.html".into(), read, look, is_fault: false, is_stray: false };
         let scopes = Scopes::default().take_rows();
         Batch { rows: vec![row], gone: Vec::new(), scopes, file: 0 }
     }
