@@ -145,9 +145,9 @@ fn raise_open_files() {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
 }
 
-/// Returns how many files this process may have open once it asked for as many as it can get; nothing if there is no bound.
+/// Returns how many files this process may have open, which asked for as many as it can get; nothing if there is no bound.
 pub(crate) fn most_open_files() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
 /// Writes a line to standard output; a closed pipe is no fault.
