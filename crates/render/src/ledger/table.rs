@@ -201,13 +201,22 @@ impl Table {
         done.map(drop).map_err(|source| Error::Database { action: "open", source })
     }
 
-    /// Stores a batch in one transaction.
-    pub(super) async fn write(&self, batch: &Batch) -> Result<()> {
+    /// Stores a batch in one transaction; tells whether this publisher was taken for alive. If not, its other rows are gone,
+    /// or go: these stay.
+    pub(super) async fn write(&self, batch: &Batch) -> Result<bool> {
         self.try_write(batch).await.map_err(|source| Error::Database { action: "write", source })
     }
 
-    async fn try_write(&self, batch: &Batch) -> sqlx::Result<()> {
+    async fn try_write(&self, batch: &Batch) -> sqlx::Result<bool> {
         let mut transaction = self.pool.begin_with(self.begin).await?;
+        // Whoever has taken over deletes only what is taken over.
+        let sql = "UPDATE ledger_publisher SET state = $1 WHERE publisher = $2 AND state = $3";
+        let back = sqlx::query(sql)
+            .bind(state::OPEN)
+            .bind(&self.publisher)
+            .bind(state::TAKEN_OVER)
+            .execute(&mut *transaction)
+            .await?;
         let gone = batch.gone.iter().map(|url| (Kind::Url, &**url));
         let gone = gone.chain(batch.scopes.dropped.iter().map(|url| (Kind::Scope, &**url)));
         for (kind, url) in gone {
@@ -231,7 +240,8 @@ impl Table {
         for rows in rows.chunks(ROWS) {
             self.insert(&mut transaction, rows).await?;
         }
-        transaction.commit().await
+        transaction.commit().await?;
+        Ok(back.rows_affected() == 0)
     }
 
     async fn insert(
@@ -461,7 +471,13 @@ mod tests {
         assert_eq!(slow.open(begin + 4 * MINUTE).await.unwrap().rows.len(), 1);
         taker.forget(&gone).await.unwrap();
         assert_eq!(count(&slow).await, 1);
+        // It drew something before it heard of anything.
         let gone = take(begin + 6 * MINUTE).await;
+        assert!(!slow.write(&batch()).await.unwrap(), "its other rows have to be stored again");
+        taker.forget(&gone).await.unwrap();
+        assert_eq!(count(&slow).await, 1);
+        assert!(slow.write(&batch()).await.unwrap());
+        let gone = take(begin + 8 * MINUTE).await;
         taker.forget(&gone).await.unwrap();
         assert_eq!(count(&slow).await, 0);
     }
