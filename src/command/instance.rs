@@ -32,7 +32,7 @@ use crate::base;
 use crate::blob_metrics;
 use crate::blobs::Sharing;
 use crate::command::picture::{self, Urgency};
-use crate::command::{Fault, Outcome, runtime};
+use crate::command::{Fault, Outcome, most_open_files, runtime};
 use crate::config::Config;
 use crate::data;
 use crate::home::{Home, chain, random_text, replication_key};
@@ -574,6 +574,21 @@ pub(super) fn plain_renderer(
     })
 }
 
+/// Returns how many connections are served at once where so many files may be open, and says so if that is fewer than wanted:
+/// idle ones make room for others then, which the kernel would refuse otherwise.
+fn within_open_files(wanted: usize, files: Option<u64>) -> usize {
+    let most = files.map_or(wanted, Limits::connections_within);
+    if most < wanted {
+        tracing::warn!(
+            wanted,
+            connections = most,
+            files,
+            "fewer connections at once than configured, as the system allows the process few open files"
+        );
+    }
+    wanted.min(most)
+}
+
 /// Returns how the main listener serves; a request's body may be as large as `body_bytes` unless configured.
 ///
 /// # Errors
@@ -584,6 +599,7 @@ pub(crate) fn main_front(config: &Config, body_bytes: u64) -> Result<Front, Faul
     if let Some(max) = section.max_connections {
         limits.max_connections = max;
     }
+    limits.max_connections = within_open_files(limits.max_connections, most_open_files());
     if let Some(max) = section.max_header {
         limits.header_bytes = usize::try_from(max.0).unwrap_or(usize::MAX);
     }

@@ -145,6 +145,11 @@ fn raise_open_files() {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
 }
 
+/// Returns how many files this process may have open, which asked for as many as it can get; nothing if there is no bound.
+pub(crate) fn most_open_files() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
 /// Writes a line to standard output; a closed pipe is no fault.
 #[macro_export]
 macro_rules! say {

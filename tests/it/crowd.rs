@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tympan_testkit::origin::{Answer, Origin};
 
-use crate::program::{Running, free_address};
+use crate::program::{Running, free_address, get};
 
 /// What a connection may cost at most, and the process without any.
 const CONNECTION_KIB: u64 = 48;
@@ -295,4 +295,35 @@ fn visitors_are_served_among_slow_and_hostile_ones() {
     assert!(served >= clients / 2, "{served}");
     let bound = PROCESS_KIB + clients * CONNECTION_KIB;
     assert!(peak <= bound, "{peak} KiB of memory, {bound} are allowed");
+}
+
+#[test]
+fn idle_visitors_leave_for_others_where_few_files_may_be_open() {
+    const FILES: u64 = 220;
+    let dir = tempfile::tempdir().unwrap();
+    let origin = Origin::always(Answer::html("<p>page</p>"));
+    write_config(dir.path(), &origin, 10_000);
+    let address = free_address();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let running = Running::start_with_files(
+        FILES,
+        &[
+            "dispatcher",
+            "--config",
+            &path("dispatcher.any"),
+            "--settings",
+            &path("tympan.toml"),
+            "--listen",
+            &address.to_string(),
+        ],
+    );
+    // More than it could accept, and none of them asks for anything.
+    let idle: Vec<_> =
+        (0..2 * FILES).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    for round in 0..3 {
+        let answer = get(address, &format!("/p{round}.html"));
+        assert_eq!((answer.status, answer.text().as_str()), (200, "<p>page</p>"));
+    }
+    assert!(files(running.pid()) < FILES as usize, "some are left to accept others with");
+    drop(idle);
 }

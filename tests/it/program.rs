@@ -92,8 +92,21 @@ impl Running {
         arguments: &[&str],
     ) -> Result<Self, String> {
         let mut command = tympan();
-        command.envs(variables.iter().copied());
-        let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        command.envs(variables.iter().copied()).args(arguments).stderr(log);
+        Self::try_start_command(command)
+    }
+
+    /// Starts the program where it may have so many files open at most.
+    pub(crate) fn start_with_files(files: u64, arguments: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n $0 && exec \"$@\""]).arg(files.to_string());
+        command.arg(tympan().get_program()).args(arguments).stderr(Stdio::piped());
+        Self::try_start_command(command)
+            .unwrap_or_else(|output| panic!("{arguments:?} did not get ready: {output}"))
+    }
+
+    fn try_start_command(mut command: Command) -> Result<Self, String> {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut greeting = String::new();
         for line in &mut lines {

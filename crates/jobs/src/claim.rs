@@ -11,7 +11,9 @@ use sqlx::Row;
 use sqlx::any::AnyArguments;
 
 use crate::queue::lane_of;
-use crate::sql::{Dialect, Transaction, database, job_of, millis, numbers, places, span_millis};
+use crate::sql::{
+    Dialect, Transaction, database, job_of, millis, numbers, places, runs, span_millis,
+};
 use crate::{Error, Job, JobId, JobState, Queues, Result};
 
 /// Who claims, and for how long.
@@ -91,13 +93,7 @@ impl Queues {
         if topics.is_empty() || !self.lock_order(transaction, topics).await? {
             return Ok(None);
         }
-        let open = "state IN ('HELD', 'DELAYED', 'QUEUED', 'ACTIVE')";
-        let topic_list = places(1, topics.len());
-        let text = format!(
-            "SELECT id, state, (SELECT COUNT(*) FROM job WHERE topic IN ({topic_list}) AND state = 'ACTIVE') FROM job \
-             WHERE topic IN ({topic_list}) AND {open} ORDER BY id LIMIT 1"
-        );
-        let mut query = sqlx::query(sqlx::AssertSqlSafe(text));
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(oldest_text(topics.len())));
         for topic in topics {
             query = query.bind(*topic);
         }
@@ -388,6 +384,22 @@ impl Queues {
         self.ring();
         Ok(changed)
     }
+}
+
+/// Returns the statement that finds the oldest open job of so many topics, and how many of them run. No job is read that
+/// ended, nor more than one that waits.
+pub(crate) fn oldest_text(topics: usize) -> String {
+    let first = |topic| {
+        format!("SELECT MIN(id) AS first FROM job WHERE topic = ${topic} AND ended IS NULL")
+    };
+    let firsts: Vec<String> = (1..=topics).map(first).collect();
+    format!(
+        "SELECT id, state, (SELECT COUNT(*) FROM job WHERE topic || '' IN ({}) AND {}) FROM job \
+         WHERE id = (SELECT MIN(first) FROM ({}) AS firsts)",
+        places(1, topics),
+        runs!(),
+        firsts.join(" UNION ALL ")
+    )
 }
 
 pub(crate) fn held(id: JobId, rows: u64) -> Result<()> {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
+use tympan_content::NodePath;
 
 /// The number of a job; later jobs have higher ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -129,6 +130,8 @@ pub struct NewJob {
     pub delay: Duration,
     /// The user who asked for it.
     pub user: String,
+    /// The node that it is about, where others need to find it by that once it was given up.
+    pub about: Option<NodePath>,
 }
 
 impl NewJob {
@@ -143,6 +146,7 @@ impl NewJob {
             tenant: String::new(),
             delay: Duration::ZERO,
             user: "system".to_owned(),
+            about: None,
         }
     }
 
@@ -178,6 +182,13 @@ impl NewJob {
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = user.into();
+        self
+    }
+
+    /// Lets it be found by the node that it is about ([`crate::Queues::given_up_about`]).
+    #[must_use]
+    pub fn about(mut self, path: NodePath) -> Self {
+        self.about = Some(path);
         self
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! Not here: what a job does. Handlers live with those who registered the topic.
 
+mod about;
 pub mod asset;
 mod choose;
 mod claim;
@@ -26,6 +27,8 @@ mod job;
 mod look;
 pub mod mount;
 mod osgi;
+#[cfg(test)]
+mod plan;
 mod pool;
 mod queue;
 mod round;

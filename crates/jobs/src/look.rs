@@ -6,11 +6,52 @@ use std::time::{Duration, SystemTime};
 use sqlx::Row;
 
 use crate::queue::lane_of;
-use crate::sql::{Transaction, database, job_of, millis, places, time};
+use crate::sql::{Transaction, database, job_of, millis, places, runs, time};
 use crate::{Job, JobId, JobState, Queues, Result};
 
 /// Jobs that one transaction removes: others that write wait no longer than these take.
 pub(crate) const PRUNED: u64 = 2000;
+
+/// Counts jobs by topic and state. Those that ended may be very many: they are counted by their index. The others are found
+/// by the indexes of their states; grouped as the topic stands, they would be looked for among all jobs of each.
+pub(crate) const COUNT_TEXT: &str = "\
+    SELECT topic, state, COUNT(*) FROM job WHERE ended IS NOT NULL GROUP BY topic, state \
+    UNION ALL SELECT topic || '', 'QUEUED', COUNT(*) FROM job WHERE state = 'QUEUED' GROUP BY topic || '' \
+    UNION ALL SELECT topic || '', 'DELAYED', COUNT(*) FROM job WHERE state = 'DELAYED' GROUP BY topic || '' \
+    UNION ALL SELECT topic || '', state, COUNT(*) FROM job WHERE state IN ('ACTIVE', 'HELD') \
+    GROUP BY topic || '', state";
+
+/// Removes jobs that ended before `$1`, and those that failed before `$2`, at most `$3`. They are found by when they ended: by
+/// their states, all that ended would be read to remove a few.
+pub(crate) const PRUNE_TEXT: &str = "\
+    DELETE FROM job WHERE id IN (SELECT id FROM job WHERE ended IS NOT NULL AND \
+    ((ended <= $1 AND state || '' IN ('SUCCEEDED', 'STOPPED')) \
+    OR (ended <= $2 AND state || '' IN ('GIVEN_UP', 'ERROR'))) LIMIT $3)";
+
+/// Finds when the oldest open job of the topic `$1` may be claimed.
+pub(crate) const NEXT_TEXT: &str = "\
+    SELECT CASE WHEN state IN ('ACTIVE', 'HELD') THEN lease_until ELSE run_at END FROM job \
+    WHERE topic = $1 AND ended IS NULL ORDER BY id LIMIT 1";
+
+/// Returns the statement that lists jobs with numbers after `$1`, at most `$2`, of the topic `$3`.
+pub(crate) fn list_text(state: Option<JobState>, is_of_topic: bool) -> String {
+    let mut text = "SELECT * FROM job WHERE id > $1".to_owned();
+    if let Some(state) = state {
+        // One of our own names.
+        text.push_str(&format!(" AND state = '{}'", state.name()));
+        // True of each, and lets the database use the indexes of those that ended or did not, which have them in order.
+        text.push_str(if state.is_open() {
+            " AND ended IS NULL"
+        } else {
+            " AND ended IS NOT NULL"
+        });
+    }
+    if is_of_topic {
+        text.push_str(" AND topic = $3");
+    }
+    text.push_str(" ORDER BY id LIMIT $2");
+    text
+}
 
 /// Which jobs to list.
 #[derive(Debug, Clone, Default)]
@@ -107,30 +148,41 @@ impl Queues {
         row.as_ref().map(job_of).transpose()
     }
 
-    /// Lists jobs by age, oldest first, at most `limit`.
+    /// Lists jobs by age, oldest first, at most `limit`. Of those that ended no more are read than are listed of each topic.
     ///
     /// # Errors
     /// If the database fails.
     pub async fn list(&self, filter: &JobFilter, limit: u32) -> Result<Vec<Job>> {
-        let mut text = "SELECT * FROM job WHERE id > $1".to_owned();
-        if let Some(state) = filter.state {
-            // One of our own names.
-            text.push_str(&format!(" AND state = '{}'", state.name()));
-            if !state.is_open() {
-                // True of each, and lets the database begin with the few that ended.
-                text.push_str(" AND ended IS NOT NULL");
-            }
+        let Some((first, others)) = filter.topics.split_first() else {
+            return self.list_page(filter, None, limit).await;
+        };
+        let mut jobs = self.list_page(filter, Some(first), limit).await?;
+        for topic in others {
+            jobs.extend(self.list_page(filter, Some(topic), limit).await?);
         }
-        if !filter.topics.is_empty() {
-            text.push_str(&format!(" AND topic IN ({})", places(3, filter.topics.len())));
+        if !others.is_empty() {
+            jobs.sort_unstable_by_key(|job| job.id);
+            jobs.dedup_by_key(|job| job.id);
+            jobs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
-        text.push_str(" ORDER BY id LIMIT $2");
-        let mut query = sqlx::query(sqlx::AssertSqlSafe(text))
+        Ok(jobs)
+    }
+
+    /// Lists jobs of a topic, or of all.
+    async fn list_page(
+        &self,
+        filter: &JobFilter,
+        topic: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<Job>> {
+        let text = list_text(filter.state, topic.is_some());
+        let query = sqlx::query(sqlx::AssertSqlSafe(text))
             .bind(filter.after.map_or(i64::MIN, |id| id.0))
             .bind(i64::from(limit));
-        for topic in &filter.topics {
-            query = query.bind(topic.as_str());
-        }
+        let query = match topic {
+            Some(topic) => query.bind(topic.to_owned()),
+            None => query,
+        };
         let rows = query.fetch_all(&self.pool).await.map_err(database("list jobs"))?;
         rows.iter().map(job_of).collect()
     }
@@ -178,16 +230,26 @@ impl Queues {
     /// If the database fails.
     pub async fn next_in_order(&self, topic: &str) -> Result<Option<SystemTime>> {
         let action = "find the next job";
-        let row = sqlx::query(
-            "SELECT CASE WHEN state IN ('ACTIVE', 'HELD') THEN lease_until ELSE run_at END FROM job \
-             WHERE topic = $1 AND state IN ('HELD', 'DELAYED', 'QUEUED', 'ACTIVE') ORDER BY id LIMIT 1",
-        )
-        .bind(topic)
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(database(action))?;
+        let row = sqlx::query(NEXT_TEXT)
+            .bind(topic)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(database(action))?;
         let due = row.map(|row| row.try_get::<Option<i64>, _>(0)).transpose();
         Ok(due.map_err(database(action))?.flatten().map(time))
+    }
+
+    /// Returns the names of all topics that were ever seen.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn topic_names(&self) -> Result<Vec<String>> {
+        let action = "read the topics";
+        let rows = sqlx::query("SELECT topic FROM job_topic ORDER BY topic")
+            .fetch_all(&self.pool)
+            .await
+            .map_err(database(action))?;
+        rows.iter().map(|row| row.try_get(0).map_err(database(action))).collect()
     }
 
     /// Returns all topics that were ever seen, with what is known of them.
@@ -219,10 +281,7 @@ impl Queues {
             };
             found.insert(row.try_get(0).map_err(database(action))?, statistics);
         }
-        let rows = sqlx::query("SELECT topic, state, COUNT(*) FROM job GROUP BY topic, state")
-            .fetch_all(&self.pool)
-            .await
-            .map_err(database(action))?;
+        let rows = sqlx::query(COUNT_TEXT).fetch_all(&self.pool).await.map_err(database(action))?;
         for row in &rows {
             let topic: String = row.try_get(0).map_err(database(action))?;
             let state: String = row.try_get(1).map_err(database(action))?;
@@ -246,7 +305,7 @@ impl Queues {
     /// If the database fails.
     pub async fn oldest_active(&self) -> Result<Option<SystemTime>> {
         let action = "find the oldest running job";
-        let row = sqlx::query("SELECT MIN(started) FROM job WHERE state = 'ACTIVE'")
+        let row = sqlx::query(concat!("SELECT MIN(started) FROM job WHERE ", runs!()))
             .fetch_one(&self.pool)
             .await
             .map_err(database(action))?;
@@ -306,7 +365,7 @@ impl Queues {
     pub async fn retry_all(&self, topics: &[String], now: SystemTime) -> Result<u64> {
         let text = format!(
             "UPDATE job SET state = 'QUEUED', run_at = $1, attempt = 0, ended = NULL, cancel = 0 \
-             WHERE state IN ('GIVEN_UP', 'ERROR') AND topic IN ({})",
+             WHERE ended IS NOT NULL AND state IN ('GIVEN_UP', 'ERROR') AND topic IN ({})",
             places(2, topics.len().max(1))
         );
         let mut query = sqlx::query(sqlx::AssertSqlSafe(text)).bind(millis(now));
@@ -371,17 +430,13 @@ impl Queues {
         done_before: SystemTime,
         failed_before: SystemTime,
     ) -> Result<u64> {
-        let done = sqlx::query(
-            "DELETE FROM job WHERE id IN (SELECT id FROM job WHERE ended IS NOT NULL AND \
-             ((ended <= $1 AND state IN ('SUCCEEDED', 'STOPPED')) \
-             OR (ended <= $2 AND state IN ('GIVEN_UP', 'ERROR'))) LIMIT $3)",
-        )
-        .bind(millis(done_before))
-        .bind(millis(failed_before))
-        .bind(i64::try_from(PRUNED).unwrap_or(i64::MAX))
-        .execute(&mut **transaction)
-        .await
-        .map_err(database("remove ended jobs"))?;
+        let done = sqlx::query(PRUNE_TEXT)
+            .bind(millis(done_before))
+            .bind(millis(failed_before))
+            .bind(i64::try_from(PRUNED).unwrap_or(i64::MAX))
+            .execute(&mut **transaction)
+            .await
+            .map_err(database("remove ended jobs"))?;
         Ok(done.rows_affected())
     }
 

@@ -15,6 +15,7 @@ use serde_json::Value;
 use sqlx::any::AnyArguments;
 use sqlx::{AnyPool, Row};
 use tokio::sync::{Notify, oneshot};
+use tympan_content::NodePath;
 
 use crate::sql::{CutSide, Dialect, Transaction, Writes, database, millis, span_millis};
 use crate::topic::check_topic;
@@ -457,7 +458,9 @@ pub(crate) fn lane_of(topic: &str, tenant: &str) -> String {
 }
 
 const COLUMNS: &str = "topic, tenant, lane, payload, job_key, priority, state, run_at, lease_until, created, created_by, \
-                       attempt";
+                       about, attempt";
+/// Those that are bound.
+const BOUND: usize = 12;
 
 async fn insert_rows(
     transaction: &mut Transaction,
@@ -468,7 +471,7 @@ async fn insert_rows(
     let values: Vec<String> = (0..rows.len())
         .map(|row| {
             let places: Vec<String> =
-                (1..=11).map(|place| format!("${}", row * 11 + place)).collect();
+                (1..=BOUND).map(|place| format!("${}", row * BOUND + place)).collect();
             format!("({}, 0)", places.join(", "))
         })
         .collect();
@@ -493,7 +496,8 @@ async fn insert_rows(
             .bind(millis(*now).saturating_add(span_millis(job.delay)))
             .bind(held_until)
             .bind(millis(*now))
-            .bind(job.user.as_str());
+            .bind(job.user.as_str())
+            .bind(job.about.as_ref().map(NodePath::as_str));
     }
     let inserted = query.fetch_all(&mut **transaction).await.map_err(database(action))?;
     let mut ids = Vec::with_capacity(rows.len());

@@ -12,7 +12,7 @@ use crate::config::{QueueConfig, QueueKind, QueueSet};
 use crate::floor::{Allowance, Ended, Ready};
 use crate::handler::JobContext;
 use crate::look::PRUNED;
-use crate::sql::{Transaction, database, millis, numbers, progress_json, span_millis};
+use crate::sql::{Transaction, database, millis, numbers, progress_json, runs, span_millis};
 use crate::topic::TopicPattern;
 use crate::worker::{Desk, Held, Inner};
 use crate::{Claim, Job, JobId, JobState, Outcome, Result};
@@ -28,6 +28,13 @@ const LOOK: Duration = Duration::from_secs(1);
 const KEPT_DONE: Duration = Duration::from_hours(2 * 24);
 /// How long jobs that failed wait for someone.
 const KEPT_FAILED: Duration = Duration::from_hours(30 * 24);
+
+/// Renews the lease of all that a worker runs.
+pub(crate) const RENEW_TEXT: &str =
+    concat!("UPDATE job SET lease_until = $1 WHERE worker = $2 AND ", runs!());
+/// Finds what a worker runs, and what of it someone stopped.
+pub(crate) const MINE_TEXT: &str =
+    concat!("SELECT id, cancel FROM job WHERE lease_until > 0 AND worker = $1 AND ", runs!());
 
 /// What is written about a topic's ended jobs.
 #[derive(Default)]
@@ -291,7 +298,7 @@ impl Inner {
         if desk.renewed.is_some_and(|renewed| renewed.elapsed() < self.options.lease / 3) {
             return Ok(false);
         }
-        sqlx::query("UPDATE job SET lease_until = $1 WHERE worker = $2 AND state = 'ACTIVE'")
+        sqlx::query(RENEW_TEXT)
             .bind(millis(now) + span_millis(self.options.lease))
             .bind(self.options.name.as_str())
             .execute(&mut **transaction)
@@ -338,13 +345,11 @@ impl Inner {
             .await
             .map_err(database(action))?;
         }
-        let rows = sqlx::query(
-            "SELECT id, cancel FROM job WHERE state = 'ACTIVE' AND lease_until > 0 AND worker = $1",
-        )
-        .bind(self.options.name.as_str())
-        .fetch_all(&mut **transaction)
-        .await
-        .map_err(database(action))?;
+        let rows = sqlx::query(MINE_TEXT)
+            .bind(self.options.name.as_str())
+            .fetch_all(&mut **transaction)
+            .await
+            .map_err(database(action))?;
         let mut mine: BTreeMap<JobId, bool> = BTreeMap::new();
         for row in &rows {
             let id = JobId(row.try_get(0).map_err(database(action))?);
@@ -575,7 +580,8 @@ impl Inner {
         let running = numbers(running);
         let text = format!(
             "UPDATE job SET state = 'QUEUED', worker = NULL, lease_until = NULL \
-             WHERE worker = $1 AND state = 'ACTIVE' AND id NOT IN ({})",
+             WHERE worker = $1 AND {} AND id NOT IN ({})",
+            runs!(),
             if running.is_empty() { "-1" } else { &running }
         );
         sqlx::query(sqlx::AssertSqlSafe(text))

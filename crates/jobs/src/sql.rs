@@ -141,6 +141,15 @@ impl Dialect {
     }
 }
 
+/// The condition that a job runs. The index of leased jobs serves its first half; by the second alone, all jobs would be
+/// read, those that ended included.
+macro_rules! runs {
+    () => {
+        "state IN ('ACTIVE', 'HELD') AND state || '' = 'ACTIVE'"
+    };
+}
+pub(crate) use runs;
+
 pub(crate) fn database(action: &'static str) -> impl Fn(sqlx::Error) -> Error {
     move |source| Error::Database { action, source }
 }

@@ -110,4 +110,13 @@ pub const MIGRATIONS: &[&str] = &[
      CREATE INDEX workflow_part_of ON workflow (parent_item) WHERE parent_item IS NOT NULL",
     // What has to be the same in all processes on a database, as each of them has it.
     "ALTER TABLE job_worker ADD COLUMN facts TEXT NOT NULL DEFAULT ''",
+    // Very many jobs may have been given up, and no work is to grow with them that is not about them: those that ended and those
+    // that did not have indexes of their own. The former are listed by state, of all topics or one, and found by what they
+    // are about, which is compared by its bytes.
+    "UPDATE job SET ended = run_at WHERE ended IS NULL AND state IN ('GIVEN_UP', 'ERROR', 'SUCCEEDED', 'STOPPED');
+     CREATE INDEX job_open ON job (topic, id) WHERE ended IS NULL;
+     CREATE INDEX job_ended_by_state ON job (state, id) WHERE ended IS NOT NULL;
+     CREATE INDEX job_ended_of_topic ON job (topic, state, id, ended) WHERE ended IS NOT NULL;
+     ALTER TABLE job ADD COLUMN about TEXT COLLATE BINARY;
+     CREATE INDEX job_ended_about ON job (topic, about) WHERE ended IS NOT NULL",
 ];

@@ -20,8 +20,9 @@ use crate::listing::Listing;
 /// The places in which notes are found again; a power of two.
 const SLOTS: usize = 128;
 
-/// Room for the notes of a drawing that reads little.
-const FEW: usize = 32;
+/// Room for the notes of a drawing that reads little, and of one that reads much.
+const FEW: usize = 60;
+const MANY: usize = 600;
 
 /// Where components live: the scopes of what is noted of scripts.
 const PROGRAMS: [&str; 2] = ["/apps", "/libs"];
@@ -47,10 +48,7 @@ impl Noted {
 
     /// Notes the scope of a path.
     fn cover(&mut self, path: &str) {
-        let is_within = |scope: &str| {
-            path.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        if !self.scopes.iter().any(|scope| is_within(scope)) {
+        if !self.scopes.iter().any(|scope| is_within(path, scope)) {
             self.scopes.push(scope_of(path).into());
         }
     }
@@ -82,10 +80,32 @@ impl Noted {
 const SCOPE_NAMES: usize = 2;
 
 /// Returns the scope of a site that a path lies in: `/content/site`, `/content/dam`, `/home/users`.
-fn scope_of(path: &str) -> &str {
+pub(crate) fn scope_of(path: &str) -> &str {
     let slashes = path.match_indices('/');
     let end = slashes.map(|(at, _)| at).nth(SCOPE_NAMES).unwrap_or(path.len());
     path.get(..end).unwrap_or(path)
+}
+
+/// Tells whether a path lies at or below a scope.
+#[inline]
+pub(crate) fn is_within(path: &str, scope: &str) -> bool {
+    let (path, scope) = (path.as_bytes(), scope.as_bytes());
+    let Some((begin, rest)) = path.split_at_checked(scope.len()) else { return false };
+    matches!(rest.first(), None | Some(b'/')) && is_same(begin, scope)
+}
+
+/// Compares texts of one length. Most are two to four words long, and a call costs more than to compare these.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let ends = |bytes: &[u8]| {
+        let (first, last) = (bytes.first_chunk()?, bytes.last_chunk()?);
+        Some((u64::from_le_bytes(*first), u64::from_le_bytes(*last)))
+    };
+    match ends(one) {
+        Some(same) if one.len() <= 16 => Some(same) == ends(other),
+        Some(same) => Some(same) == ends(other) && one == other,
+        None => one == other,
+    }
 }
 
 /// What a request notes while it is drawn.
@@ -106,6 +126,8 @@ pub(crate) struct Notes {
     begin: Begin,
     /// A child's path while it is hashed.
     path: String,
+    /// How many notes there may be, by the drawing before.
+    room: usize,
 }
 
 /// What counts for the whole drawing, and for no component.
@@ -130,7 +152,7 @@ pub(crate) struct Begin {
 impl Default for Notes {
     fn default() -> Self {
         Self {
-            noted: Noted { pairs: Vec::with_capacity(FEW), scopes: Vec::new() },
+            noted: Noted::default(),
             latest: [0; SLOTS],
             places: Vec::new(),
             scripts: Vec::new(),
@@ -139,6 +161,7 @@ impl Default for Notes {
             aside: Aside::default(),
             begin: Begin::default(),
             path: String::new(),
+            room: FEW,
         }
     }
 }
@@ -186,9 +209,46 @@ impl Notes {
         children.for_each(|path| self.add_program(hash_text(path), aspects));
     }
 
+    /// Notes the scope of a path.
+    pub(crate) fn cover(&mut self, path: &str) {
+        self.noted.cover(path);
+    }
+
+    /// Notes all of these, so many, which lie in these scopes.
+    pub(crate) fn add_all<'a>(
+        &mut self,
+        (count, pairs): (usize, impl Iterator<Item = Dependency>),
+        scopes: impl Iterator<Item = &'a str>,
+    ) {
+        self.noted.pairs.reserve(count);
+        // That one or another is there already does no harm, and to find out costs more.
+        self.noted.pairs.extend(pairs);
+        // Of fewer each stands for itself.
+        if self.noted.pairs.len() + self.aside.pairs.len() > Dependencies::MAX {
+            scopes.for_each(|scope| self.noted.cover(scope));
+        }
+    }
+
+    /// Forgets everything, and keeps the room for it.
+    pub(crate) fn clear(&mut self) {
+        let Self { noted, places, scripts, listings, kept, aside, begin, .. } = self;
+        // What is latest is looked up among the notes, and found there no more.
+        noted.pairs.clear();
+        noted.scopes.clear();
+        places.clear();
+        scripts.clear();
+        listings.clear();
+        kept.clear();
+        *aside = Aside::default();
+        *begin = Begin::default();
+    }
+
     /// Notes something about what a script is or where scripts lie.
     pub(crate) fn add_program(&mut self, hash: u64, aspects: Aspects) {
         if !self.add_to_known(hash, aspects) {
+            if self.noted.pairs.capacity() == 0 {
+                self.noted.pairs.reserve(self.room);
+            }
             self.noted.pairs.push((hash, aspects));
         }
     }
@@ -293,6 +353,7 @@ impl Notes {
         noted.pairs.append(&mut aside.pairs);
         listings.append(&mut aside.listings);
         kept.append(&mut aside.kept);
+        self.room = noted.pairs.len().clamp(FEW, MANY);
         (std::mem::take(noted), std::mem::take(listings), std::mem::take(kept))
     }
 }

@@ -189,7 +189,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(snapshot: Snapshot, recording: Recording) -> Self {
-        let notes = (recording == Recording::Paths).then(Box::default);
+        let notes = (recording == Recording::Paths).then(Notepad::take_up);
         let program = snapshot.seen_by(&Viewer::system());
         Self {
             snapshot,
@@ -623,6 +623,14 @@ impl Reader {
     }
 }
 
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let Some(notes) = self.notes.take() {
+            Notepad::give_back(notes);
+        }
+    }
+}
+
 /// The component around one that is drawn.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mark {
@@ -641,9 +649,14 @@ fn whole(node: &Node) -> Aspects {
 
 /// Tells whether accounts were read: at their path, or in a list of what is below the root.
 fn leads_to_accounts(path: &str, aspects: Aspects) -> bool {
-    match path.strip_prefix("/home") {
-        Some(rest) => rest.is_empty() || rest.starts_with('/'),
-        None => path == "/" && aspects.overlaps(Aspects::ANY_BELOW),
+    // Asked of every read, most of which lie elsewhere by one letter.
+    match path.as_bytes() {
+        [b'/', b'h', ..] => {
+            let rest = path.strip_prefix("/home");
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        }
+        [b'/'] => aspects.overlaps(Aspects::ANY_BELOW),
+        _ => false,
     }
 }
 

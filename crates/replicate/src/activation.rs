@@ -209,11 +209,13 @@ pub async fn hold(
                 "path": wish.path.as_str(),
                 "deep": wish.depth == Depth::Subtree,
             });
-            wanted.push((topic.clone(), payload, &wish.user));
+            wanted.push((topic.clone(), payload, wish));
         }
     }
-    let jobs = wanted.iter().map(|(topic, payload, user)| {
-        NewJob::new(topic.as_str(), payload.clone()).user(user.as_str())
+    let jobs = wanted.iter().map(|(topic, payload, wish)| {
+        NewJob::new(topic.as_str(), payload.clone())
+            .user(wish.user.as_str())
+            .about(wish.path.clone())
     });
     let ids = queues.add_held(jobs.collect(), now).await?;
     let payloads = wanted.iter().map(|(_, payload, _)| payload.clone());

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value as Json, json};
 use tympan_content::{Depth, NodePath, Snapshot, StoredDocument};
-use tympan_jobs::{Job, JobFilter, JobId, JobState, Queues};
+use tympan_jobs::{Job, JobId, Queues};
 
 use crate::activation::Action;
 use crate::{Error, Result};
@@ -61,22 +61,18 @@ impl Scope {
 /// Returns the jobs of the same agent that were given up before a job was stored, and are about the same nodes.
 pub(crate) async fn given_up_before(queues: &Queues, job: &Job) -> Result<Vec<JobId>> {
     let Some(scope) = Scope::of(&job.properties) else { return Ok(Vec::new()) };
-    let mut filter = JobFilter {
-        state: Some(JobState::GivenUp),
-        topics: vec![job.topic.clone()],
-        ..JobFilter::default()
-    };
-    let mut met = Vec::new();
+    let mut met = queues.given_up_about(&job.topic, &scope.path, job.id).await?;
+    // Those of an earlier version, which are read one by one.
+    let mut after = None;
     loop {
-        let page = queues.list(&filter, PAGE).await?;
-        let earlier = page.iter().take_while(|earlier| earlier.id < job.id);
-        let of_page = earlier.filter(|earlier| {
+        let page = queues.given_up_about_unknown(&job.topic, (after, job.id), PAGE).await?;
+        let of_page = page.iter().filter(|earlier| {
             Scope::of(&earlier.properties).is_some_and(|earlier| earlier.may_meet(&scope))
         });
         met.extend(of_page.map(|earlier| earlier.id));
         match page.last() {
-            Some(last) if last.id < job.id => filter.after = Some(last.id),
-            _ => return Ok(met),
+            Some(last) => after = Some(last.id),
+            None => return Ok(met),
         }
     }
 }

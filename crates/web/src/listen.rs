@@ -32,7 +32,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -134,6 +134,7 @@ where
     let ends = Ends::new();
     let accepting = async {
         let mut shutdown = pin!(shutdown);
+        let mut outage = Outage::default();
         for turn in 1_u64.. {
             if turn.is_multiple_of(MOST_AT_ONCE) {
                 tokio::task::yield_now().await;
@@ -141,7 +142,7 @@ where
             let (stream, addr) = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                accepted = accept(&listener) => accepted,
+                accepted = accept(&listener, &mut outage) => accepted,
             };
             let arrival = Arrival {
                 peer: Peer::new(addr, front.tls.is_some()),
@@ -192,15 +193,53 @@ where
     Ok(())
 }
 
-async fn accept(listener: &tokio::net::TcpListener) -> (TcpStream, SocketAddr) {
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    outage: &mut Outage,
+) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
             // Out of file descriptors or memory: the connection stays in the backlog and the cause may pass.
             Err(error) => {
-                warn!(reason = %error, "cannot accept a connection");
+                if outage.begins(Instant::now()) {
+                    warn!(reason = %error, "cannot accept connections");
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
+    }
+}
+
+/// After so long without a failure to accept the next one is news: where few files are free, connections are accepted now and
+/// then and others fail between.
+const CALM: Duration = Duration::from_mins(1);
+
+/// A time in which connections cannot be accepted, or hardly.
+#[derive(Debug, Default)]
+struct Outage {
+    failed: Option<Instant>,
+}
+
+impl Outage {
+    /// Notes that a connection could not be accepted. Tells whether this is another outage than the last one.
+    fn begins(&mut self, now: Instant) -> bool {
+        let before = self.failed.replace(now);
+        before.is_none_or(|before| now.duration_since(before) > CALM)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_told_once_though_some_are_accepted_meanwhile() {
+        let (mut outage, start) = (Outage::default(), Instant::now());
+        let told: Vec<u64> = [0, 1, 30, 89, 149, 210, 270, 400]
+            .into_iter()
+            .filter(|second| outage.begins(start + Duration::from_secs(*second)))
+            .collect();
+        assert_eq!(told, [0, 210, 400]);
     }
 }

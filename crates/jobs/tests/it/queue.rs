@@ -313,3 +313,48 @@ async fn jobs_of_older_databases_are_kept() {
     let job = queues.claim_in_order(&[topic], claim("w"), at(0)).await.unwrap().unwrap();
     assert_eq!(job.properties, json!(7));
 }
+
+#[tokio::test]
+async fn jobs_given_up_are_found_by_what_they_are_about() {
+    let node = |path: &str| tympan_content::NodePath::new(path).unwrap();
+    for place in both() {
+        let queues = place.open().await;
+        let mut jobs = vec![new_job(json!("of an earlier version"))];
+        // Neighbors in the order of bytes, and in the order of a language that passes over punctuation.
+        for path in ["/", "/c", "/c/a", "/c/a/b", "/c/a-b", "/c/a0", "/c/A/b", "/c/a/b/c", "/d"] {
+            jobs.push(new_job(json!(path)).about(node(path)));
+        }
+        let ids = queues.add_all(jobs, at(0)).await.unwrap();
+        let id_of = |path: &str| {
+            let at =
+                ["", "/", "/c", "/c/a", "/c/a/b", "/c/a-b", "/c/a0", "/c/A/b", "/c/a/b/c", "/d"];
+            ids[at.iter().position(|at| *at == path).unwrap()]
+        };
+        for _ in &ids {
+            let job = ordered(&queues, "w", at(0)).await.unwrap();
+            queues.fail(job.id, "w", "refused", (None, at(0))).await.unwrap();
+        }
+        let later = queues.add(new_job(json!("later")), at(1)).await.unwrap();
+        let waiting = queues.add(new_job(json!("waits")).about(node("/c/a")), at(1)).await.unwrap();
+        let found = async |path: &str, before| {
+            queues.given_up_about("a/t", &node(path), before).await.unwrap()
+        };
+        for (path, expected) in [
+            ("/c/a", vec!["/", "/c", "/c/a", "/c/a/b", "/c/a/b/c"]),
+            ("/c/a/b/x", vec!["/", "/c", "/c/a", "/c/a/b"]),
+            ("/c/A", vec!["/", "/c", "/c/A/b"]),
+            ("/e", vec!["/"]),
+        ] {
+            let expected: Vec<_> = expected.into_iter().map(id_of).collect();
+            assert_eq!(found(path, later).await, expected, "{path}");
+        }
+        assert_eq!(found("/", later).await, ids[1..]);
+        assert_eq!(found("/c/a", id_of("/c/a/b")).await, ["/", "/c", "/c/a"].map(id_of));
+        assert!(!found("/c/a", tympan_jobs::JobId(waiting.0 + 1)).await.contains(&waiting));
+        assert!(queues.given_up_about("a/u", &node("/c"), later).await.unwrap().is_empty());
+        let unknown = queues.given_up_about_unknown("a/t", (None, later), 9).await.unwrap();
+        assert_eq!(unknown.iter().map(|job| job.id).collect::<Vec<_>>(), [ids[0]]);
+        let none = queues.given_up_about_unknown("a/t", (Some(ids[0]), later), 9).await.unwrap();
+        assert!(none.is_empty());
+    }
+}

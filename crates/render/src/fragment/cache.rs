@@ -317,6 +317,16 @@ impl FragmentCache {
         self.state.lock().places.get(place)?.known.clone()
     }
 
+    /// Counts that a component is not kept, if it says so as far as is known; returns what it says then.
+    pub(crate) fn pass(&self, place: &str) -> Option<Arc<Directives>> {
+        let mut state = self.state.lock();
+        let known = state.places.get_mut(place)?;
+        let directives = Arc::clone(&known.known.as_ref()?.directives);
+        let reason = directives.refused()?;
+        *known.uncached.entry(reason).or_default() += 1;
+        Some(directives)
+    }
+
     /// Looks for a fragment. Waits for one that another request draws, unless that one waits for this request.
     pub(crate) fn look_up(
         self: &Arc<Self>,

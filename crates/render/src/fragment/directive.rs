@@ -248,6 +248,11 @@ impl Directives {
         }
     }
 
+    /// Returns why no output is kept, whatever is asked for.
+    pub(crate) fn refused(&self) -> Option<Uncached> {
+        self.refused
+    }
+
     /// Returns the variation of a request, or why its output is not kept.
     pub(crate) fn variation(&self, asker: &Asker<'_>) -> Result<String, Uncached> {
         if let Some(reason) = self.refused {

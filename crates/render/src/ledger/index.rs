@@ -190,6 +190,8 @@ impl Index {
                 self.set_fault(at, row.is_fault);
                 if row.is_stray {
                     self.strays.add(at, None, self.clock);
+                    // Perhaps what it shows is told of no change to come.
+                    self.is_doubtful = true;
                 }
             }
             Kind::Scope => self.scopes.load(row.url, row.is_stray, self.clock),
@@ -241,6 +243,8 @@ impl Index {
         // What this publisher draws is not what the other one drew.
         self.set_look(at, None);
         self.set_fault(at, false);
+        // That it is owed has to be known after a kill, too.
+        self.strays.add(at, None, self.clock);
         self.mark(at);
         self.owed.insert(row.url.into());
     }

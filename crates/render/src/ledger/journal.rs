@@ -18,6 +18,8 @@ pub(super) struct Journal {
     files: [File; 2],
     paths: [PathBuf; 2],
     current: usize,
+    /// Whether the last line of a file may be without its end, as the disk was full.
+    is_torn: [bool; 2],
 }
 
 impl Journal {
@@ -43,7 +45,8 @@ impl Journal {
         };
         let [first, second] = &paths;
         let files = [open(first)?, open(second)?];
-        Ok((Self { files, paths, current: 0 }, urls))
+        // Nor does it to have a kill's line ended once more.
+        Ok((Self { files, paths, current: 0, is_torn: [true; 2] }, urls))
     }
 
     /// Adds a line.
@@ -51,10 +54,18 @@ impl Journal {
         // No URL of a request holds a line break, but one from elsewhere must not make two of it.
         let mut line = url.replace(['\n', '\r'], "%0A");
         line.push('\n');
-        match self.files.get_mut(self.current) {
-            Some(file) => file.write_all(line.as_bytes()),
-            None => Ok(()),
+        let (Some(file), Some(is_torn)) =
+            (self.files.get_mut(self.current), self.is_torn.get_mut(self.current))
+        else {
+            return Ok(());
+        };
+        if *is_torn {
+            // Behind a part of another line this one would not be found.
+            line.insert(0, '\n');
         }
+        let written = file.write_all(line.as_bytes());
+        *is_torn = written.is_err();
+        written
     }
 
     /// Goes on in the other file; returns which one to empty when what it names is stored.
@@ -78,6 +89,27 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_behind_one_that_was_cut_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(folder.path()).unwrap();
+        journal.add("/a.html").unwrap();
+        let whole = journal.files[0].try_clone().unwrap();
+        journal.files[0] = File::options().write(true).open("/dev/full").unwrap();
+        journal.add("/cut.html").unwrap_err();
+        journal.files[0] = whole;
+        // What a full disk had taken of it.
+        journal.files[0].write_all(b"/cut").unwrap();
+        journal.add("/b.html").unwrap();
+        journal.add("/c.html").unwrap();
+        // A process that was killed within a line left one, too.
+        journal.files[0].write_all(b"/kil").unwrap();
+        let (mut journal, _) = Journal::open(folder.path()).unwrap();
+        journal.add("/d.html").unwrap();
+        let (_, urls) = Journal::open(folder.path()).unwrap();
+        assert_eq!(urls, ["/a.html", "/cut", "/b.html", "/c.html", "/kil", "/d.html"]);
+    }
 
     #[test]
     fn names_what_was_added_and_not_emptied() {

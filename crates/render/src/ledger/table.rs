@@ -94,6 +94,7 @@ pub(super) struct Opened {
 pub(super) struct Gone {
     publisher: String,
     state: i64,
+    /// When it was seen, and after it was taken over, when that was.
     seen: i64,
     format: i64,
 }
@@ -200,13 +201,22 @@ impl Table {
         done.map(drop).map_err(|source| Error::Database { action: "open", source })
     }
 
-    /// Stores a batch in one transaction.
-    pub(super) async fn write(&self, batch: &Batch) -> Result<()> {
+    /// Stores a batch in one transaction; tells whether this publisher was taken for alive. If not, its other rows are gone,
+    /// or go: these stay.
+    pub(super) async fn write(&self, batch: &Batch) -> Result<bool> {
         self.try_write(batch).await.map_err(|source| Error::Database { action: "write", source })
     }
 
-    async fn try_write(&self, batch: &Batch) -> sqlx::Result<()> {
+    async fn try_write(&self, batch: &Batch) -> sqlx::Result<bool> {
         let mut transaction = self.pool.begin_with(self.begin).await?;
+        // Whoever has taken over deletes only what is taken over.
+        let sql = "UPDATE ledger_publisher SET state = $1 WHERE publisher = $2 AND state = $3";
+        let back = sqlx::query(sql)
+            .bind(state::OPEN)
+            .bind(&self.publisher)
+            .bind(state::TAKEN_OVER)
+            .execute(&mut *transaction)
+            .await?;
         let gone = batch.gone.iter().map(|url| (Kind::Url, &**url));
         let gone = gone.chain(batch.scopes.dropped.iter().map(|url| (Kind::Scope, &**url)));
         for (kind, url) in gone {
@@ -230,7 +240,8 @@ impl Table {
         for rows in rows.chunks(ROWS) {
             self.insert(&mut transaction, rows).await?;
         }
-        transaction.commit().await
+        transaction.commit().await?;
+        Ok(back.rows_affected() == 0)
     }
 
     async fn insert(
@@ -291,12 +302,20 @@ impl Table {
     }
 
     /// Takes the rows of a publisher that is gone; nothing if another one was faster.
-    pub(super) async fn take_over(&self, gone: &Gone, now: SystemTime) -> Result<Option<Opened>> {
+    pub(super) async fn take_over(
+        &self,
+        gone: &mut Gone,
+        now: SystemTime,
+    ) -> Result<Option<Opened>> {
         let taken = self.try_take_over(gone, now).await;
         taken.map_err(|source| Error::Database { action: "take over", source })
     }
 
-    async fn try_take_over(&self, gone: &Gone, now: SystemTime) -> sqlx::Result<Option<Opened>> {
+    async fn try_take_over(
+        &self,
+        gone: &mut Gone,
+        now: SystemTime,
+    ) -> sqlx::Result<Option<Opened>> {
         let mut transaction = self.pool.begin_with(self.begin).await?;
         let sql =
             "UPDATE ledger_publisher SET state = $1, seen = $2 WHERE publisher = $3 AND seen = $4";
@@ -314,6 +333,7 @@ impl Table {
         transaction.commit().await?;
         // The journal of one that did not end by itself lies on its own machine.
         let is_whole = gone.state == state::CLOSED && gone.format == FORMAT;
+        (gone.state, gone.seen) = (state::TAKEN_OVER, millis(now));
         Ok(Some(Opened { rows, is_whole, drawn_by: None }))
     }
 
@@ -331,12 +351,30 @@ impl Table {
         Ok([here, gone])
     }
 
-    /// Deletes the rows of a publisher, as they are kept elsewhere.
+    /// Deletes the rows of a publisher, as they are kept elsewhere, unless it is back: it takes them for stored then.
     pub(super) async fn forget(&self, gone: &Gone) -> Result<()> {
-        let delete =
-            sqlx::query("DELETE FROM ledger_url WHERE publisher = $1").bind(&gone.publisher);
-        let done = delete.execute(&self.pool).await;
-        done.map(drop).map_err(|source| Error::Database { action: "take over", source })
+        let done = self.try_forget(gone).await;
+        done.map_err(|source| Error::Database { action: "take over", source })
+    }
+
+    async fn try_forget(&self, gone: &Gone) -> sqlx::Result<()> {
+        let mut transaction = self.pool.begin_with(self.begin).await?;
+        // Changes nothing, and keeps the publisher from coming back until the rows are deleted.
+        let sql = "UPDATE ledger_publisher SET seen = $1 \
+                   WHERE publisher = $2 AND state = $3 AND seen = $1";
+        let done = sqlx::query(sql)
+            .bind(gone.seen)
+            .bind(&gone.publisher)
+            .bind(gone.state)
+            .execute(&mut *transaction)
+            .await?;
+        if done.rows_affected() > 0 {
+            sqlx::query("DELETE FROM ledger_url WHERE publisher = $1")
+                .bind(&gone.publisher)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        transaction.commit().await
     }
 
     /// Notes that everything is stored.
@@ -377,4 +415,70 @@ async fn read_rows(connection: &mut AnyConnection, publisher: &str) -> sqlx::Res
 fn millis(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::scopes::Scopes;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    async fn pool() -> AnyPool {
+        sqlx::any::install_default_drivers();
+        let options = sqlx::any::AnyPoolOptions::new().max_connections(1);
+        let pool = options.connect("sqlite::memory:").await.unwrap();
+        for step in MIGRATIONS {
+            sqlx::raw_sql(*step).execute(&pool).await.unwrap();
+        }
+        pool
+    }
+
+    async fn count(table: &Table) -> usize {
+        let mut connection = table.pool.acquire().await.unwrap();
+        read_rows(&mut connection, &table.publisher).await.unwrap().len()
+    }
+
+    fn batch() -> Batch {
+        let (read, look) = (Arc::new(Dependencies::anything()), None);
+        let row = Unstored { url: "/a.html".into(), read, look, is_fault: false, is_stray: false };
+        let scopes = Scopes::default().take_rows();
+        Batch { rows: vec![row], gone: Vec::new(), scopes, file: 0 }
+    }
+
+    #[tokio::test]
+    async fn rows_of_a_publisher_that_comes_back_while_it_is_taken_over_stay() {
+        let pool = pool().await;
+        let table = |name: &str| Table::new(pool.clone(), name.to_owned(), "boot".to_owned());
+        let (taker, slow) = (table("taker"), table("slow"));
+        let begin = SystemTime::UNIX_EPOCH + MINUTE;
+        taker.open(begin).await.unwrap();
+        let take = async |now| {
+            let mut gone = taker.gone(now, MINUTE).await.unwrap().pop().unwrap();
+            assert_eq!(taker.take_over(&mut gone, now).await.unwrap().unwrap().rows.len(), 1);
+            gone
+        };
+        slow.open(begin).await.unwrap();
+        slow.write(&batch()).await.unwrap();
+        let gone = take(begin + 2 * MINUTE).await;
+        // It was not dead, and stores everything again.
+        assert!(!slow.beat(begin + 2 * MINUTE).await.unwrap());
+        slow.write(&batch()).await.unwrap();
+        taker.forget(&gone).await.unwrap();
+        assert_eq!(count(&slow).await, 1);
+        // It was dead, and began again: it has read its rows.
+        let gone = take(begin + 4 * MINUTE).await;
+        assert_eq!(slow.open(begin + 4 * MINUTE).await.unwrap().rows.len(), 1);
+        taker.forget(&gone).await.unwrap();
+        assert_eq!(count(&slow).await, 1);
+        // It drew something before it heard of anything.
+        let gone = take(begin + 6 * MINUTE).await;
+        assert!(!slow.write(&batch()).await.unwrap(), "its other rows have to be stored again");
+        taker.forget(&gone).await.unwrap();
+        assert_eq!(count(&slow).await, 1);
+        assert!(slow.write(&batch()).await.unwrap());
+        let gone = take(begin + 8 * MINUTE).await;
+        taker.forget(&gone).await.unwrap();
+        assert_eq!(count(&slow).await, 0);
+    }
 }

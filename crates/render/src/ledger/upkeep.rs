@@ -57,9 +57,17 @@ impl Ledger {
         let _turn = self.0.writing.lock().await;
         let Some(batch) = self.0.index.lock().take_batch() else { return Ok(()) };
         let stored = self.0.table.write(&batch).await;
-        self.0.index.lock().end_batch(&batch, stored.is_ok());
+        {
+            let mut index = self.0.index.lock();
+            index.end_batch(&batch, stored.is_ok());
+            if matches!(stored, Ok(false)) {
+                // Another one took this publisher for dead and has its other rows.
+                index.mark_all();
+                self.0.bell.notify_one();
+            }
+        }
         self.0.counters.stored.fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
-        stored
+        stored.map(drop)
     }
 
     /// Says that this publisher is alive and takes over the URLs of those that are not.
@@ -73,9 +81,9 @@ impl Ledger {
             self.0.bell.notify_one();
         }
         self.store().await?;
-        for gone in self.0.table.gone(now, SILENCE).await? {
-            let Some(Opened { rows, is_whole, .. }) = self.0.table.take_over(&gone, now).await?
-            else {
+        for mut gone in self.0.table.gone(now, SILENCE).await? {
+            let taken = self.0.table.take_over(&mut gone, now).await?;
+            let Some(Opened { rows, is_whole, .. }) = taken else {
                 continue;
             };
             self.0.counters.taken_over.fetch_add(rows.len() as u64, Ordering::Relaxed);

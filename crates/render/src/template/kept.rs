@@ -89,7 +89,14 @@ impl Scope {
         let Some(fragments) = &self.fragments else {
             return draw(&find()?);
         };
-        let place: Arc<str> = self.place_of(hole).into();
+        let place = self.place_of(hole);
+        if fragments.flex == Flex::None
+            && !self.is_captured()
+            && let Some(refusing) = fragments.cache.pass(&place)
+        {
+            return self.draw_past(fragments, &place, &refusing, (find, draw));
+        }
+        let place: Arc<str> = place.into();
         let mark = self.reader.begin();
         let drawn = self.draw_at(fragments, &place, (find, draw));
         if self.is_captured() {
@@ -99,6 +106,26 @@ impl Scope {
             self.reader.end(mark);
         }
         drawn
+    }
+
+    /// Draws a component that is known not to be kept, and in which nobody looks at what it reads for itself.
+    fn draw_past(
+        self: &Arc<Self>,
+        fragments: &Fragments,
+        place: &str,
+        refusing: &Arc<Directives>,
+        (find, draw): (
+            impl FnOnce() -> Result<Resource, Failure>,
+            impl FnOnce(&Resource) -> Result<String, Failure>,
+        ),
+    ) -> Result<String, Failure> {
+        let ready = self.ready(find()?);
+        if ready.directives != *refusing {
+            // Another type is there now. It is drawn to be kept the next time: what was read to find it counts, too.
+            fragments.cache.note_unit(&place.into(), &ready.directives, Facts::default());
+        }
+        self.count(|counts| counts.never += 1);
+        draw(&ready.resource)
     }
 
     fn draw_at(

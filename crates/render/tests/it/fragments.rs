@@ -100,6 +100,24 @@ fn components_that_say_nothing_are_drawn_each_time() {
 }
 
 #[test]
+fn a_place_that_gets_a_type_that_is_kept_is_kept_from_then_on() {
+    let kept = Kept::new("", FragmentOptions::default());
+    kept.site.script("/apps/test/other/other.html.j2", "<b>{{ properties.text }}</b>");
+    kept.say("/apps/test/other", "always");
+    assert_eq!(kept.twice(HOME), [counts(0, 0, 3); 2]);
+    let one = "/content/site/en/jcr:content/root/one";
+    kept.set(one, "sling:resourceType", "test/other");
+    // What was known of the place was about the type before.
+    assert_eq!(kept.twice(HOME), [counts(0, 0, 3), counts(0, 1, 2)]);
+    assert_eq!(kept.twice(HOME), [counts(1, 0, 2); 2]);
+    // What is kept goes by all that was read for it, the type included.
+    kept.set(one, "text", "Other");
+    assert_eq!(kept.twice(HOME), [counts(0, 1, 2), counts(1, 0, 2)]);
+    kept.set(one, "sling:resourceType", "test/text");
+    assert_eq!(kept.twice(HOME), [counts(0, 0, 3); 2]);
+}
+
+#[test]
 fn a_part_that_is_never_kept_runs_inside_of_one_that_is() {
     let kept = Kept::always();
     kept.say("/apps/test/text", "never");

@@ -543,6 +543,35 @@ async fn the_urls_of_a_dead_publisher_are_taken_over() {
 }
 
 #[tokio::test]
+async fn what_was_taken_over_is_owed_after_a_kill() {
+    let publisher = Publisher::new().await;
+    let state = state(publisher.folder.path()).await;
+    let other = tempfile::tempdir().unwrap();
+    let gone = Ledger::open(options(&state, other.path(), "gone"), NOW).await.unwrap();
+    gone.settle(&gone.owed());
+    let read = publisher.read("/content/site/en.html");
+    let url = "/drawn-by-who-is-gone.html";
+    assert_eq!(gone.record(publisher.begin_at(&gone), url, &read), Recorded::Kept);
+    gone.close().await.unwrap();
+    drop(gone);
+    // What it drew is changed while nobody is there who would say so.
+    publisher.edit("/content/site/en/jcr:content", "jcr:title", "Newer");
+    publisher.ledger.keep(NOW + Duration::from_secs(90)).await.unwrap();
+    let owed = publisher.ledger.owed();
+    assert_eq!((owed.urls, owed.scopes), (vec![url.to_owned()], Vec::new()));
+    // It is killed before that is flushed.
+    let again = Ledger::open(options(&state, publisher.folder.path(), "one"), NOW).await.unwrap();
+    assert_eq!(again.take_gone(), ["gone"]);
+    assert!(again.is_owing(), "it waits for no further change");
+    let now = publisher.snapshot();
+    let affected = again.step(&now, &now, &|_, _| None).unwrap();
+    assert_eq!(affected.urls, [url]);
+    again.stored(now.root_id());
+    assert!(again.step(&now, &now, &|_, _| None).unwrap().urls.is_empty());
+    assert!(!again.is_owing());
+}
+
+#[tokio::test]
 async fn a_step_is_settled_when_its_flushes_are_stored() {
     let publisher = Publisher::new().await;
     publisher.draw("/content/site/en.html");

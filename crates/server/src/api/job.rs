@@ -192,8 +192,8 @@ fn job_json(job: &Job, set: &QueueSet) -> Value {
 /// Returns the topics of a queue.
 async fn topics_of(instance: &Instance, queue: &str) -> Result<Vec<String>> {
     let set = instance.configurator.worker().queue_set();
-    let topics = instance.queues.topics().await?;
-    Ok(topics.into_keys().filter(|topic| set.queue_of(topic).name == queue).collect())
+    let topics = instance.queues.topic_names().await?;
+    Ok(topics.into_iter().filter(|topic| set.queue_of(topic).name == queue).collect())
 }
 
 fn list(call: Call) -> Pending {

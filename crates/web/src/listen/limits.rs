@@ -17,7 +17,7 @@ pub enum Overflow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Connections open at once; default 10,000. While fewer than one of 16 is free, answers close their connections. Raise
-    /// it with the process's limit of open files.
+    /// it with the process's limit of open files ([`Limits::connections_within`]).
     pub max_connections: usize,
     /// What becomes of further connections; default is that they wait.
     pub overflow: Overflow,
@@ -55,5 +55,34 @@ impl Default for Limits {
             max_requests: 10_000,
             max_streams: 100,
         }
+    }
+}
+
+/// Open files of a process beside those that grow with its connections: its stores, its databases, its logs.
+const OWN_FILES: u64 = 64;
+
+impl Limits {
+    /// Returns how many connections a process may serve at most that may have so many files open. A quarter of them is for
+    /// the files that it sends and for its own connections to others. Where none is left to accept a connection with, those
+    /// on which nothing is asked would not leave for it.
+    #[must_use]
+    pub fn connections_within(files: u64) -> usize {
+        let most = (files - files / 4).saturating_sub(OWN_FILES);
+        usize::try_from(most).unwrap_or(usize::MAX).max(16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_room_for_other_files() {
+        for (files, connections) in
+            [(0, 16), (64, 16), (1024, 704), (4096, 3008), (20_000, 14_936), (1 << 20, 786_368)]
+        {
+            assert_eq!(Limits::connections_within(files), connections, "{files}");
+        }
+        assert_eq!(Limits::connections_within(u64::MAX), (u64::MAX - u64::MAX / 4 - 64) as usize);
     }
 }
