@@ -194,6 +194,22 @@ struct Found {
     in_vain: BTreeMap<String, usize>,
 }
 
+/// After so many edits little is left of a site that shows anything, and it is begun anew.
+const ROUND: usize = 400;
+
+/// Makes edits, each round of them to a world of its own. Returns what was found, and the last world.
+fn run_all(edits: usize, begin: impl Fn(u64) -> World) -> (Found, World) {
+    let (mut all, mut round) = (Found::default(), 0);
+    loop {
+        let mut world = begin(round);
+        all.add(run(&mut world, (edits - all.edits).min(ROUND)));
+        round += 1;
+        if all.edits >= edits {
+            return (all, world);
+        }
+    }
+}
+
 fn run(world: &mut World, edits: usize) -> Found {
     let mut found = Found::default();
     while found.edits < edits {
@@ -300,6 +316,22 @@ fn choose(repository: &Repository, below: &str, count: usize, seed: u64) -> Vec<
 }
 
 impl Found {
+    fn add(&mut self, other: Self) {
+        let Self { edits, named, changed, concerned, unknown, needless, by_edit, in_vain } = other;
+        self.edits += edits;
+        self.named += named;
+        self.changed += changed;
+        self.concerned += concerned;
+        self.unknown += unknown;
+        for (all, more) in [
+            (&mut self.needless, needless),
+            (&mut self.by_edit, by_edit),
+            (&mut self.in_vain, in_vain),
+        ] {
+            more.into_iter().for_each(|(what, count)| *all.entry(what).or_default() += count);
+        }
+    }
+
     /// Refuses more than one URL of twenty that is named without need.
     fn check(&self) {
         let needless = self.named - self.changed;
@@ -334,22 +366,25 @@ fn report(site: &str, found: &Found) {
 
 #[test]
 fn every_url_whose_bytes_differ_is_named_on_the_sample_site() {
-    let repository = corpus::sample();
-    let urls = choose(&repository, "/content/wayfare", setting("TYMPAN_URLS", 30), 7);
-    let mut world = World::new(repository, urls, 0x5eed, (anything, None));
-    let found = run(&mut world, setting("TYMPAN_EDITS", 200));
+    let (found, _) = run_all(setting("TYMPAN_EDITS", 200), |round| {
+        let repository = corpus::sample();
+        let urls = choose(&repository, "/content/wayfare", setting("TYMPAN_URLS", 30), 7 + round);
+        World::new(repository, urls, 0x5eed + round, (anything, None))
+    });
     report("sample site, anything edited", &found);
     found.check();
 }
 
 #[test]
 fn every_url_whose_bytes_differ_is_named_whatever_pages_use() {
-    let repository = wild::site();
-    let mut urls = choose(&repository, "/content/wayfare", setting("TYMPAN_URLS", 30) / 3, 17);
-    urls.extend(wild::URLS.iter().map(|url| (*url).to_owned()));
-    let mut world = World::new(repository, urls, 0xd1ce, (wild::edit, None));
     // There is much to draw.
-    let found = run(&mut world, setting("TYMPAN_EDITS", 200) / 5);
+    let (found, _) = run_all(setting("TYMPAN_EDITS", 200) / 5, |round| {
+        let repository = wild::site();
+        let count = setting("TYMPAN_URLS", 30) / 3;
+        let mut urls = choose(&repository, "/content/wayfare", count, 17 + round);
+        urls.extend(wild::URLS.iter().map(|url| (*url).to_owned()));
+        World::new(repository, urls, 0xd1ce + round, (wild::edit, None))
+    });
     // A page with a query is named by any change.
     report("sample site, all that pages use", &found);
     assert!(found.changed > found.edits / 2, "{}", found.changed);
@@ -363,35 +398,44 @@ fn what_authors_do_names_what_shows_it_and_no_more() {
         .filter(|node| node.is_page() && node.path().as_str().starts_with("/content/wayfare"))
         .map(|node| format!("{}.html", node.path()))
         .collect();
-    let mut world = World::new(repository, urls, 0xfeed, (authoring, None));
-    let found = run(&mut world, setting("TYMPAN_EDITS", 200) / 4);
+    drop(repository);
+    let (found, _) = run_all(setting("TYMPAN_EDITS", 200) / 4, |round| {
+        World::new(corpus::sample(), urls.clone(), 0xfeed + round, (authoring, None))
+    });
     report("sample site, as authors do", &found);
     found.check();
 }
 
 #[test]
 fn every_url_whose_bytes_differ_is_named_on_the_wknd_site() {
-    let Some(repository) = corpus::wknd() else { return };
-    let urls = choose(&repository, "/content/wknd", setting("TYMPAN_URLS", 30), 11);
-    let mut world = World::new(repository, urls, 0xabcd, (anything, None));
+    if corpus::wknd().is_none() {
+        return;
+    }
     // Its pages take longer to draw.
-    let found = run(&mut world, setting("TYMPAN_EDITS", 200) * 3 / 5);
+    let (found, _) = run_all(setting("TYMPAN_EDITS", 200) * 3 / 5, |round| {
+        let repository = corpus::wknd().unwrap();
+        let urls = choose(&repository, "/content/wknd", setting("TYMPAN_URLS", 30), 11 + round);
+        World::new(repository, urls, 0xabcd + round, (anything, None))
+    });
     report("WKND, anything edited", &found);
     found.check();
 }
 
 #[test]
 fn no_fragment_shows_an_old_byte() {
-    let repository = corpus::sample();
-    corpus::commit(&repository, |session| {
-        session.set_property(&NodePath::new("/apps").unwrap(), "cache", "always".into()).unwrap();
-    });
-    let urls = choose(&repository, "/content/wayfare", setting("TYMPAN_URLS", 30) / 2, 13);
     // Small enough that fragments go for want of room, too.
     let small =
-        FragmentOptions { max_bytes: 150_000, avg_bytes: 100_000, ..FragmentOptions::default() };
-    let mut world = World::new(repository, urls, 0xcafe, (anything, Some(small)));
-    let found = run(&mut world, setting("TYMPAN_EDITS", 200) / 2);
+        || FragmentOptions { max_bytes: 150_000, avg_bytes: 100_000, ..FragmentOptions::default() };
+    let (found, world) = run_all(setting("TYMPAN_EDITS", 200) / 2, |round| {
+        let repository = corpus::sample();
+        corpus::commit(&repository, |session| {
+            let apps = NodePath::new("/apps").unwrap();
+            session.set_property(&apps, "cache", "always".into()).unwrap();
+        });
+        let count = setting("TYMPAN_URLS", 30) / 2;
+        let urls = choose(&repository, "/content/wayfare", count, 13 + round);
+        World::new(repository, urls, 0xcafe + round, (anything, Some(small())))
+    });
     report("sample site with fragments", &found);
     let report = world.kept.as_ref().unwrap().fragments().unwrap().report(0);
     assert!(report.hits > 1000 && report.evicted > 0, "{report:?}");
