@@ -6,6 +6,7 @@ cargo fmt --all --check
 cargo clippy --workspace --all-targets --quiet -- -D warnings
 # A workspace of its own, which keeps the crates of its peers out of the program's lock file.
 cargo check --quiet --locked --manifest-path bench/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}"
+scripts/duplicate_crates.sh
 if cargo deny --version >/dev/null 2>&1; then
   cargo deny --log-level error check bans licenses sources
 else
