@@ -2,13 +2,7 @@
 //!
 //! The standard library's way asks for signs, widths and alternatives each time, which costs more than the digits.
 
-/// The digits of a number.
-///
-/// ```
-/// use tympan_web::digits::Digits;
-///
-/// assert_eq!(Digits::of(1234).as_str(), "1234");
-/// ```
+/// The digits of a number: `Digits::of(1234).as_str()` is `"1234"`.
 #[derive(Debug, Clone, Copy)]
 pub struct Digits {
     bytes: [u8; 20],
