@@ -4,12 +4,16 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TYMPAN := target/release/tympan
 
-.PHONY: help build ui demo test lint bench fuzz torture setup clean
+# The interface is built again only when one of these is newer than what was built: each build of it makes the program
+# that carries it compile again.
+UI_SOURCES := $(shell find ui -type f -not -path 'ui/node_modules/*' -not -path 'ui/dist/*' -not -path 'ui/tests/*')
+
+.PHONY: help build ui demo test lint bench fuzz torture setup setup-demo clean
 
 help:
 	@echo "make demo     build, then run author, publish and dispatcher with the sample site"
 	@echo "make test     everything that must pass"
-	@echo "make build    leaves the program at $(TYMPAN)"
+	@echo "make build    the fast program: leaves it at $(TYMPAN), its debug information beside it"
 	@echo "make lint     format, lints and dependency rules"
 	@echo "make bench    figures beside their peers (ROWS=S1,D1 QUICK=1)"
 	@echo "make fuzz     each fuzz target for FUZZ_SECONDS (default 60)"
@@ -18,16 +22,26 @@ help:
 setup:
 	@scripts/setup.sh build
 
+setup-demo:
+	@scripts/setup.sh demo
+
 build: setup ui
 	$(CARGO) build --release
+	@scripts/split_debug.sh $(TYMPAN)
 
 # Without Node the program carries a notice page in place of the interface.
 ui:
-	@if command -v npm >/dev/null; then cd ui && npm ci --no-audit --no-fund --silent && npm run --silent build; \
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory ui/dist/index.html; \
 	else echo "no npm: the program will carry a notice page in place of the interface"; fi
 
-demo: build
-	$(TYMPAN) demo
+ui/node_modules/.package-lock.json: ui/package-lock.json
+	@cd ui && npm ci --no-audit --no-fund --silent && touch node_modules/.package-lock.json
+
+ui/dist/index.html: ui/node_modules/.package-lock.json $(UI_SOURCES)
+	@cd ui && npm run --silent build && touch dist/index.html
+
+demo: setup-demo ui
+	@scripts/demo.sh
 
 test:
 	@scripts/setup.sh test

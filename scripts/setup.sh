@@ -1,67 +1,71 @@
 #!/usr/bin/env bash
-# Makes sure that what a target needs is on the machine: installs Debian packages when root, and otherwise says exactly
-# which to install. Usage: scripts/setup.sh build|test|bench
+# Makes sure that what a target needs is on the machine: says what is missing and why, installs it when root on Debian,
+# and otherwise prints the command that does. Usage: scripts/setup.sh build|demo|test|bench
 set -eu
-purpose=${1:?build, test or bench}
+purpose=${1:?build, demo, test or bench}
 
 packages=()
-need() { # command, package
-  command -v "$1" >/dev/null 2>&1 || packages+=("$2")
+reasons=()
+add() { # package, reason
+  packages+=("$1")
+  reasons+=("$(printf '  %-28s %s' "$1" "$2")")
 }
-need cc build-essential
-# Builds the JPEG decoder; the assembler makes it a quarter faster.
-need cmake cmake
-need nasm nasm
-if [ "$purpose" = test ] && ! command -v chromium >/dev/null 2>&1; then
-  # Without any font a browser draws no text to click on.
-  packages+=(chromium fonts-liberation)
-fi
-if [ "$purpose" = test ] && ! compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null && ! command -v postgres >/dev/null 2>&1; then
-  # The tests start servers of their own; no other is used.
-  packages+=(postgresql)
-fi
-if [ "$purpose" = test ] && ! python3 -c "import venv, ensurepip" >/dev/null 2>&1; then
-  # Holds the description of the JSON API against a live server.
-  packages+=(python3 python3-venv)
+need() { # command, package, reason
+  command -v "$1" >/dev/null 2>&1 || add "$2" "$3"
+}
+
+need cc build-essential "compiles the C libraries in the program and links it"
+need cmake cmake "builds the JPEG decoder"
+need nasm nasm "assembles the JPEG decoder's vector code"
+
+if [ "$purpose" = demo ] && [ "$(id -u)" -eq 0 ]; then
+  # Spares the demo their compilation. Without them it compiles its own copies, so only root is bothered.
+  need pkg-config pkg-config "finds the system's C libraries"
+  [ -f /usr/include/sqlite3.h ] || add libsqlite3-dev "SQLite, which the demo need not compile then"
+  [ -f /usr/include/zstd.h ] || add libzstd-dev "Zstandard, which the demo need not compile then"
 fi
 if [ "$purpose" = test ]; then
-  # Renditions are compared with those of another program; PDF previews need one.
-  need vipsthumbnail libvips-tools
-  need pdftoppm poppler-utils
+  # Without any font a browser draws no text to click on.
+  command -v chromium >/dev/null 2>&1 || { add chromium "the browser of the interface's tests"; add fonts-liberation "its letters"; }
+  if ! compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null && ! command -v postgres >/dev/null 2>&1; then
+    # The tests start servers of their own; no other is used.
+    add postgresql "the database that authors share"
+  fi
+  if ! python3 -c "import venv, ensurepip" >/dev/null 2>&1; then
+    add python3 "holds the JSON API against its description"
+    add python3-venv "its packages"
+  fi
+  need vipsthumbnail libvips-tools "renditions are compared with its"
+  need pdftoppm poppler-utils "draws previews of PDF"
   # AVIF is written by it: 60 KB. Films need ffmpeg, 53 MB to download: tests of them run where it is installed.
-  need avifenc libavif-bin
-  # Metadata that is written into files is read by them.
-  need exiftool libimage-exiftool-perl
-  need identify imagemagick
-  # Backups are checked and restored by it; exported pages are served by the other.
-  need restic restic
-  need nginx nginx-light
+  need avifenc libavif-bin "writes AVIF"
+  need exiftool libimage-exiftool-perl "reads metadata that was written into files"
+  need identify imagemagick "reads and makes pictures"
+  need restic restic "reads, checks and restores backups"
+  need nginx nginx-light "serves exported pages"
   # Mounts snapshots where the kernel has /dev/fuse; tests of it say so where it does not mount.
-  need fusermount3 fuse3
-  # Vaults over SFTP are kept by a server that the tests start themselves.
-  [ -x /usr/sbin/sshd ] || packages+=(openssh-server)
+  need fusermount3 fuse3 "mounts snapshots"
+  [ -x /usr/sbin/sshd ] || add openssh-server "keeps vaults over SFTP"
 fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
-  need nginx nginx-light
-  need varnishd varnish
+  need nginx nginx-light "a peer: static files and a cache"
+  need varnishd varnish "a peer: a cache"
   # Its server without a service; httpd's and nginx's MIME types are another package.
-  need apache2 apache2-bin
-  [ -f /etc/mime.types ] || packages+=(media-types)
-  need wrk wrk
-  # Pins servers and loads to cores.
-  need taskset util-linux
-  need h2load nghttp2-client
-  need openssl openssl
-  need ab apache2-utils
-  need vipsthumbnail libvips-tools
-  # Backups: other programs, a walk, and what tells CPU and memory of all of them.
-  need restic restic
-  need borg borgbackup
-  need fdfind fd-find
-  need zstd zstd
-  [ -x /usr/bin/time ] || packages+=(time)
-  [ -x /usr/sbin/sshd ] || packages+=(openssh-server)
+  need apache2 apache2-bin "a peer: a server and a cache"
+  [ -f /etc/mime.types ] || add media-types "their media types"
+  need wrk wrk "a peer: load"
+  need taskset util-linux "pins servers and loads to cores"
+  need h2load nghttp2-client "load over HTTP/2"
+  need openssl openssl "certificates and handshakes"
+  need ab apache2-utils "a peer: load"
+  need vipsthumbnail libvips-tools "a peer: renditions"
+  need restic restic "a peer: backup"
+  need borg borgbackup "a peer: backup"
+  need fdfind fd-find "walks folders"
+  need zstd zstd "a peer: compression"
+  [ -x /usr/bin/time ] || add time "CPU and memory of whole programs"
+  [ -x /usr/sbin/sshd ] || add openssh-server "keeps vaults over SFTP"
 fi
 if ! command -v cargo >/dev/null 2>&1; then
   echo "setup: Rust is missing; install it with rustup, then run this again" >&2
@@ -73,21 +77,21 @@ if ! command -v npm >/dev/null 2>&1 && [ "$purpose" = test ]; then
 fi
 [ ${#packages[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
-  echo "setup: installing ${packages[*]}"
+  echo "setup: installing these packages of the system:"
+  printf '%s\n' "${reasons[@]}"
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
   # A freshly installed server starts by itself; tests and bench start their own.
-  if [[ " ${packages[*]} " == *" nginx-light "* ]] && command -v service >/dev/null 2>&1; then
-    service nginx stop >/dev/null 2>&1 || true
-  fi
-  if [[ " ${packages[*]} " == *" varnish "* ]] && command -v service >/dev/null 2>&1; then
-    service varnish stop >/dev/null 2>&1 || true
-  fi
-  if [[ " ${packages[*]} " == *" openssh-server "* ]] && command -v service >/dev/null 2>&1; then
-    service ssh stop >/dev/null 2>&1 || true
-  fi
+  for service in nginx varnish ssh; do
+    case " ${packages[*]} " in
+      *" $service-light "* | *" $service "* | *" open$service-server "*)
+        if command -v service >/dev/null 2>&1; then service "$service" stop >/dev/null 2>&1 || true; fi ;;
+    esac
+  done
 else
-  echo "setup: please install these packages first: apt-get install ${packages[*]}" >&2
+  echo "setup: these packages of the system are missing:" >&2
+  printf '%s\n' "${reasons[@]}" >&2
+  echo "setup: please install them first: apt-get install ${packages[*]}" >&2
   exit 1
 fi
