@@ -19,6 +19,7 @@ use tympan_replicate::Keeping;
 use tympan_store::Retention;
 
 use crate::command::Fault;
+use crate::open_program::OPEN_PROGRAM;
 
 pub(crate) use self::export::Export;
 pub(crate) use self::text::{ByteSize, Span, parse_size, parse_span, parse_toml};
@@ -472,11 +473,13 @@ impl Search {
     /// Returns how the index works.
     pub(crate) fn options(&self) -> tympan_search::Options {
         let default = tympan_search::Options::default();
-        let program = std::env::current_exe().ok().filter(|_| self.pdf.unwrap_or(true));
-        let arguments = vec![crate::args::READ_PDF.into()];
+        let reader = || tympan_search::PdfReader {
+            program: OPEN_PROGRAM.into(),
+            arguments: vec![crate::args::READ_PDF.into()],
+        };
         tympan_search::Options {
             threads: self.threads.unwrap_or(default.threads).clamp(2, 8),
-            pdf: program.map(|program| tympan_search::PdfReader { program, arguments }),
+            pdf: self.pdf.unwrap_or(true).then(reader),
         }
     }
 }

@@ -102,11 +102,25 @@ impl Home {
         let mut session = self.repository.session("system").map_err(|error| failed(&error))?;
         tympan_server::create_user(&mut session, ADMIN, &password)
             .map_err(|error| failed(&error))?;
+        create_content_roots(&mut session).map_err(|error| failed(&error))?;
         session
             .commit("create the first user", SystemTime::now())
             .map_err(|error| failed(&error))?;
         Ok(Some(password))
     }
+}
+
+/// Creates the folders that editors and guides start from, `/content` and `/content/dam`, and the indexes by which
+/// vanity paths and aliases are resolved. What is there stays as it is.
+fn create_content_roots(session: &mut tympan_content::Session) -> tympan_content::Result<()> {
+    for (path, node_type) in [("/content", "sling:OrderedFolder"), ("/content/dam", "sling:Folder")]
+    {
+        let path = tympan_content::NodePath::new(path)?;
+        if session.node(&path)?.is_none() {
+            session.add_node(&path, node_type)?;
+        }
+    }
+    crate::site::put_indexes(session)
 }
 
 /// Refuses a directory that is no home, or whose repository is gone.

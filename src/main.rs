@@ -14,6 +14,7 @@ mod home;
 mod ledger;
 mod maintenance;
 mod mounts;
+mod open_program;
 mod places;
 mod shared;
 mod site;

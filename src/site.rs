@@ -129,7 +129,7 @@ pub(crate) fn import(
 }
 
 /// Defines the indexes by which vanity paths and aliases are found, unless the site brings its own.
-fn put_indexes(session: &mut Session) -> tympan_content::Result<()> {
+pub(crate) fn put_indexes(session: &mut Session) -> tympan_content::Result<()> {
     let folder = NodePath::new("/oak:index")?;
     if session.node(&folder)?.is_none() {
         session.put(&folder, Subtree::new("oak:index", "nt:unstructured"))?;

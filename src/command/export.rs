@@ -36,7 +36,7 @@ pub(super) fn start(plan: &Plan<'_>, instance: &Instance) -> Result<bool, Fault>
     let exporter = exporter.map_err(|error| Fault::cannot_run(chain(&error)))?;
     let pictures = ExportPictures::new(
         plan.home.repository.clone(),
-        image_options(config, Urgency::Later, None)?,
+        image_options(config, Urgency::Later, None),
         &replication_key(&plan.key_dir)?,
     );
     instance.export_with(Arc::new(exporter), pictures);
@@ -79,7 +79,7 @@ impl<'a> Studio<'a> {
         let renderer = plain_renderer(&home.repository, (Mode::Publish, None), config)?
             .with_queries(engine)
             .with_image_key(ImageKey::of_secret(&key));
-        let images = image_options(config, Urgency::Later, None)?;
+        let images = image_options(config, Urgency::Later, None);
         let pictures = ExportPictures::new(home.repository.clone(), images, &key);
         Ok(Self { home, renderer, pictures, search })
     }

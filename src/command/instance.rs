@@ -199,7 +199,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         let all: Vec<String> = all.iter().map(|name| crate::ledger::short(name)).collect();
         replicator.divide_place(&all).await.map_err(|error| failed(&error))?;
     }
-    draw_pictures(plan, &instance, configurator.worker())?;
+    draw_pictures(plan, &instance, configurator.worker());
     watch_pools(&instance, (&state, plan.home.database.as_ref()), &front);
     instance.watch_metrics(blob_metrics::source(&plan.home.blobs));
     instance.watch_metrics(connection_metrics(Arc::clone(&front.counters)));
@@ -361,20 +361,19 @@ fn connection_metrics(counters: Arc<Counters>) -> impl Fn(&str) -> String + Send
 }
 
 /// Lets an instance draw pictures, and an author's worker process assets.
-fn draw_pictures(plan: &Plan<'_>, instance: &Instance, worker: &Worker) -> Result<(), Fault> {
+fn draw_pictures(plan: &Plan<'_>, instance: &Instance, worker: &Worker) {
     let config = &plan.home.config;
     let limits = config.assets.limits();
     let mut counters = None;
     if plan.role == Role::Author {
-        let studio = picture::studio(config, Urgency::Later)?;
+        let studio = picture::studio(config, Urgency::Later);
         let repository = plan.home.repository.clone();
         let assets = Assets::new(repository, studio, config.assets.profile(), limits);
         let handler = AssetHandler::new(assets);
         counters = Some(handler.counters());
         worker.register(Arc::new(handler));
     }
-    instance.draw_with(image_options(config, Urgency::Now, counters)?);
-    Ok(())
+    instance.draw_with(image_options(config, Urgency::Now, counters));
 }
 
 /// Returns what pictures are drawn with.
@@ -382,14 +381,14 @@ pub(super) fn image_options(
     config: &Config,
     urgency: Urgency,
     counters: Option<Arc<AssetCounters>>,
-) -> Result<ImageOptions, Fault> {
-    Ok(ImageOptions {
-        studio: picture::studio(config, urgency)?,
+) -> ImageOptions {
+    ImageOptions {
+        studio: picture::studio(config, urgency),
         limits: config.assets.limits(),
         widths: config.assets.url_widths.clone(),
         parallel: picture::cores(),
         assets: counters,
-    })
+    }
 }
 
 /// Makes what works off the queues, with the configurations that content holds; and the mounts of an author.
@@ -448,7 +447,7 @@ fn register_steps(
     replicator: &Replicator,
 ) -> Result<(), Fault> {
     let runtime = tokio::runtime::Handle::current();
-    let studio = picture::studio(&plan.home.config, Urgency::Later)?;
+    let studio = picture::studio(&plan.home.config, Urgency::Later);
     let write_back = WriteBackProcess::new(plan.home.repository.clone()).with_studio(studio);
     let mut steps = Steps::standard(&plan.home.repository).process(Arc::new(write_back));
     if plan.role == Role::Author {

@@ -14,6 +14,7 @@ use tympan_jobs::asset::{
 use crate::args;
 use crate::command::{Fault, Outcome};
 use crate::config::Config;
+use crate::open_program::OPEN_PROGRAM;
 
 /// Memory for pictures of all processes at once unless configured.
 const MEMORY: u64 = 1 << 30;
@@ -36,24 +37,19 @@ pub(crate) fn cores() -> usize {
 }
 
 /// Makes a studio whose processes are this program.
-///
-/// # Errors
-/// If the system does not say where this program is.
-pub(crate) fn studio(config: &Config, urgency: Urgency) -> Result<Arc<Studio>, Fault> {
-    let program = std::env::current_exe()
-        .map_err(|error| Fault::cannot_run(format!("cannot find this program: {error}")))?;
+pub(crate) fn studio(config: &Config, urgency: Urgency) -> Arc<Studio> {
     let start = |command: &str| Start {
-        program: program.clone(),
+        program: OPEN_PROGRAM.into(),
         arguments: vec![OsString::from(command)],
     };
-    Ok(Arc::new(Studio::new(StudioOptions {
+    Arc::new(Studio::new(StudioOptions {
         draw: start(args::DRAW_PICTURES),
         tool: start(args::RUN_TOOL),
         programs: std::env::var_os("PATH"),
         memory: config.assets.memory.map_or(MEMORY, |memory| memory.0),
         idle: cores(),
         niceness: if urgency == Urgency::Now { 0 } else { NICENESS },
-    })))
+    }))
 }
 
 /// Draws for another process of this program.
@@ -73,7 +69,7 @@ pub(crate) fn run_tool(tool: &args::RunTool) -> Outcome {
 
 /// Draws the four standard renditions of a file into a folder, for measurements.
 pub(crate) fn draw_file(arguments: &args::DrawFile) -> Outcome {
-    let studio = studio(&Config::default(), Urgency::Now)?;
+    let studio = studio(&Config::default(), Urgency::Now);
     let size = |width, height| Size { width, height };
     let order = |name: &str, within, encoding| RenditionOrder {
         name: name.to_owned(),

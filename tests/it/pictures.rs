@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::program::{Answer, Demo, ask, basic, get};
+use crate::program::{Answer, Demo, Running, ask, basic, free_address, get, tympan};
 
 /// Generous: what draws stands behind everything else on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -241,4 +241,59 @@ fn a_file_that_cannot_be_drawn_says_why() {
         let after = ["assets_processed", "assets_failed"].map(|name| counter(&demo, name));
         after == before.map(|count| count + 1)
     });
+}
+
+/// An upgrade replaces or removes the program's file while the old version still runs and starts workers.
+#[test]
+fn workers_start_after_the_program_file_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("tympan");
+    std::fs::copy(tympan().get_program(), &program).unwrap();
+    let home = dir.path().join("home");
+    let author = free_address();
+    let arguments = ["author", "--home", home.to_str().unwrap(), "--listen", &author.to_string()];
+    let _running = Running::start_copy(&program, &arguments);
+    std::fs::remove_file(&program).unwrap();
+
+    let password = std::fs::read_to_string(home.join("initial-password")).unwrap();
+    let password = password.trim();
+    // A fresh home has the folder of assets.
+    let answer = upload(author, password, "/content/dam", ("waves.bmp", &bitmap(600, 400, 1)));
+    assert_eq!(answer.unwrap().status, 201);
+    let headers = [("Authorization", basic("admin", password))];
+    let content = || {
+        let path = "/content/dam/waves.bmp/jcr:content.2.json";
+        ask(author, "GET", path, &headers, b"").unwrap().text()
+    };
+    until("the asset is processed", || content().contains("dam:assetState"));
+    let content = content();
+    assert!(content.contains("\"dam:assetState\":\"processed\""), "{content}");
+    assert!(content.contains("cq5dam.web.1280.1280"), "{content}");
+}
+
+/// Vanity paths and aliases are resolved by indexes, which no package has to bring.
+#[test]
+fn fresh_homes_resolve_vanity_paths_and_aliases() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    let author = free_address();
+    let _running = Running::start(&[
+        "author",
+        "--home",
+        home.to_str().unwrap(),
+        "--listen",
+        &author.to_string(),
+    ]);
+    let password = std::fs::read_to_string(home.join("initial-password")).unwrap();
+    let headers = [
+        ("Authorization", basic("admin", password.trim())),
+        ("Content-Type", "application/x-www-form-urlencoded".to_owned()),
+    ];
+    let page = "jcr:primaryType=cq:Page&jcr:content/jcr:primaryType=cq:PageContent\
+                &jcr:content/sling:vanityPath=/simple&jcr:content/sling:alias=other";
+    let answer = ask(author, "POST", "/content/site/page", &headers, page.as_bytes()).unwrap();
+    assert!((200..300).contains(&answer.status), "{}", answer.text());
+    for path in ["/simple.json", "/content/site/other.json"] {
+        until(path, || ask(author, "GET", path, &headers, b"").unwrap().status == 200);
+    }
 }

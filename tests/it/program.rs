@@ -105,6 +105,14 @@ impl Running {
             .unwrap_or_else(|output| panic!("{arguments:?} did not get ready: {output}"))
     }
 
+    /// Starts another copy of the program.
+    pub(crate) fn start_copy(program: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.env("TYMPAN_LOG", "warn").args(arguments).stderr(Stdio::piped());
+        Self::try_start_command(command)
+            .unwrap_or_else(|output| panic!("{arguments:?} did not get ready: {output}"))
+    }
+
     fn try_start_command(mut command: Command) -> Result<Self, String> {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

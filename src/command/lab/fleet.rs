@@ -16,6 +16,7 @@ use super::{Telling, conclude, duration, fault, goals, read_text};
 use crate::args::lab::{Output, Run};
 use crate::args::lab_fleet::{Agent, Agents, Data};
 use crate::command::{Fault, Outcome};
+use crate::open_program::OPEN_PROGRAM;
 use crate::say;
 
 /// How long agents may take to come.
@@ -88,10 +89,7 @@ pub(super) fn fleet(arguments: &Agents) -> Result<Option<Fleet>, Fault> {
             fleet.door = Some((listener, token, count));
         }
         (Some(count), None) => {
-            let program = std::env::current_exe().map_err(|error| {
-                Fault::cannot_run(format!("cannot find this program to start agents: {error}"))
-            })?;
-            fleet.places = vec![Place::Here { program }; count];
+            fleet.places = vec![Place::Here { program: OPEN_PROGRAM.into() }; count];
         }
         (None, Some(_)) => {
             return Err(Fault::usage(

@@ -17,6 +17,7 @@ use crate::args::lab::{Ab, Get, Lab, Run};
 use crate::args::lab_fleet::{Agents, Data};
 use crate::args::lab_proof::{Journal, JournalAdd, JournalShow, JournalVerb, Proof, Replay};
 use crate::command::{Fault, Outcome};
+use crate::open_program::OPEN_PROGRAM;
 use crate::say;
 
 pub(super) fn journal(arguments: &Journal) -> Outcome {
@@ -142,8 +143,7 @@ fn keep_report(journal: &Path, number: usize, report: &Value) -> Result<(), Faul
 /// Runs this program with words of its own; returns what it printed and its exit code.
 fn run_self(words: &[String]) -> Result<(String, u8), Fault> {
     let lost = |error: std::io::Error| Fault::cannot_run(format!("cannot run the step: {error}"));
-    let program = std::env::current_exe().map_err(lost)?;
-    let output = Command::new(program)
+    let output = Command::new(OPEN_PROGRAM)
         .arg("lab")
         .args(words)
         .stdin(std::process::Stdio::null())

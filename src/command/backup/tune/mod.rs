@@ -29,6 +29,7 @@ use crate::args::backup::{Scenario, Tune, VaultArguments};
 use crate::args::vault::HostKeysCheck;
 use crate::command::{Fault, Outcome};
 use crate::home::random_text;
+use crate::open_program::OPEN_PROGRAM;
 use crate::say;
 
 /// Where the usual queue begins, in MiB.
@@ -194,10 +195,7 @@ impl<'a> Bench<'a> {
     }
 
     fn save(&self, settings: &Settings) -> Result<Trial, Fault> {
-        let program = std::env::current_exe();
-        let program = program
-            .map_err(|error| Fault::cannot_run(format!("cannot find this program: {error}")))?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(OPEN_PROGRAM);
         command.args(["backup", "save", "--json", "-r", &self.vault.vault]);
         command.args(self.place_options()).args(settings.options());
         if self.arguments.scenario == Scenario::Walk {
