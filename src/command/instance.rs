@@ -451,6 +451,8 @@ fn register_steps(
     let studio = picture::studio(&plan.home.config, Urgency::Later)?;
     let write_back = WriteBackProcess::new(plan.home.repository.clone()).with_studio(studio);
     let mut steps = Steps::standard(&plan.home.repository).process(Arc::new(write_back));
+    let outgoing = plan.home.config.outgoing.listed().map_err(Fault::usage)?;
+    steps = steps.asking(&outgoing);
     if plan.role == Role::Author {
         let keeping = plan.home.config.versions.keeping();
         for process in tympan_replicate::processes(replicator, keeping, &runtime) {
