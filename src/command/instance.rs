@@ -488,6 +488,11 @@ fn work_off(
             following.await;
             Ok(())
         });
+        let following = replicator.clone().keep_withdrawing(stopped.clone());
+        tasks.spawn(async move {
+            following.await;
+            Ok(())
+        });
         let assets = AssetFollower::new(plan.home.repository.clone(), replicator.queues().clone());
         let following = assets.run(stopped.clone());
         tasks.spawn(async move {

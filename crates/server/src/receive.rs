@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use subtle::ConstantTimeEq;
 use tympan_content::NodePath;
-use tympan_replicate::{Error, Message, apply, put_blob, put_blobs, put_chunks};
+use tympan_replicate::{Error, Message, Receiver, apply, put_blob, put_blobs, put_chunks};
 use tympan_web::limit::{BodyLimit, limited};
 
 use crate::failure::{Failure, Result};
@@ -39,6 +39,14 @@ pub(crate) fn check_key(instance: &Instance, headers: &HeaderMap) -> Result<()> 
     } else {
         let message = "the replication key is missing or wrong; author and publish must share `replication.key`";
         Err(Failure::new(StatusCode::FORBIDDEN, message))
+    }
+}
+
+/// Tells what the instance does with what it receives.
+fn receiver_of(instance: &Instance) -> Receiver {
+    match instance.role {
+        Role::Publish => Receiver::Publisher,
+        Role::Author => Receiver::Author,
     }
 }
 
@@ -113,14 +121,16 @@ pub(crate) async fn message(
 async fn apply_message(instance: Arc<Instance>, message: Message) -> Result<Response> {
     let now = SystemTime::now();
     let applied = instance
-        .work(move |instance| match apply(&instance.repository, &message, now) {
-            Ok(applied) => Ok(Ok(applied)),
-            Err(Error::Missing { chunks, blobs }) => {
-                let chunks: Vec<String> = chunks.iter().map(ToString::to_string).collect();
-                let blobs: Vec<String> = blobs.iter().map(ToString::to_string).collect();
-                Ok(Err(json!({ "chunks": chunks, "blobs": blobs })))
+        .work(move |instance| {
+            match apply(&instance.repository, &message, receiver_of(instance), now) {
+                Ok(applied) => Ok(Ok(applied)),
+                Err(Error::Missing { chunks, blobs }) => {
+                    let chunks: Vec<String> = chunks.iter().map(ToString::to_string).collect();
+                    let blobs: Vec<String> = blobs.iter().map(ToString::to_string).collect();
+                    Ok(Err(json!({ "chunks": chunks, "blobs": blobs })))
+                }
+                Err(error) => Err(Failure::from(error)),
             }
-            Err(error) => Err(Failure::from(error)),
         })
         .await?;
     match applied {
