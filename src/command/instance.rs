@@ -16,7 +16,7 @@ use tympan_jobs::mount::Mounts;
 use tympan_jobs::workflow::{Launcher, Steps, WorkflowHandler, Workflows};
 use tympan_jobs::{Configurator, Queues, TopicPattern, Worker, WorkerOptions};
 use tympan_render::{DirSource, FragmentCache, Mode, Options, Renderer, RepositorySource};
-use tympan_replicate::{Replicator, Times, TimesHandler};
+use tympan_replicate::{Pairs, Replicator, Times, TimesHandler};
 use tympan_search::Index;
 use tympan_server::{
     ImageOptions, Instance, InstanceOptions, InstanceShortcut, Logins, PoolState, Role,
@@ -143,7 +143,16 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         shared::require_same_blobs(plan.home, facts, &queues).await?;
     }
     let key = replication_key(&plan.key_dir)?;
-    let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
+    // Instances on one database speak to others as one.
+    let key = match state.is_shared() {
+        true => tympan_server::shared_secret(state.pool(), "replication.key", &key)
+            .await
+            .map_err(|error| failed(&error))?,
+        false => key,
+    };
+    let pairs = Pairs::at(plan.key_dir.join(super::pair::FOLDER));
+    let keys = (key.clone(), pairs.clone());
+    let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), keys);
     let workflows = Workflows::new(queues.clone());
     replicator.configure_as(configurator.worker().clone());
     register_steps(plan, &workflows, configurator.worker(), &replicator)?;
@@ -173,6 +182,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         search: search.clone(),
         logins: logins.clone(),
         replication_key: key,
+        pairs,
         spool: plan.home.dir.join("spool"),
         logs: plan.home.dir.join("logs"),
         work_permits: config.work.permits.unwrap_or(WORK_PERMITS),

@@ -25,6 +25,7 @@ mod message;
 mod numbers;
 mod outage;
 mod overtaken;
+mod pair;
 mod process;
 mod receive;
 mod remote;
@@ -48,6 +49,7 @@ pub use guest::{
     MAX_NOTE, RemoteNotes, store_note, store_notes, store_remove_note, store_write_note,
 };
 pub use message::{Message, RECEIVE_PATH, WireDocument};
+pub use pair::{MIN_KEY, Pair, Pairs, Purpose, check_key};
 pub use process::processes;
 pub use receive::{Applied, Receiver, apply, put_blob, put_chunks};
 pub use remote::{Credentials, RemoteStore};

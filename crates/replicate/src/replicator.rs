@@ -20,6 +20,7 @@ use crate::agent::{AgentKind, agents};
 use crate::flush::{Following, SHARED_FOLLOWER, follow, follower_of, send_flush, test_flush};
 use crate::numbers::Numbers;
 use crate::overtaken::{given_up_before, note};
+use crate::pair::Pairs;
 use crate::send::{Sender, blocking, is_withdrawal};
 use crate::{Agent, Error, Result};
 
@@ -74,12 +75,18 @@ pub fn topic_of(role: &str, agent: &str) -> String {
 }
 
 impl Replicator {
-    /// Makes the replicator of a role, `author` or `publish`; `key` is what both sides share.
+    /// Makes the replicator of a role, `author` or `publish`; `key` is what both sides share where they have no pair of
+    /// their own.
     #[must_use]
-    pub fn new(role: &'static str, repository: Repository, queues: Queues, key: String) -> Self {
+    pub fn new(
+        role: &'static str,
+        repository: Repository,
+        queues: Queues,
+        (key, pairs): (String, Pairs),
+    ) -> Self {
         // Large assets take their time to arrive, and the answer comes after the last byte.
         let options = Options { response_timeout: Some(MAX_DELIVERY), ..Options::default() };
-        let sender = Sender { repository, client: Client::new(options), key };
+        let sender = Sender { repository, client: Client::new(options), key, pairs };
         let inner = Inner {
             role,
             name: process_name(role),

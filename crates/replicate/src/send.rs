@@ -17,6 +17,7 @@ use crate::activation::{Action, is_stamped};
 use crate::bundle::{BundleReader, divide, length_of};
 use crate::message::{frame_chunks, parse_chunk_id};
 use crate::overtaken::Later;
+use crate::pair::Pairs;
 use crate::times::is_due;
 use crate::withdraw::{WITHDRAWAL, is_still_wished, kept_at};
 use crate::{Agent, Error, Message, RECEIVE_PATH, Result, WireDocument};
@@ -40,7 +41,10 @@ pub(crate) fn is_withdrawal(job: &Job) -> bool {
 pub(crate) struct Sender {
     pub(crate) repository: Repository,
     pub(crate) client: Client,
+    /// The key of the whole farm, for agents that have no pair.
     pub(crate) key: String,
+    /// The keys of pairs.
+    pub(crate) pairs: Pairs,
 }
 
 impl Sender {
@@ -249,11 +253,12 @@ impl Sender {
             "" | "/" => RECEIVE_PATH,
             path => path,
         };
+        let own = self.pairs.key_for(&agent.name).map_err(|error| malformed(error.to_string()))?;
         Request::builder()
             .method(method)
             .uri(format!("{scheme}://{authority}{base}{place}"))
             .header(header::HOST, authority.as_str())
-            .header(KEY_HEADER, &self.key)
+            .header(KEY_HEADER, own.as_ref().unwrap_or(&self.key))
             .body(body)
             .map_err(|error| malformed(error.to_string()))
     }

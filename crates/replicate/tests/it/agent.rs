@@ -13,7 +13,7 @@ use tympan_content::{
 };
 use tympan_jobs::{JobFilter, JobState, MIGRATIONS, QueueConfig, Queues, Worker, WorkerOptions};
 use tympan_replicate::{
-    Action, Affected, Keeping, Reach, Replicator, Wish, agents, hold, topic_of,
+    Action, Affected, Keeping, Pairs, Reach, Replicator, Wish, agents, hold, topic_of,
 };
 use tympan_testkit::State;
 
@@ -144,7 +144,7 @@ pub(crate) fn replicator(
     repository: &Repository,
     queues: &Queues,
 ) -> Replicator {
-    Replicator::new(role, repository.clone(), queues.clone(), "key".to_owned())
+    Replicator::new(role, repository.clone(), queues.clone(), ("key".to_owned(), Pairs::default()))
 }
 
 /// A ledger that knows one page which shows another.
