@@ -52,6 +52,34 @@ pub(crate) struct Config {
     pub(crate) logs: Logs,
     pub(crate) export: Export,
     pub(crate) receive: Receive,
+    pub(crate) outgoing: Outgoing,
+}
+
+/// Whom steps of workflows may ask. Mounts and back ends have lists of their own: `[[mounts.place]]` and `[back_ends]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Outgoing {
+    /// Hosts, such as `["api.example.com", "*.example.org", "hooks.example.net:8443"]`; default none. A host that is
+    /// listed by its address, such as `"10.0.0.7:8080"`, may be asked although it is not public.
+    pub(crate) hosts: Vec<String>,
+    /// Networks that are not public to which names of these hosts may lead, such as `["10.20.0.0/16"]`; default none, so
+    /// that nobody reaches the machine itself or its neighbors by a name that leads there.
+    pub(crate) networks: Vec<String>,
+}
+
+impl Outgoing {
+    /// Returns the list.
+    ///
+    /// # Errors
+    /// With the entry that is none.
+    pub(crate) fn listed(&self) -> Result<tympan_web::outgoing::Outgoing, String> {
+        let networks = self.networks.iter().map(|text| text.parse());
+        let networks = networks
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("tympan.toml: `networks` of `[outgoing]`: {error}"))?;
+        tympan_web::outgoing::Outgoing::new(&self.hosts, networks)
+            .map_err(|error| format!("tympan.toml: `hosts` of `[outgoing]`: {error}"))
+    }
 }
 
 /// What an author takes from other instances.

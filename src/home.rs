@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use tympan_blobs::HotBlobs;
 use tympan_content::Repository;
+use tympan_replicate::check_key;
 use tympan_store::disk::DiskLock;
 use tympan_store::{CompositeStore, LocalStore, PostgresStore, State};
 
@@ -182,7 +183,12 @@ async fn open_state_of(dir: &Path, config: &Config) -> Result<State, Fault> {
 pub(crate) fn replication_key(dir: &Path) -> Result<String, Fault> {
     let file = dir.join("replication.key");
     match fs::read_to_string(&file) {
-        Ok(key) if !key.trim().is_empty() => Ok(key.trim().to_owned()),
+        Ok(key) if !key.trim().is_empty() => {
+            let key = key.trim().to_owned();
+            check_key(&key)
+                .map_err(|reason| Fault::usage(format!("`{}`: {reason}", file.display())))?;
+            Ok(key)
+        }
         Ok(_) => Err(Fault::usage(format!(
             "`{}` is empty; delete it to have a new key made",
             file.display()

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use tympan_content::Repository;
-use tympan_replicate::{Message, apply, put_chunks};
+use tympan_replicate::{Message, Receiver, apply, put_chunks};
 
 fuzz_target!(|data: &[u8]| {
     let mut parts = data.splitn(2, |byte| *byte == 0);
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let repository = Repository::memory().expect("memory does not fail");
     drop(put_chunks(&repository, &Bytes::copy_from_slice(chunks)));
     if let Ok(message) = serde_json::from_slice::<Message>(json) {
-        drop(apply(&repository, &message, SystemTime::UNIX_EPOCH));
+        drop(apply(&repository, &message, Receiver::Publisher, SystemTime::UNIX_EPOCH));
     }
     repository.snapshot().expect("the repository stays sound");
 });

@@ -360,7 +360,7 @@ pub(crate) struct Save {
 /// What a running instance is asked with for its repository.
 #[derive(Debug, Args)]
 pub(crate) struct InstanceArguments {
-    /// For a URL: a file with its replication key.
+    /// For a URL: a file with the key that `tympan pair --purpose clone` made in its home.
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// For a URL: a file with a token of its `tympan user token admin`.
@@ -433,7 +433,7 @@ pub(crate) struct Restore {
     /// its instance.
     #[arg(long, value_name = "DIR|URL", requires = "home")]
     pub(crate) base: Option<String>,
-    /// For a base at a URL: a file with its replication key.
+    /// For a base at a URL: a file with the key that `tympan pair --purpose clone` made in its home.
     #[arg(long, value_name = "FILE", requires = "home")]
     pub(crate) key: Option<PathBuf>,
     /// For a base at a URL: a file with a token of its `tympan user token admin`.

@@ -12,6 +12,7 @@ pub(crate) mod lab_phases;
 pub(crate) mod lab_proof;
 pub(crate) mod obnam;
 mod package;
+mod pair;
 mod repo;
 mod serve;
 mod user;
@@ -25,6 +26,7 @@ pub(crate) use assets::{Assets, Mount, Switch};
 pub(crate) use blobs::{Blobs, BlobsArguments, Promotion};
 pub(crate) use jobs::Jobs;
 pub(crate) use package::{Index, Package};
+pub(crate) use pair::{PairArguments, PairPurpose};
 pub(crate) use repo::{Branch, Clone, MergeBranch, Prefer, Repo, RepoArguments, RestorePath};
 pub(crate) use serve::{Demo, Dispatcher, DispatcherCommand, Export, ExportMode, Instance};
 pub(crate) use user::{Group, User};
@@ -72,6 +74,8 @@ pub(crate) enum Command {
     Blobs(BlobsArguments),
     /// Saves folders and repositories in a vault, and restores them.
     Backup(backup::BackupArguments),
+    /// Makes, accepts, lists and removes the credentials that two instances have with each other.
+    Pair(PairArguments),
     /// Looks after users and their tokens.
     #[command(subcommand)]
     User(User),

@@ -122,7 +122,7 @@ pub(crate) enum Repo {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples: tympan repo clone --from /srv/author --to /srv/staging
-          tympan repo clone --from http://127.0.0.1:4502 --key author/replication.key --to /mnt/standby --follow")]
+          tympan repo clone --from http://127.0.0.1:4502 --key standby.key --to /mnt/standby --follow")]
 pub(crate) struct Clone {
     /// The home to clone, whose instance may run; or the URL of a running instance.
     #[arg(long, value_name = "URL|DIR")]
@@ -136,7 +136,7 @@ pub(crate) struct Clone {
     /// Copies everything and goes on copying what is committed, until it is stopped.
     #[arg(long)]
     pub(crate) follow: bool,
-    /// For a URL: a file with its replication key.
+    /// For a URL: a file with the key that `tympan pair --purpose clone` made in its home.
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// For a URL: a token of its `tympan user token admin`.

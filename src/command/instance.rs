@@ -16,7 +16,7 @@ use tympan_jobs::mount::Mounts;
 use tympan_jobs::workflow::{Launcher, Steps, WorkflowHandler, Workflows};
 use tympan_jobs::{Configurator, Queues, TopicPattern, Worker, WorkerOptions};
 use tympan_render::{DirSource, FragmentCache, Mode, Options, Renderer, RepositorySource};
-use tympan_replicate::{Replicator, Times, TimesHandler};
+use tympan_replicate::{Pairs, Replicator, Times, TimesHandler};
 use tympan_search::Index;
 use tympan_server::{
     ImageOptions, Instance, InstanceOptions, InstanceShortcut, Logins, PoolState, Role,
@@ -143,7 +143,16 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         shared::require_same_blobs(plan.home, facts, &queues).await?;
     }
     let key = replication_key(&plan.key_dir)?;
-    let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
+    // Instances on one database speak to others as one.
+    let key = match state.is_shared() {
+        true => tympan_server::shared_secret(state.pool(), "replication.key", &key)
+            .await
+            .map_err(|error| failed(&error))?,
+        false => key,
+    };
+    let pairs = Pairs::at(plan.key_dir.join(super::pair::FOLDER));
+    let keys = (key.clone(), pairs.clone());
+    let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), keys);
     let workflows = Workflows::new(queues.clone());
     replicator.configure_as(configurator.worker().clone());
     register_steps(plan, &workflows, configurator.worker(), &replicator)?;
@@ -173,6 +182,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         search: search.clone(),
         logins: logins.clone(),
         replication_key: key,
+        pairs,
         spool: plan.home.dir.join("spool"),
         logs: plan.home.dir.join("logs"),
         work_permits: config.work.permits.unwrap_or(WORK_PERMITS),
@@ -450,6 +460,8 @@ fn register_steps(
     let studio = picture::studio(&plan.home.config, Urgency::Later);
     let write_back = WriteBackProcess::new(plan.home.repository.clone()).with_studio(studio);
     let mut steps = Steps::standard(&plan.home.repository).process(Arc::new(write_back));
+    let outgoing = plan.home.config.outgoing.listed().map_err(Fault::usage)?;
+    steps = steps.asking(&outgoing);
     if plan.role == Role::Author {
         let keeping = plan.home.config.versions.keeping();
         for process in tympan_replicate::processes(replicator, keeping, &runtime) {
@@ -481,6 +493,11 @@ fn work_off(
             Ok(())
         });
         let following = Times::new(replicator.clone()).run(stopped.clone());
+        tasks.spawn(async move {
+            following.await;
+            Ok(())
+        });
+        let following = replicator.clone().keep_withdrawing(stopped.clone());
         tasks.spawn(async move {
             following.await;
             Ok(())

@@ -14,6 +14,7 @@ mod jobs;
 mod lab;
 mod package;
 mod package_remote;
+pub(crate) mod pair;
 pub(crate) mod picture;
 mod remote;
 mod repo;
@@ -105,6 +106,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Repo(repo) => repo::run(&repo),
         Command::Blobs(arguments) => blobs::run(&arguments),
         Command::Backup(arguments) => backup::run(&arguments.command),
+        Command::Pair(arguments) => pair::run(&arguments),
         Command::User(user) => {
             backend::choose_database_of_environment();
             user::run(&user)

@@ -46,11 +46,14 @@ pub(crate) struct Instance {
 /// Starts two authors and a process for assets on one database and one folder of blobs.
 pub(crate) fn three_on_one_database(dir: &Path, schema: &str) -> [Instance; 3] {
     let url = PostgresServer::shared().url();
+    // Steps of workflows ask the test's own origin.
+    let outgoing = "[outgoing]\nhosts = [\"127.0.0.1\"]\n";
     let homes = ["first", "second", "assets"].map(|name| dir.join(name));
     let blobs = homes[0].join("blobs");
     for home in &homes {
         std::fs::create_dir_all(home).unwrap();
-        let settings = format!("[database]\nschema = \"{schema}\"\n[jobs]\nlease = \"2s\"\n");
+        let settings =
+            format!("[database]\nschema = \"{schema}\"\n[jobs]\nlease = \"2s\"\n{outgoing}");
         std::fs::write(home.join("tympan.toml"), settings).unwrap();
         match home.join("blobs") {
             own if own == blobs => std::fs::create_dir(own).unwrap(),

@@ -92,7 +92,12 @@ fn a_running_author_is_saved_and_comes_back() {
     let url = format!("http://backup@{}/", demo.author);
     let refused = bench.run("save", &[&url]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    let key = demo.home.join("replication.key");
+    let shared = demo.home.join("replication.key");
+    let refused = bench.run("save", &["--key", text(&shared), &url]);
+    assert_eq!(refused.status.code(), Some(2), "what publishers know opens nothing: {refused:?}");
+    let key = bench.path("backup.key");
+    let paired = ["pair", "backup", "--home", text(&demo.home), "--purpose", "clone", "--out"];
+    run_ok(&[&paired[..], &[text(&key)]].concat());
     let by_url = bench.save(&["--key", text(&key), &url]);
     let roots = bench.roots();
     assert_eq!(roots.len(), 3);
@@ -102,7 +107,7 @@ fn a_running_author_is_saved_and_comes_back() {
 
     let kinds: Vec<String> =
         bench.ok("runs", &[]).iter().map(|run| run["kind"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(kinds, ["full", "incremental", "failed", "full"]);
+    assert_eq!(kinds, ["full", "incremental", "failed", "failed", "full"]);
 
     // What was saved by its URL becomes a home of the same root.
     let copy = bench.path("copy");

@@ -275,9 +275,12 @@ fn a_home_that_reads_over_http_says_what_it_needs() {
     copy(&owner, &guest);
     std::fs::remove_dir_all(guest.join("blobs")).unwrap();
     let author = Author::start(&owner);
+    let key = dir.path().join("guest.key");
+    let paired = ["pair", "guest", "--home", text(&owner), "--purpose", "clone", "--out"];
+    run_ok(&[&paired[..], &[text(&key)]].concat());
     let delegates = format!(
         "[blobs]\nroles = \"own,owner\"\n[[blobs.delegates]]\nrole = \"owner\"\nreadOnly = true\n\
-         url = \"http://{}\"\nkey = \"../owner/replication.key\"\n\
+         url = \"http://{}\"\nkey = \"../guest.key\"\n\
          [[blobs.delegates]]\nrole = \"own\"\npath = \"blobs\"\n",
         author.address
     );

@@ -396,7 +396,13 @@ fn staging_and_standby_of_an_instance_on_another_machine() {
     assert!(staged.running.stop());
     check_is_clean(&staging);
 
-    let key = origin.join("replication.key");
+    let shared = origin.join("replication.key");
+    let refused =
+        run(&["repo", "clone", "--from", &url, "--to", text(&standby), "--key", text(&shared)]);
+    assert!(!refused.status.success(), "what publishers know opens nothing: {refused:?}");
+    let key = dir.path().join("standby.key");
+    let paired = ["pair", "standby", "--home", text(&origin), "--purpose", "clone", "--out"];
+    run_ok(&[&paired[..], &[text(&key)]].concat());
     let follow =
         ["repo", "clone", "--from", &url, "--to", text(&standby), "--key", text(&key), "--follow"];
     let follower = Running::start(&follow);

@@ -162,7 +162,9 @@ fn staging_serves_what_it_knows_while_production_is_down() {
     author.upload("/uploads", "seen.bin", &bytes(1, 100_000));
     author.upload("/uploads", "unseen.bin", &bytes(2, 100_000));
     author.post("/pages/seen", "./value=1");
-    let key = production.join("replication.key");
+    let key = dir.path().join("staging.key");
+    let paired = ["pair", "staging", "--home", text(&production), "--purpose", "clone", "--out"];
+    run_ok(&[&paired[..], &[text(&key)]].concat());
     let url = format!("http://{address}");
     run_ok(&["repo", "clone", "--from", &url, "--key", text(&key), "--to", text(&staging)]);
     let staged_at = free_address();

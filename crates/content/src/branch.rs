@@ -7,11 +7,14 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use tympan_store::{Batch, ChunkId, Pin, RefUpdate, Revision, Root};
+use tympan_store::{Batch, ChunkId, Map, Pin, RefUpdate, Revision, Root};
 
+use crate::commit::{self, Change};
 use crate::repository::MAIN;
-use crate::version::VERSIONS;
-use crate::{Error, MergeChoice, Repository, Result, package};
+use crate::snapshot::Overlay;
+use crate::version::{VERSIONS, VersionEdits};
+use crate::withdrawal::{self, WITHDRAWALS};
+use crate::{Error, MergeChoice, Repository, Result, keys, package};
 
 pub(crate) const BASE: &str = "base/";
 const MAX_NAME_BYTES: usize = 200;
@@ -167,24 +170,53 @@ impl Repository {
         Ok(merged.root.unwrap_or(self.head()?))
     }
 
-    /// Takes the branch back to an earlier state, as a new revision. Versions that were kept since stay.
+    /// Takes the branch back to an earlier state, as a new revision. Versions that were kept since stay, and so does what is
+    /// said about visitors: a document counts as activated if it does now, whatever the earlier state says.
     ///
     /// # Errors
     /// [`Error::Branch`] if the state is in no branch's history any more.
     pub fn revert_to(&self, root: ChunkId, revising: Revising<'_>) -> Result<()> {
         let _pin = self.pin_known(root)?;
         let target = self.snapshot_at(root)?;
-        let from = self.head()?;
+        let head = self.snapshot()?;
+        let from = head.root_id();
         let reads = self.0.reads();
-        let (kept, mut maps) =
-            (Root::read(reads, &from)?.map(VERSIONS), Root::read(reads, &root)?.maps);
-        if maps.get(VERSIONS).copied().unwrap_or_default() == kept {
+        let before = Root::read(reads, &from)?;
+        let mut batch = Batch::new();
+        let mut maps = Root::read(reads, &root)?.maps;
+        let is_unwithdrawn = before.map(WITHDRAWALS) == Map::EMPTY;
+        maps.remove(WITHDRAWALS);
+        if self.branch() == MAIN {
+            // What visitors have does not go back with the content.
+            let mut edits = Overlay::new();
+            for change in head.diff(&target) {
+                let change = change?;
+                edits.insert(keys::key_of(&change.path)?, change.into_after());
+            }
+            let Revising { user, message, at } = revising;
+            let versions = &VersionEdits::new();
+            let change = Change { user, message, at, versions, moves: &[], replication: None };
+            let moves = withdrawal::moves(&head.0, &edits, &change)?;
+            let stamped = withdrawal::with_own_stamps(&head.0, &edits)?;
+            if let Some(edited) = commit::edited_maps(&target.0, &stamped, versions, &mut batch)? {
+                maps = edited;
+            }
+            edits.extend(stamped);
+            maps.remove(WITHDRAWALS);
+            if !is_unwithdrawn {
+                maps.insert(WITHDRAWALS.to_owned(), before.map(WITHDRAWALS));
+            }
+            let withdrawals = withdrawal::edits(&head.0, &edits, &change, &moves)?;
+            withdrawal::write(&mut maps, &withdrawals, reads, &mut batch)?;
+        }
+        let kept = before.map(VERSIONS);
+        if maps.get(VERSIONS).copied().unwrap_or_default() != kept {
+            maps.insert(VERSIONS.to_owned(), kept);
+        }
+        if maps == Root::read(reads, &root)?.maps {
             return self.move_refs([(self.branch(), Some(from), Some(root))], revising);
         }
-        maps.insert(VERSIONS.to_owned(), kept);
-        let mut batch = Batch::new();
         let new = Root { maps }.write(&mut batch)?;
-        drop(target);
         add_moves(&mut batch, [(self.branch(), Some(from), Some(new))], revising);
         Ok(self.0.chunks.commit(batch)?)
     }

@@ -26,6 +26,7 @@ use crate::repository::{CONTENT, Shared};
 use crate::snapshot::{Overlay, View};
 use crate::types::SYSTEM;
 use crate::version::{self, VERSIONS, VersionEdits};
+use crate::withdrawal::{self, WithdrawalEdits};
 use crate::{
     ChangeKind, Conflict, Error, MergeChoice, NodePath, Result, Side, Snapshot, keys, types,
 };
@@ -38,6 +39,10 @@ pub(crate) struct Change<'a> {
     pub(crate) at: SystemTime,
     /// What the map of versions gets.
     pub(crate) versions: &'a VersionEdits,
+    /// What was moved from where to where, in order.
+    pub(crate) moves: &'a [(NodePath, NodePath)],
+    /// For a commit by which replication notes what it does: the nodes that it takes away from visitors.
+    pub(crate) replication: Option<&'a [NodePath]>,
 }
 
 /// Whether edits must obey the rules of node types, names and references.
@@ -49,6 +54,8 @@ pub(crate) enum Checks {
     Installed,
     /// They came from another instance, which judged them, and are stored as they are.
     None,
+    /// The same, for an author that replicates what it received further on: what its visitors have is its own affair.
+    Received,
 }
 
 /// What a commit with decisions has done.
@@ -162,12 +169,26 @@ fn stage<'a, T>(
     let commits = base.0.shared.commits.as_ref().ok_or(Error::NotContent(base.0.root))?;
     let done = commits.committer.commit(|head| {
         let head = open_head(&commits.staged, head)?;
-        let (edits, more) = merge(&head)?;
+        let (mut edits, more) = merge(&head)?;
         let versions = version::merge_onto(&base.0, change.versions, &head)?;
         let change = &Change { versions: &versions, ..*change };
         let (mut batch, root) = match checks {
-            Checks::None => write(&head, &edits, change)?,
-            _ => write(&head, &*types::check(&head, &edits, change, checks)?, change)?,
+            Checks::None => write(&head, &edits, change, &WithdrawalEdits::new())?,
+            _ => {
+                let moves = withdrawal::moves(&head, &edits, change)?;
+                if change.replication.is_none() {
+                    let stamped = withdrawal::with_own_stamps(&head, &edits)?;
+                    if !stamped.is_empty() {
+                        edits.to_mut().extend(stamped);
+                    }
+                }
+                let edits = match checks {
+                    Checks::Received => Cow::Borrowed(&*edits),
+                    _ => types::check(&head, &edits, change, checks)?,
+                };
+                let withdrawals = withdrawal::edits(&head, &edits, change, &moves)?;
+                write(&head, &edits, change, &withdrawals)?
+            }
         };
         also(&mut batch)?;
         Ok((batch, (root, more)))
@@ -209,11 +230,25 @@ pub(crate) fn open_head(staged: &Arc<Shared>, root: Option<ChunkId>) -> Result<V
 }
 
 /// Stages edits onto a state with the move of the ref from it; nothing, and the old root, if they change nothing.
-fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<(Batch, ChunkId)> {
+fn write(
+    head: &View,
+    edits: &Overlay,
+    change: &Change<'_>,
+    withdrawals: &WithdrawalEdits,
+) -> Result<(Batch, ChunkId)> {
     let mut batch = Batch::new();
-    let Some(new) = write_root(head, edits, change.versions, &mut batch)? else {
-        return Ok((Batch::new(), head.root));
+    let maps = edited_maps(head, edits, change.versions, &mut batch)?;
+    let reads = head.shared.reads();
+    let before = match &maps {
+        Some(maps) => maps.clone(),
+        None => Root::read(reads, &head.root)?.maps,
     };
+    let mut after = before.clone();
+    withdrawal::write(&mut after, withdrawals, reads, &mut batch)?;
+    if maps.is_none() && after == before {
+        return Ok((Batch::new(), head.root));
+    }
+    let new = Root { maps: after }.write(&mut batch)?;
     batch.move_ref(RefUpdate {
         name: head.shared.branch.clone(),
         expected: Some(head.root),
@@ -232,6 +267,17 @@ pub(crate) fn write_root(
     versions: &VersionEdits,
     batch: &mut Batch,
 ) -> Result<Option<ChunkId>> {
+    let maps = edited_maps(head, edits, versions, batch)?;
+    Ok(maps.map(|maps| Root { maps }.write(batch)).transpose()?)
+}
+
+/// Stages the maps that edits make of those of another state; nothing if they change nothing.
+pub(crate) fn edited_maps(
+    head: &View,
+    edits: &Overlay,
+    versions: &VersionEdits,
+    batch: &mut Batch,
+) -> Result<Option<BTreeMap<String, Map>>> {
     let shared = &head.shared;
     let mut writes = BTreeMap::new();
     let before = Definitions::cached(head)?;
@@ -257,7 +303,7 @@ pub(crate) fn write_root(
     maps.insert(CONTENT.to_owned(), content);
     property_index::drop_stale(&mut maps, &before, &after);
     indexes.apply(&mut maps, shared.reads(), batch)?;
-    Ok(Some(Root { maps }.write(batch)?))
+    Ok(Some(maps))
 }
 
 /// Applies edits to the map of versions.

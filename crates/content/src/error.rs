@@ -118,6 +118,9 @@ pub enum Error {
         /// What is wrong and what to do.
         message: String,
     },
+    /// Several things are wrong with a content package; each is an [`Error::Package`].
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    PackageFaults(Vec<Self>),
     /// Two nodes have a value that a unique index allows once.
     #[error(
         "OakConstraint0030: `{path}` and {} have the same value of `{property}`, of which an index wants each once; give one of them another",
@@ -190,6 +193,23 @@ pub enum Error {
 }
 
 impl Error {
+    /// Brings together what is wrong with a package; nothing if nothing is.
+    pub(crate) fn of_package(faults: Vec<Self>) -> Option<Self> {
+        let mut all = Vec::new();
+        for fault in faults {
+            match fault {
+                Self::PackageFaults(more) => all.extend(more),
+                one => all.push(one),
+            }
+        }
+        let last = all.pop()?;
+        if all.is_empty() {
+            return Some(last);
+        }
+        all.push(last);
+        Some(Self::PackageFaults(all))
+    }
+
     /// Tells whether trying the same again can help.
     #[must_use]
     pub fn is_transient(&self) -> bool {

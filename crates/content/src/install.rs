@@ -38,6 +38,10 @@ impl InstallTarget for Session {
         self.install_types(cnd)
     }
 
+    fn knows_type(&mut self, name: &str) -> Result<bool> {
+        Ok(self.snapshot()?.node_types()?.find(name).is_some())
+    }
+
     fn add_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
         self.install_namespace(prefix, uri)
     }

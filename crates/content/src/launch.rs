@@ -96,6 +96,12 @@ impl PathChange {
         })
     }
 
+    /// Returns the record that the later state has; nothing if the document is gone.
+    pub(crate) fn into_after(self) -> Option<Arc<Record>> {
+        let [_, (_, after)] = self.sides;
+        after
+    }
+
     /// Tells whether the document only came to stand in another place among its siblings.
     #[must_use]
     pub fn is_reordered_only(&self) -> bool {
@@ -209,7 +215,8 @@ impl Repository {
     ) -> Result<Merged> {
         let launch = self.launch(name, choice)?;
         let Revising { user, message, at } = revising;
-        let change = Change { user, message, at, versions: &launch.versions };
+        let versions = &launch.versions;
+        let change = Change { user, message, at, versions, moves: &[], replication: None };
         // In the same write as the merge, the branch counts as merged: a merge that is made twice must not count twice.
         let also = |batch: &mut Batch| {
             let chunks = &self.0.chunks;

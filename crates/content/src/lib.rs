@@ -55,6 +55,7 @@ pub mod types;
 mod value;
 mod value_key;
 mod version;
+mod withdrawal;
 
 pub use access::{Cause, Deciding, Privileges, Reason, Sight, Viewer};
 pub use borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
@@ -86,3 +87,4 @@ pub use tympan_store::ChunkId;
 pub use types::{NodeTypes, Violation, ViolationKind};
 pub use value::{Property, Value, ValueType};
 pub use version::{After, CheckIn, DeletedNode, LabelClash, Purged, Version, VersionRetention};
+pub use withdrawal::Withdrawal;

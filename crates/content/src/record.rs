@@ -217,6 +217,12 @@ impl Summary {
         self.text(tag::ACTIVATION)
     }
 
+    /// Tells whether visitors have the document by what was said last about it: whether it was activated.
+    #[must_use]
+    pub fn is_activated(&self) -> bool {
+        self.activation() == Some("Activate")
+    }
+
     /// Tells whether `hideInNav` is set.
     #[must_use]
     pub fn hide_in_nav(&self) -> bool {
@@ -274,15 +280,16 @@ fn date(bytes: &[u8]) -> Option<Date> {
     Some(Date { millis, offset_minutes: i16::try_from(cursor.signed()?).ok()? })
 }
 
+/// Tells whether it is the `jcr:content` of a document that says what listings show of it, not the document's own node.
+pub(crate) fn has_described_content(tree: &Subtree) -> bool {
+    tree.child(JCR_CONTENT).is_some()
+        && (is_own_content(tree.primary_type(), JCR_CONTENT) || tree.text("jcr:title").is_none())
+}
+
 /// Derives what listings show from a document's tree.
 pub(crate) fn summary_of(tree: &Subtree) -> Summary {
-    let primary_type = tree.primary_type();
     let content = match tree.child(JCR_CONTENT) {
-        Some(content)
-            if is_own_content(primary_type, JCR_CONTENT) || tree.text("jcr:title").is_none() =>
-        {
-            content
-        }
+        Some(content) if has_described_content(tree) => content,
         _ => tree,
     };
     let date = |name: &str| match content.properties.get(name) {

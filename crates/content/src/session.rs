@@ -64,6 +64,8 @@ pub struct Session {
     checks: Checks,
     /// The keys of documents that nobody else may have changed when the session commits.
     guarded: BTreeSet<Vec<u8>>,
+    /// For a session by which replication notes what it does: the nodes that it takes away from visitors.
+    replication: Option<Vec<NodePath>>,
 }
 
 impl Session {
@@ -82,6 +84,7 @@ impl Session {
             passes: Passes::default(),
             checks: Checks::All,
             guarded: BTreeSet::new(),
+            replication: None,
         }
     }
 
@@ -343,7 +346,9 @@ impl Session {
         let permitted = self.check_access()?;
         self.passes.check(&self.base, &self.pending, &self.moves)?;
         let versions = &self.pending.0.versions;
-        let change = commit::Change { user: &self.user, message, at, versions };
+        let (moves, replication) = (&self.moves, self.replication.as_deref());
+        let user = &self.user;
+        let change = commit::Change { user, message, at, versions, moves, replication };
         let edits = &self.pending.0.overlay;
         let permit = |head: &View| self.check_access_over(head, permitted.as_ref());
         let conditions = commit::Conditions { guarded: &self.guarded, permit: &permit };
@@ -358,7 +363,22 @@ impl Session {
     /// Says that the pending edits come from another instance: its commit judged them, so that the next one here stores
     /// them as they are. A publisher holds a part of the content, and what it gets must not depend on the rest.
     pub fn follow(&mut self) {
-        self.checks = Checks::None;
+        if self.checks != Checks::Received {
+            self.checks = Checks::None;
+        }
+    }
+
+    /// Says the same for an author that takes a part of its content from another one: what its own visitors have is its
+    /// own affair, so that documents count as activated as they did before, and what goes is taken away from them.
+    pub fn follow_as_author(&mut self) {
+        self.checks = Checks::Received;
+    }
+
+    /// Says that the pending edits note what replication does: only such a commit changes whether a document counts as
+    /// activated. The nodes are those that it takes away from visitors itself, with everything below them, whether they
+    /// are still here or not.
+    pub fn note_replication(&mut self, taken_away: Vec<NodePath>) {
+        self.replication = Some(taken_away);
     }
 
     /// Notes that pending edits come from a package, or take one back.
@@ -419,6 +439,7 @@ impl Session {
         self.last_order = None;
         self.passes.clear();
         self.checks = Checks::All;
+        self.replication = None;
     }
 
     /// Drops the pending edits and goes on from the newest state.

@@ -174,6 +174,7 @@ impl Upstream {
                     } else {
                         default.max_idle_per_host
                     },
+                    outgoing: None,
                 }),
             })
             .collect();

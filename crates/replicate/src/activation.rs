@@ -87,6 +87,8 @@ pub fn mark_keeping(
 ) -> Result<ChunkId> {
     let user = wishes.first().map_or("system", |wish| &wish.user);
     let mut session = repository.session(user)?;
+    let taken_away = wishes.iter().filter(|wish| wish.action == Action::Deactivate);
+    session.note_replication(taken_away.map(|wish| wish.path.clone()).collect());
     let snapshot = session.snapshot()?;
     let mut message = String::new();
     for wish in wishes {
@@ -136,7 +138,8 @@ fn stamped(snapshot: &Snapshot, wish: &Wish) -> Result<Vec<NodePath>> {
     Ok(paths)
 }
 
-fn is_stamped(node: &Node) -> bool {
+/// Tells whether a node carries stamps of replication.
+pub(crate) fn is_stamped(node: &Node) -> bool {
     matches!(node.primary_type(), "cq:Page" | "dam:Asset")
 }
 
@@ -145,10 +148,7 @@ fn is_stamped(node: &Node) -> bool {
 /// # Errors
 /// If content fails.
 pub fn is_live(node: &Node) -> Result<bool> {
-    let is_active = |node: &Node| {
-        let summary = node.summary();
-        summary.is_some_and(|summary| summary.activation() == Some(Action::Activate.name()))
-    };
+    let is_active = |node: &Node| node.summary().is_some_and(|summary| summary.is_activated());
     Ok(is_active(node) || node.listed_descendants()?.iter().any(is_active))
 }
 
@@ -158,24 +158,14 @@ pub struct Held {
     jobs: Vec<(JobId, Json)>,
 }
 
-/// Whether a wish needs someone to carry it out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// The user asked for it: without an agent it is refused.
-    Agent,
-    /// It follows from something else: without an agent there is nothing to do.
-    Nothing,
-}
-
 /// Stores a held job for each wish and each enabled agent of the author that talks to a publisher.
 ///
 /// # Errors
-/// [`Error::Agent`] if an agent is needed and there is none; errors of the queues.
+/// [`Error::Agent`] if there is none for a wish; errors of the queues.
 pub async fn hold(
     repository: &Repository,
     queues: &Queues,
     wishes: &[Wish],
-    need: Need,
     now: SystemTime,
 ) -> Result<Held> {
     let reading = repository.clone();
@@ -185,7 +175,7 @@ pub async fn hold(
         .filter(|agent| agent.is_enabled && agent.kind == AgentKind::Publish)
         .collect();
     let nobody = |reason: String| Error::Agent { agent: "author".to_owned(), reason };
-    if agents.is_empty() && need == Need::Agent {
+    if agents.is_empty() {
         let reason =
             "no enabled agent talks to a publisher; add one below `/etc/replication/agents.author`";
         return Err(nobody(reason.to_owned()));
@@ -197,7 +187,7 @@ pub async fn hold(
             .filter(|agent| is_for(agent, wish))
             .map(|agent| topic_of("author", &agent.name))
             .collect();
-        if takers.is_empty() && need == Need::Agent {
+        if takers.is_empty() {
             let path = &wish.path;
             return Err(nobody(format!(
                 "no enabled agent takes `{path}`: each is for other paths"

@@ -1,6 +1,6 @@
 //! Agents author to publish and publish to dispatcher: queue, send, receive, flush.
 //!
-//! In: a user's wish to activate or deactivate, and times at which pages appear and vanish. Out: the content on every
+//! In: a user's wish to activate or deactivate, what commits removed that visitors have, and times at which pages appear and vanish. Out: the content on every
 //! publisher, and a flush at every dispatcher and cache.
 //!
 //! Invariants
@@ -25,6 +25,7 @@ mod message;
 mod numbers;
 mod outage;
 mod overtaken;
+mod pair;
 mod process;
 mod receive;
 mod remote;
@@ -35,8 +36,9 @@ mod standby;
 mod status;
 mod times;
 mod url;
+mod withdraw;
 
-pub use activation::{Action, Held, Keeping, Need, Wish, hold, is_live, mark, mark_keeping};
+pub use activation::{Action, Held, Keeping, Wish, hold, is_live, mark, mark_keeping};
 pub use affected::{Affected, OwnPages, Reach};
 pub use agent::{Agent, AgentKind, agents};
 pub use bundle::put_blobs;
@@ -47,8 +49,9 @@ pub use guest::{
     MAX_NOTE, RemoteNotes, store_note, store_notes, store_remove_note, store_write_note,
 };
 pub use message::{Message, RECEIVE_PATH, WireDocument};
+pub use pair::{MIN_KEY, Pair, Pairs, Purpose, check_key};
 pub use process::processes;
-pub use receive::{Applied, apply, put_blob, put_chunks};
+pub use receive::{Applied, Receiver, apply, put_blob, put_chunks};
 pub use remote::{Credentials, RemoteStore};
 pub use replicator::{Replicator, topic_of};
 pub use serve::{
@@ -59,3 +62,4 @@ pub use standby::{CaughtUp, Lag, Standby};
 pub use status::{Live, Status, live, status_of};
 pub use times::{Times, TimesHandler};
 pub use tympan_blobs::collect::GuestNotes;
+pub use withdraw::{Orphan, orphans};

@@ -35,6 +35,9 @@ pub struct Message {
     pub chunks: Vec<String>,
     /// The blobs that the documents need.
     pub blobs: Vec<String>,
+    /// For a deactivation: the documents at and below the node that stay as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 /// A document in a message.

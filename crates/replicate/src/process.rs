@@ -1,9 +1,9 @@
 //! The steps of workflows that activate and deactivate.
 //!
 //! `ActivatePageProcess` and `DeactivatePageProcess` (and the names that AEM has beside these) act on the payload; with
-//! `deep=true` an activation takes everything below it. They need somebody among who started the workflow and who
-//! completed a step of it that has `crx:replicate` there. A step that is begun again after a kill activates again, which
-//! changes nothing for visitors.
+//! `deep=true` an activation takes everything below it. They need `crx:replicate` there, of who started the workflow or of
+//! the service user that the step names. A step that is begun again after a kill activates again, which changes nothing
+//! for visitors.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -59,17 +59,16 @@ impl Replicate {
         self.runtime.block_on(done).map(|_| ())
     }
 
-    /// Returns the first of a step's actors who may replicate a node.
+    /// Returns a step's actor, who may replicate a node.
     fn actor(&self, step: &StepRun, snapshot: &Snapshot, path: &NodePath) -> Result<String> {
-        for actor in &step.actors {
-            let viewer = if actor == Viewer::system().name() {
-                Viewer::system()
-            } else {
-                self.replicator.repository().viewer(Some(actor))?
-            };
-            if snapshot.seen_by(&viewer).allows(path, Privileges::REPLICATE)? {
-                return Ok(actor.clone());
-            }
+        let actor = &step.actor;
+        let viewer = if actor == Viewer::system().name() {
+            Viewer::system()
+        } else {
+            self.replicator.repository().viewer(Some(actor))?
+        };
+        if snapshot.seen_by(&viewer).allows(path, Privileges::REPLICATE)? {
+            return Ok(actor.clone());
         }
         let privilege = "crx:replicate";
         Err(tympan_content::Error::AccessDenied { path: path.clone(), privilege }.into())

@@ -1,15 +1,28 @@
 //! Receiving: a publisher takes chunks and blobs, then applies the message in one commit.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use tympan_content::{BlobId, ChunkId, NodePath, Repository, Session};
+use tympan_content::{
+    BlobId, ChunkId, Depth, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Repository, Session,
+    Snapshot,
+};
 use tympan_store::Batch;
 
-use crate::activation::Action;
+use crate::activation::{Action, is_stamped};
 use crate::message::{parse_chunk_id, unframe_chunks};
 use crate::{Error, Message, Result};
+
+/// Who receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Receiver {
+    /// An instance that shows visitors what it receives.
+    Publisher,
+    /// An author that takes a part of its content from another one; what its own visitors have is its own affair.
+    Author,
+}
 
 /// What a message did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,27 +38,105 @@ pub struct Applied {
 /// # Errors
 /// [`Error::Missing`] with everything that must be sent first; nothing is changed then. [`Error::Malformed`] and
 /// errors of the content if the message makes no sense.
-pub fn apply(repository: &Repository, message: &Message, now: SystemTime) -> Result<Applied> {
+pub fn apply(
+    repository: &Repository,
+    message: &Message,
+    receiver: Receiver,
+    now: SystemTime,
+) -> Result<Applied> {
     let action = Action::find(&message.action)
         .ok_or_else(|| Error::Malformed(format!("`{}` is no action", message.action)))?;
     // What is found present has to stay until the commit refers to it.
     let _hold = repository.hold()?;
     check_parts(repository, message)?;
     let mut session = repository.session(&message.user)?;
-    session.follow();
+    match receiver {
+        Receiver::Publisher => session.follow(),
+        Receiver::Author => session.follow_as_author(),
+    }
     let before = session.snapshot()?;
     match action {
         Action::Activate => activate(&mut session, message)?,
         Action::Deactivate => {
             let path = NodePath::new(&message.path)?;
             if session.node(&path)?.is_some() {
-                session.remove(&path)?;
+                let kept = message.kept.iter().map(|path| Ok(NodePath::new(path)?));
+                take_away(&mut session, &path, &kept.collect::<Result<_>>()?)?;
             }
         }
     }
     let root = session.commit(&format!("{} {}", action.name(), message.path), now)?;
     let after = session.snapshot()?;
     Ok(Applied { root, changed: before.changed_paths(&after)? })
+}
+
+/// Removes a node with everything below it but the documents that stay: these keep the folders and pages above them,
+/// without their content, and the policies of these, which may close them.
+fn take_away(session: &mut Session, top: &NodePath, kept: &BTreeSet<NodePath>) -> Result<()> {
+    let mut needed = BTreeSet::new();
+    for path in kept.iter().filter(|path| path.is_within(top)) {
+        let mut above = path.parent();
+        while let Some(path) = above.filter(|path| path.is_within(top)) {
+            above = path.parent();
+            if !needed.insert(path) {
+                break;
+            }
+        }
+    }
+    if needed.is_empty() && !kept.contains(top) {
+        return Ok(session.remove(top)?);
+    }
+    let before = session.snapshot()?;
+    let mut removed: BTreeSet<NodePath> = BTreeSet::new();
+    for document in before.documents(top, Depth::Subtree)? {
+        let path = document.path;
+        let parent = path.parent();
+        if parent.as_ref().is_some_and(|parent| removed.contains(parent)) {
+            removed.insert(path);
+        } else if !is_kept(&before, &path, top, kept)? {
+            let is_policy = matches!(path.name(), "rep:policy" | "rep:cugPolicy");
+            if needed.contains(&path) {
+                empty(session, &before, &path)?;
+            } else if !is_policy || !parent.is_some_and(|parent| needed.contains(&parent)) {
+                session.remove(&path)?;
+                removed.insert(path);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tells whether a document stays: whether the page or asset that it is, or belongs to, stays.
+fn is_kept(
+    before: &Snapshot,
+    path: &NodePath,
+    top: &NodePath,
+    kept: &BTreeSet<NodePath>,
+) -> Result<bool> {
+    let mut at = Some(path.clone());
+    while let Some(path) = at.filter(|path| path.is_within(top)) {
+        if kept.contains(&path) {
+            return Ok(true);
+        }
+        if before.node(&path)?.is_some_and(|node| is_stamped(&node)) {
+            return Ok(false);
+        }
+        at = path.parent();
+    }
+    Ok(false)
+}
+
+/// Leaves nothing of a document but its type, for what is below it.
+fn empty(session: &mut Session, before: &Snapshot, path: &NodePath) -> Result<()> {
+    let Some(node) = before.node(path)? else { return Ok(()) };
+    for child in node.children()? {
+        if child.summary().is_none() && !child.name().starts_with("rep:") {
+            session.remove(child.path())?;
+        }
+    }
+    let mut properties: BTreeMap<String, Property> = node.properties().into_iter().collect();
+    properties.retain(|name, _| name == PRIMARY_TYPE || name == MIXIN_TYPES);
+    Ok(session.replace_properties(path, properties)?)
 }
 
 fn activate(session: &mut Session, message: &Message) -> Result<()> {

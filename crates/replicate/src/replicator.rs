@@ -14,13 +14,14 @@ use tympan_jobs::{
 };
 use tympan_web::client::{Client, Options};
 
-use crate::activation::{Keeping, Need, Wish, hold, mark_keeping};
+use crate::activation::{Keeping, Wish, hold, mark_keeping};
 use crate::affected::{Affected, OwnPages};
 use crate::agent::{AgentKind, agents};
 use crate::flush::{Following, SHARED_FOLLOWER, follow, follower_of, send_flush, test_flush};
 use crate::numbers::Numbers;
 use crate::overtaken::{given_up_before, note};
-use crate::send::{Sender, blocking};
+use crate::pair::Pairs;
+use crate::send::{Sender, blocking, is_withdrawal};
 use crate::{Agent, Error, Result};
 
 /// How long others wait for this process before its job is sent again; it is renewed while the job is on its way.
@@ -28,7 +29,7 @@ const LEASE: Duration = Duration::from_secs(60);
 /// How long one request to the other side may take, its body included.
 const MAX_DELIVERY: Duration = Duration::from_secs(3600);
 /// How often agents are read anew and queues looked at, if nobody calls.
-const IDLE: Duration = Duration::from_secs(5);
+pub(crate) const IDLE: Duration = Duration::from_secs(5);
 /// How often the newest state is looked at; where a look costs a round trip, less often.
 const LOOK: Duration = Duration::from_millis(100);
 const COSTLY_LOOK: Duration = Duration::from_secs(1);
@@ -74,12 +75,18 @@ pub fn topic_of(role: &str, agent: &str) -> String {
 }
 
 impl Replicator {
-    /// Makes the replicator of a role, `author` or `publish`; `key` is what both sides share.
+    /// Makes the replicator of a role, `author` or `publish`; `key` is what both sides share where they have no pair of
+    /// their own.
     #[must_use]
-    pub fn new(role: &'static str, repository: Repository, queues: Queues, key: String) -> Self {
+    pub fn new(
+        role: &'static str,
+        repository: Repository,
+        queues: Queues,
+        (key, pairs): (String, Pairs),
+    ) -> Self {
         // Large assets take their time to arrive, and the answer comes after the last byte.
         let options = Options { response_timeout: Some(MAX_DELIVERY), ..Options::default() };
-        let sender = Sender { repository, client: Client::new(options), key };
+        let sender = Sender { repository, client: Client::new(options), key, pairs };
         let inner = Inner {
             role,
             name: process_name(role),
@@ -120,7 +127,7 @@ impl Replicator {
     ) -> Result<ChunkId> {
         let turn = self.turn().await;
         let (repository, queues) = (self.repository().clone(), self.queues());
-        let held = hold(&repository, queues, &wishes, Need::Agent, now).await?;
+        let held = hold(&repository, queues, &wishes, now).await?;
         let marked = blocking(move || mark_keeping(&repository, &wishes, keeping, now)).await;
         let root = match marked.and_then(|marked| marked) {
             Ok(root) => root,
@@ -278,8 +285,8 @@ impl Replicator {
         let started = SystemTime::now();
         let queues = &self.inner.queues;
         let earlier = match agent.kind {
-            AgentKind::Publish => given_up_before(queues, job).await?,
-            // A flush of what was flushed since does no harm.
+            AgentKind::Publish if !is_withdrawal(job) => given_up_before(queues, job).await?,
+            // A withdrawal leaves what is live, and a flush of what was flushed since does no harm.
             _ => Vec::new(),
         };
         let sending = async {
@@ -444,8 +451,7 @@ impl Replicator {
 
     /// Follows content until `stop` turns true: what other processes and other ways than replication change is flushed, too.
     pub async fn keep_following(self, stop: watch::Receiver<bool>) {
-        let is_costly = self.repository().chunks().has_costly_round_trips();
-        let look = if is_costly { COSTLY_LOOK } else { LOOK };
+        let look = look_of(self.repository());
         let mut rounds = Rounds::new("flushes", stop, IDLE);
         let mut asked: Option<Instant> = None;
         while !rounds.is_over() {
@@ -483,6 +489,11 @@ impl Replicator {
             Vec::new()
         })
     }
+}
+
+/// Returns how often the newest state is looked at.
+pub(crate) fn look_of(repository: &Repository) -> Duration {
+    if repository.chunks().has_costly_round_trips() { COSTLY_LOOK } else { LOOK }
 }
 
 /// Makes a name from what differs between processes that share a database.

@@ -13,11 +13,13 @@ use tympan_jobs::Job;
 use tympan_web::client::Client;
 use tympan_web::read_body::from_reader;
 
-use crate::activation::Action;
+use crate::activation::{Action, is_stamped};
 use crate::bundle::{BundleReader, divide, length_of};
 use crate::message::{frame_chunks, parse_chunk_id};
 use crate::overtaken::Later;
+use crate::pair::Pairs;
 use crate::times::is_due;
+use crate::withdraw::{WITHDRAWAL, is_still_wished, kept_at};
 use crate::{Agent, Error, Message, RECEIVE_PATH, Result, WireDocument};
 
 /// The header that proves knowledge of the key that author and publisher share.
@@ -29,12 +31,20 @@ const MAX_ROUNDS: usize = 4;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Tells whether a job takes away what a commit removed, not what a user named.
+pub(crate) fn is_withdrawal(job: &Job) -> bool {
+    job.properties.get(WITHDRAWAL).and_then(Json::as_bool).unwrap_or(false)
+}
+
 /// What a sender works with.
 #[derive(Debug, Clone)]
 pub(crate) struct Sender {
     pub(crate) repository: Repository,
     pub(crate) client: Client,
+    /// The key of the whole farm, for agents that have no pair.
     pub(crate) key: String,
+    /// The keys of pairs.
+    pub(crate) pairs: Pairs,
 }
 
 impl Sender {
@@ -90,7 +100,13 @@ impl Sender {
             documents: Vec::new(),
             chunks: Vec::new(),
             blobs: Vec::new(),
+            kept: Vec::new(),
         };
+        if is_withdrawal(job) {
+            let kept = kept_at(&self.repository.snapshot()?, &path)?;
+            message.kept = kept.iter().map(ToString::to_string).collect();
+            return Ok(Some(message));
+        }
         let later = Later::of(job)?;
         if action == Action::Deactivate {
             return Ok(later.leave_deactivation(&path)?.then_some(message));
@@ -108,6 +124,7 @@ impl Sender {
         let readable = viewer.transpose()?.map(|viewer| snapshot.seen_by(&viewer));
         let mut documents = snapshot.documents(&path, depth)?;
         later.retain_left(&snapshot, &mut documents)?;
+        let newest = self.repository.snapshot()?;
         for document in documents {
             let place = &document.path;
             let is_readable = match &readable {
@@ -118,7 +135,8 @@ impl Sender {
                 continue;
             }
             if let Some(node) = snapshot.node(place)?
-                && !is_due(&node, now)?
+                && (!is_due(&node, now)?
+                    || (is_stamped(&node) && !is_still_wished(&newest, place)?))
             {
                 continue;
             }
@@ -235,11 +253,12 @@ impl Sender {
             "" | "/" => RECEIVE_PATH,
             path => path,
         };
+        let own = self.pairs.key_for(&agent.name).map_err(|error| malformed(error.to_string()))?;
         Request::builder()
             .method(method)
             .uri(format!("{scheme}://{authority}{base}{place}"))
             .header(header::HOST, authority.as_str())
-            .header(KEY_HEADER, &self.key)
+            .header(KEY_HEADER, own.as_ref().unwrap_or(&self.key))
             .body(body)
             .map_err(|error| malformed(error.to_string()))
     }

@@ -204,7 +204,8 @@ impl From<tympan_content::Error> for Failure {
             Error::Refused { .. }
             | Error::Branch { .. }
             | Error::NodeTypes(_)
-            | Error::Package { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            | Error::Package { .. }
+            | Error::PackageFaults(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Conflicts(_) => StatusCode::CONFLICT,
             Error::Namespace { .. } => StatusCode::CONFLICT,
             Error::Constraint(violations) => status_of(violations),

@@ -14,7 +14,7 @@ use tympan_jobs::{Configurator, Queues};
 use tympan_render::ledger::Ledger;
 use tympan_render::profile::Profile;
 use tympan_render::{ImageKey, Renderer};
-use tympan_replicate::{Keeping, Replicator, Wish, mark_keeping};
+use tympan_replicate::{Keeping, Pairs, Replicator, Wish, mark_keeping};
 use tympan_web::listen::Peer;
 use tympan_web::log_file::{LogFile, Rotation};
 use tympan_web::{access_log, request_log};
@@ -112,6 +112,8 @@ pub struct InstanceOptions {
     pub logins: Logins,
     /// The key that authors and publishers share.
     pub replication_key: String,
+    /// The credentials that it has with single instances.
+    pub pairs: Pairs,
     /// The folder for uploads that are still arriving.
     pub spool: PathBuf,
     /// The folder for `request.log` and `access.log`.
@@ -144,6 +146,7 @@ pub struct Instance {
     pub(crate) search: Arc<tympan_search::Index>,
     pub(crate) logins: Logins,
     pub(crate) replication_key: String,
+    pub(crate) pairs: Pairs,
     pub(crate) spool: PathBuf,
     pub(crate) work: Gate,
     pub(crate) telling: Telling,
@@ -214,6 +217,7 @@ impl Instance {
             search: options.search,
             logins: options.logins,
             replication_key: options.replication_key,
+            pairs: options.pairs,
             spool: options.spool,
             work: Gate::new(options.work_permits, options.work_waiting),
             telling: options.telling,

@@ -36,6 +36,7 @@ mod query;
 mod receive;
 mod route;
 mod search;
+mod secret;
 mod settable;
 mod shortcut;
 mod store;
@@ -53,6 +54,7 @@ pub use instance::{Instance, InstanceOptions, Role, Telling, Told};
 pub use login::{Logins, Owner, TokenInfo, create_user, set_password};
 pub use pool::PoolState;
 pub use route::{admin_router, router};
+pub use secret::shared_secret;
 pub use shortcut::InstanceShortcut;
 
 /// The steps that bring a state database to this room's newest tables; `store::state` runs each once.
@@ -69,4 +71,6 @@ pub const MIGRATIONS: &[&str] = &[
     "ALTER TABLE login ADD COLUMN created_ms BIGINT",
     // Nobody knows of which accounts the sessions were.
     "DELETE FROM login WHERE kind <> 'token'",
+    // What all instances on one database have to know alike.
+    "CREATE TABLE instance_secret (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
 ];

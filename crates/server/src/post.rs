@@ -15,7 +15,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
 use tympan_content::{Depth, NodePath, Viewer};
-use tympan_replicate::{Action, Need, Wish};
+use tympan_replicate::{Action, Wish};
 use tympan_web::limit::BodyLimit;
 
 use crate::api::Condition;
@@ -26,7 +26,7 @@ use crate::metrics::count;
 pub(crate) use crate::post::duplicate::CREATE_ASSET_PID;
 use crate::post::fields::Fields;
 use crate::post::respond::Wanted;
-use crate::wishes::{require_replicate, taken_away, with_wishes};
+use crate::wishes::{require_replicate, with_wishes};
 use crate::{Instance, Role, api};
 
 /// What a request did, for its answer.
@@ -116,22 +116,16 @@ async fn handle(
             let work = move |instance: &Instance, wishes: &[Wish], now| {
                 Ok((done, instance.mark(wishes, now)?))
             };
-            let done = with_wishes(instance, wishes, Need::Agent, work).await?;
+            let done = with_wishes(instance, wishes, work).await?;
             count(&instance.metrics.activations);
             done
         }
         None => {
-            let work = move |instance: &Instance, _: &[Wish], _| {
-                let done = content::carry_out(
-                    instance,
-                    &operation,
-                    &path,
-                    &fields,
-                    (&viewer, &condition),
-                )?;
-                Ok((done, instance.repository.head()?))
+            let work = move |instance: &Instance| {
+                let by = (&viewer, &condition);
+                content::carry_out(instance, &operation, &path, &fields, by)
             };
-            let done = with_wishes(instance, wishes, Need::Nothing, work).await?;
+            let done = instance.work(work).await?;
             count(&instance.metrics.commits);
             done
         }
@@ -139,8 +133,7 @@ async fn handle(
     Ok((done, identity))
 }
 
-/// Returns what a request means for visitors: what it activates or deactivates, and what it takes away by deleting or
-/// moving something that they can see.
+/// Returns what a request activates or deactivates.
 ///
 /// # Errors
 /// If the viewer lacks `crx:replicate` for one of them.
@@ -159,18 +152,10 @@ fn wishes_of(
         Ok::<_, Failure>(Wish { action, path, depth, user: viewer.name().to_owned() })
     };
     let mut wishes = Vec::new();
-    match (Action::find(operation), operation) {
-        (Some(action), _) => {
-            for path in content::targets_of(&seen, path, fields, action == Action::Deactivate)? {
-                wishes.push(wish(action, NodePath::new(&path)?, depth)?);
-            }
+    if let Some(action) = Action::find(operation) {
+        for path in content::targets_of(&seen, path, fields, action == Action::Deactivate)? {
+            wishes.push(wish(action, NodePath::new(&path)?, depth)?);
         }
-        (None, "delete" | "move") => {
-            let paths = content::targets(&seen, path, fields)?;
-            let gone = paths.iter().map(|path| NodePath::new(path));
-            wishes = taken_away(&seen, &gone.collect::<Result<Vec<_>, _>>()?, viewer)?;
-        }
-        _ => {}
     }
     Ok(wishes)
 }

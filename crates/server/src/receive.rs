@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use subtle::ConstantTimeEq;
 use tympan_content::NodePath;
-use tympan_replicate::{Error, Message, apply, put_blob, put_blobs, put_chunks};
+use tympan_replicate::{Error, Message, Purpose, Receiver, apply, put_blob, put_blobs, put_chunks};
 use tympan_web::limit::{BodyLimit, limited};
 
 use crate::failure::{Failure, Result};
@@ -32,19 +32,46 @@ pub(crate) fn gives_key(headers: &HeaderMap) -> bool {
     headers.contains_key(KEY_HEADER)
 }
 
-pub(crate) fn check_key(instance: &Instance, headers: &HeaderMap) -> Result<()> {
+/// Refuses whoever does not show the key of a pair that is for this. What is sent may also come with the key of the whole
+/// farm, as long as no pair is there to receive with.
+pub(crate) fn check_key(instance: &Instance, headers: &HeaderMap, purpose: Purpose) -> Result<()> {
     let given = headers.get(KEY_HEADER).map(http::HeaderValue::as_bytes).unwrap_or_default();
-    if bool::from(given.ct_eq(instance.replication_key.as_bytes())) {
-        Ok(())
-    } else {
-        let message = "the replication key is missing or wrong; author and publish must share `replication.key`";
-        Err(Failure::new(StatusCode::FORBIDDEN, message))
+    let unreadable =
+        |error: std::io::Error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    let is_admitted = match instance.pairs.admit(given, purpose).map_err(unreadable)? {
+        Some(is_admitted) => is_admitted,
+        None => {
+            purpose == Purpose::Receive
+                && bool::from(given.ct_eq(instance.replication_key.as_bytes()))
+        }
+    };
+    if is_admitted {
+        return Ok(());
+    }
+    let message = match purpose {
+        Purpose::Clone => {
+            "this key does not open the store; send a token of an administrator, or the key of a pair that \
+             `tympan pair --purpose clone` made in the home of this instance"
+        }
+        _ => {
+            "the replication key is missing or wrong; author and publish must share `replication.key`, or a pair \
+             that `tympan pair` made"
+        }
+    };
+    Err(Failure::new(StatusCode::FORBIDDEN, message))
+}
+
+/// Tells what the instance does with what it receives.
+fn receiver_of(instance: &Instance) -> Receiver {
+    match instance.role {
+        Role::Publish => Receiver::Publisher,
+        Role::Author => Receiver::Author,
     }
 }
 
 /// Refuses whoever does not know the key, and everybody where nothing is received.
 fn admit(instance: &Instance, headers: &HeaderMap) -> Result<()> {
-    check_key(instance, headers)?;
+    check_key(instance, headers, Purpose::Receive)?;
     if instance.role == Role::Publish || !instance.receives.read().is_empty() {
         return Ok(());
     }
@@ -113,14 +140,16 @@ pub(crate) async fn message(
 async fn apply_message(instance: Arc<Instance>, message: Message) -> Result<Response> {
     let now = SystemTime::now();
     let applied = instance
-        .work(move |instance| match apply(&instance.repository, &message, now) {
-            Ok(applied) => Ok(Ok(applied)),
-            Err(Error::Missing { chunks, blobs }) => {
-                let chunks: Vec<String> = chunks.iter().map(ToString::to_string).collect();
-                let blobs: Vec<String> = blobs.iter().map(ToString::to_string).collect();
-                Ok(Err(json!({ "chunks": chunks, "blobs": blobs })))
+        .work(move |instance| {
+            match apply(&instance.repository, &message, receiver_of(instance), now) {
+                Ok(applied) => Ok(Ok(applied)),
+                Err(Error::Missing { chunks, blobs }) => {
+                    let chunks: Vec<String> = chunks.iter().map(ToString::to_string).collect();
+                    let blobs: Vec<String> = blobs.iter().map(ToString::to_string).collect();
+                    Ok(Err(json!({ "chunks": chunks, "blobs": blobs })))
+                }
+                Err(error) => Err(Failure::from(error)),
             }
-            Err(error) => Err(Failure::from(error)),
         })
         .await?;
     match applied {

@@ -16,9 +16,9 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use tympan_content::BlobId;
 use tympan_replicate::{
-    GuestNotes, MAX_NOTE, MAX_STORE_REQUEST, WireGrant, store_blobs, store_chunks, store_grant,
-    store_history, store_lacks, store_lease, store_note, store_notes, store_refs, store_release,
-    store_remove_note, store_write_note,
+    GuestNotes, MAX_NOTE, MAX_STORE_REQUEST, Purpose, WireGrant, store_blobs, store_chunks,
+    store_grant, store_history, store_lacks, store_lease, store_note, store_notes, store_refs,
+    store_release, store_remove_note, store_write_note,
 };
 use tympan_web::limit::limited;
 use tympan_web::read_body::from_reader;
@@ -46,10 +46,10 @@ pub(crate) fn routes() -> Router<Arc<Instance>> {
 /// sends it by itself.
 async fn authorize(instance: &Instance, parts: &Parts) -> Result<()> {
     if gives_key(&parts.headers) {
-        return check_key(instance, &parts.headers);
+        return check_key(instance, &parts.headers, Purpose::Clone);
     }
     if !parts.headers.contains_key(header::AUTHORIZATION) {
-        let message = "send the replication key, or the credentials of an administrator";
+        let message = "send the key of a pair for cloning, or the credentials of an administrator";
         return Err(Failure::new(StatusCode::UNAUTHORIZED, message));
     }
     let identity = require_user(instance, parts).await?;
@@ -127,7 +127,12 @@ async fn blob(
     Path((digest, length)): Path<(String, String)>,
     request: Request,
 ) -> Result<Response> {
-    accept(&instance, request).await?;
+    // Who may send blobs asks first which are there already.
+    let is_question = request.method() == http::Method::HEAD
+        && check_key(&instance, request.headers(), Purpose::Receive).is_ok();
+    if !is_question {
+        accept(&instance, request).await?;
+    }
     let id: BlobId = format!("{digest}#{length}")
         .parse()
         .map_err(|_| Failure::bad_request(format!("`{digest}/{length}` is no blob")))?;

@@ -1,29 +1,13 @@
-//! What a change means for visitors: wishes that are stored before the work and released after it.
+//! Activating and deactivating: wishes that are stored before the work and released after it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_content::{ChunkId, Depth, NodePath, Privileges, Snapshot, Viewer};
-use tympan_replicate::{Action, Need, Wish, hold, is_live};
+use tympan_content::{ChunkId, NodePath, Privileges, Snapshot};
+use tympan_replicate::{Wish, hold};
 
 use crate::Instance;
 use crate::failure::Result;
-
-/// Returns the wishes to take away from visitors what they can see of nodes that are about to go.
-///
-/// # Errors
-/// If the viewer lacks `crx:replicate` for one of them.
-pub(crate) fn taken_away(seen: &Snapshot, gone: &[NodePath], viewer: &Viewer) -> Result<Vec<Wish>> {
-    let mut wishes = Vec::new();
-    for path in gone {
-        if seen.node(path)?.is_some_and(|node| is_live(&node).unwrap_or(true)) {
-            require_replicate(seen, path)?;
-            let (path, user) = (path.clone(), viewer.name().to_owned());
-            wishes.push(Wish { action: Action::Deactivate, path, depth: Depth::Subtree, user });
-        }
-    }
-    Ok(wishes)
-}
 
 /// Refuses whoever may not activate or deactivate a node.
 pub(crate) fn require_replicate(seen: &Snapshot, path: &NodePath) -> Result<()> {
@@ -39,7 +23,6 @@ pub(crate) fn require_replicate(seen: &Snapshot, path: &NodePath) -> Result<()> 
 pub(crate) async fn with_wishes<T, F>(
     instance: &Arc<Instance>,
     wishes: Vec<Wish>,
-    need: Need,
     work: F,
 ) -> Result<T>
 where
@@ -49,11 +32,8 @@ where
     let instance = Arc::clone(instance);
     let task = async move {
         let now = SystemTime::now();
-        if wishes.is_empty() {
-            return Ok(instance.work(move |instance| work(instance, &[], now)).await?.0);
-        }
         let turn = instance.replicator.turn().await;
-        let held = hold(&instance.repository, &instance.queues, &wishes, need, now).await?;
+        let held = hold(&instance.repository, &instance.queues, &wishes, now).await?;
         let worked = instance.work(move |instance| work(instance, &wishes, now)).await;
         let (value, root) = match worked {
             Ok(worked) => worked,

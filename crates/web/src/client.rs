@@ -5,13 +5,16 @@
 //! Invariants
 //! * A request that reached the wire is never sent a second time; one that found its pooled connection closed
 //!   before a byte was written is sent again on a new one.
+//! * A redirect is an answer like any other: nothing is asked that the caller did not name.
 //! * No connection is kept idle longer than `idle_timeout`.
 //!
 //! Not here: the time that a body may take (the reader knows what it waits for) and the choice to try again
 //! ([`Error::is_transient`] tells whether it can help).
 
 use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -30,6 +33,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tower::Service;
 
+use crate::outgoing::Outgoing;
 use crate::tls::Trust;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -48,6 +52,9 @@ pub struct Options {
     pub max_idle_per_host: usize,
     /// Whom `https` servers must be signed by; without it `https` is refused. Default none.
     pub trust: Option<Trust>,
+    /// Whom the client may ask, for addresses that come from content; whoever is named if nothing, for addresses that the
+    /// machine's configuration gives. Default nothing.
+    pub outgoing: Option<Arc<Outgoing>>,
 }
 
 impl Default for Options {
@@ -58,6 +65,7 @@ impl Default for Options {
             idle_timeout: Duration::from_secs(60),
             max_idle_per_host: 64,
             trust: None,
+            outgoing: None,
         }
     }
 }
@@ -90,6 +98,14 @@ pub enum Error {
         /// The cause.
         source: BoxError,
     },
+    /// The host, or the address that its name leads to, is none that may be asked. Nothing was sent.
+    #[error("`{host}` may not be asked: {reason}")]
+    NotAdmitted {
+        /// Host and port.
+        host: String,
+        /// What is not listed.
+        reason: String,
+    },
     /// The request cannot be sent as it is, for example as its URI names no host.
     #[error("cannot send the request to `{uri}`: {reason}")]
     Request {
@@ -104,13 +120,13 @@ impl Error {
     /// Tells whether sending the same request again can help.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        !matches!(self, Self::Request { .. })
+        !matches!(self, Self::Request { .. } | Self::NotAdmitted { .. })
     }
 
     /// Tells whether the server cannot have seen the request.
     #[must_use]
     pub fn is_unsent(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Request { .. })
+        matches!(self, Self::Connect { .. } | Self::Request { .. } | Self::NotAdmitted { .. })
     }
 }
 
@@ -119,6 +135,7 @@ impl Error {
 pub struct Client {
     pool: Pool<Connector, BoxBody>,
     response_timeout: Option<Duration>,
+    outgoing: Option<Arc<Outgoing>>,
 }
 
 impl Default for Client {
@@ -136,8 +153,12 @@ impl Client {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(options.idle_timeout)
             .pool_max_idle_per_host(options.max_idle_per_host)
-            .build(Connector { connect_timeout: options.connect_timeout, trust: options.trust });
-        Self { pool, response_timeout }
+            .build(Connector {
+                connect_timeout: options.connect_timeout,
+                trust: options.trust,
+                outgoing: options.outgoing.clone(),
+            });
+        Self { pool, response_timeout, outgoing: options.outgoing }
     }
 
     /// Sends `request` and returns the head of the answer; the body follows as it is read.
@@ -158,6 +179,13 @@ impl Client {
                 });
             }
         };
+        if let Some(outgoing) = &self.outgoing
+            && !outgoing
+                .admits_host(request.uri().host().unwrap_or_default(), port_of(request.uri()))
+        {
+            let reason = "no entry of `hosts` below `[outgoing]` in `tympan.toml` names it";
+            return Err(Error::NotAdmitted { host, reason: reason.to_owned() });
+        }
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         let answer = self.pool.request(request);
         let answer = match self.response_timeout {
@@ -172,6 +200,16 @@ impl Client {
 }
 
 fn sort(error: legacy::Error, host: String) -> Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(one) = cause {
+        if let Some(AddressNotAdmitted(address)) = one.downcast_ref() {
+            let reason = format!(
+                "its name leads to {address}, which is not public and in no network of `networks` below `[outgoing]`"
+            );
+            return Error::NotAdmitted { host, reason };
+        }
+        cause = one.source();
+    }
     let source = error.into();
     let is_connect = |source: &BoxError| {
         source.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
@@ -183,10 +221,22 @@ fn sort(error: legacy::Error, host: String) -> Error {
     }
 }
 
+/// The address that a name leads to is none that may be connected to.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} may not be connected to")]
+struct AddressNotAdmitted(IpAddr);
+
+/// Returns the port that a request goes to.
+fn port_of(uri: &Uri) -> u16 {
+    let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    uri.port_u16().unwrap_or(usual)
+}
+
 #[derive(Debug, Clone)]
 struct Connector {
     connect_timeout: Option<Duration>,
     trust: Option<Trust>,
+    outgoing: Option<Arc<Outgoing>>,
 }
 
 impl Connector {
@@ -194,8 +244,23 @@ impl Connector {
         let is_tls = uri.scheme_str() == Some("https");
         let host = uri.host().ok_or("the URI names no host")?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-        let stream = TcpStream::connect((host.as_str(), port)).await?;
+        let port = port_of(&uri);
+        let stream = match &self.outgoing {
+            None => TcpStream::connect((host.as_str(), port)).await?,
+            Some(outgoing) => {
+                let (admitted, others): (Vec<SocketAddr>, Vec<SocketAddr>) =
+                    tokio::net::lookup_host((host.as_str(), port))
+                        .await?
+                        .partition(|address| outgoing.admits_address(address.ip()));
+                match others.first() {
+                    Some(other) if admitted.is_empty() => {
+                        return Err(AddressNotAdmitted(other.ip()).into());
+                    }
+                    // The addresses that were judged, not the name, which may lead elsewhere by now.
+                    _ => TcpStream::connect(&*admitted).await?,
+                }
+            }
+        };
         stream.set_nodelay(true)?;
         if !is_tls {
             return Ok(Stream::Clear(TokioIo::new(stream)));

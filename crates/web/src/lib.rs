@@ -26,6 +26,7 @@ pub mod log_file;
 pub mod log_time;
 mod meter;
 pub mod network;
+pub mod outgoing;
 mod pace;
 pub mod patience;
 pub mod proxy_protocol;

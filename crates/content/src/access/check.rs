@@ -13,6 +13,7 @@
 //! | `jcr:mixinTypes`, or the primary type of a node that was there | `jcr:nodeTypeManagement` |
 //! | a policy, a closed user group, their mixins | `jcr:modifyAccessControl` at the controlled node |
 //! | users and groups: nodes and what identifies them | `rep:userManagement` |
+//! | a document that visitors have is removed or moved | `crx:replicate` at the document |
 //! | state of versions, of locks, definitions of indexes | `jcr:versionManagement`, `jcr:lockManagement`, `rep:indexDefinitionManagement` |
 //! | node types, namespaces, privileges | the repository's privilege for them |
 
@@ -24,6 +25,8 @@ use crate::access::privilege::Privileges;
 use crate::access::restriction::Item;
 use crate::boundary::is_container;
 use crate::record::Record;
+use crate::repository::MAIN;
+use crate::withdrawal;
 use crate::{
     Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Snapshot, Subtree, keys,
 };
@@ -48,6 +51,7 @@ pub(crate) fn check(changed: &Changed<'_>, gate: &Gate) -> Result<()> {
     }
     let check = Check { changed, gate };
     check.moved_away()?;
+    check.withdrawn()?;
     let recut = check.recut()?;
     for (key, after) in &changed.pending.0.overlay {
         let path = keys::path_of(key)?;
@@ -93,6 +97,32 @@ impl Check<'_> {
             if let Some(node) = self.changed.base.node(&place)? {
                 let top = Subtree::new(node.name(), node.primary_type());
                 self.removed(&place, &top)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that whoever removes or moves what visitors have may take it away from them.
+    fn withdrawn(&self) -> Result<()> {
+        let base = &self.changed.base.0;
+        if base.shared.branch != MAIN {
+            return Ok(());
+        }
+        for (key, after) in &self.changed.pending.0.overlay {
+            let Some(before) = base.find(key)?.filter(|record| record.summary.is_activated())
+            else {
+                continue;
+            };
+            let path = keys::path_of(key)?;
+            let stays = match after {
+                Some(after) => {
+                    let view = &self.changed.pending.0;
+                    withdrawal::holds_stamps(view, &path, (&before, after))?
+                }
+                None => false,
+            };
+            if !stays {
+                self.need(&path, None, before.summary.primary_type(), Privileges::REPLICATE)?;
             }
         }
         Ok(())

@@ -23,8 +23,9 @@ use super::properties::{AccessControl, PACKAGES};
 use super::report::{InstallReport, SkipReason, Skipped};
 use super::target::{ExistingNode, InstallTarget, Progress};
 use super::tree::{ImportNode, ImportProperty, Kind};
-use super::{Package, accounts, nested};
+use super::{Package, accounts, nested, open_types};
 use crate::access::ADMIN;
+use crate::withdrawal;
 use crate::{
     BlobId, Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value, ValueType,
 };
@@ -94,6 +95,27 @@ impl<R: Read + Seek> Package<R> {
         Ok(report)
     }
 
+    /// Says where in the package the nodes are described that break rules.
+    pub(super) fn located(&self, error: Error) -> Error {
+        let Error::Constraint(mut violations) = error else { return error };
+        for violation in &mut violations {
+            let mut at = Some(violation.path.clone());
+            while let Some(path) = at {
+                if let Some(node) = self.root.find(&path).filter(|node| node.source().line() > 0) {
+                    let (file, line) = (node.source().file(), node.source().line());
+                    let place = format!("{file}:{line}");
+                    violation.detail = match violation.detail.as_str() {
+                        "" => place,
+                        detail => format!("{detail}; {place}"),
+                    };
+                    break;
+                }
+                at = path.parent();
+            }
+        }
+        Error::Constraint(violations)
+    }
+
     /// Makes the node types and namespaces of the package known. What is wrong with them is a warning: content of types
     /// that nobody knows is refused with its path later.
     fn register(&self, target: &mut dyn InstallTarget, report: &mut InstallReport) -> Result<()> {
@@ -103,6 +125,13 @@ impl<R: Read + Seek> Package<R> {
         }
         for (prefix, uri) in &self.namespaces {
             outcomes.push((format!("the prefix `{prefix}`"), target.add_namespace(prefix, uri)));
+        }
+        for open in open_types::of(&self.root, &self.namespaces, target)? {
+            report.warnings.push(format!(
+                "{}: nothing here says what the type `{}` is; it is taken as one that holds anything",
+                open.place, open.name
+            ));
+            outcomes.push((format!("the type `{}`", open.name), target.add_types(&open.cnd)));
         }
         for (what, outcome) in outcomes {
             match outcome {
@@ -333,6 +362,7 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
         let is_kept = |name: &String| {
             (KEPT.contains(&name.as_str()) && !node.properties().contains_key(name))
                 || is_closed(&existing.properties, name)
+                || withdrawal::is_stamp(name)
                 || (name == PRIMARY_TYPE && node.primary_type().is_none())
                 || !self.filter.admits_property(path, name)
         };
@@ -398,6 +428,7 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
             }
         }
         subtree.children = children;
+        policy::gather_restrictions(&mut subtree);
         policy::add_mixins(&mut subtree);
         self.note_identifier(node, path, &subtree.properties);
         self.report.nodes_created += 1;
@@ -575,6 +606,10 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
         path: &NodePath,
         name: &str,
     ) -> Result<Option<Property>> {
+        if withdrawal::is_stamp(name) {
+            // Whether visitors have a document is a fact about its address here, not about where the package was built.
+            return Ok(None);
+        }
         match property {
             ImportProperty::Value(property) => Ok(Some(property.clone())),
             ImportProperty::Kept => {

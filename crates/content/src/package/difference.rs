@@ -244,6 +244,10 @@ impl InstallTarget for Trial<'_> {
         InstallTarget::add_types(self.0, cnd)
     }
 
+    fn knows_type(&mut self, name: &str) -> Result<bool> {
+        InstallTarget::knows_type(self.0, name)
+    }
+
     fn add_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
         InstallTarget::add_namespace(self.0, prefix, uri)
     }

@@ -41,8 +41,15 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
         let mut known: BTreeMap<String, NodePath> = BTreeMap::new();
         for one in std::mem::take(&mut self.identified) {
             let others = self.target.find_identifier(&one.identifier)?;
-            for other in others.into_iter().chain(known.get(&one.identifier).cloned()) {
+            let own = known.get(&one.identifier).cloned();
+            for other in others.into_iter().chain(own.clone()) {
                 if other != one.path && self.has_identifier(&other, &one.identifier)? {
+                    // Within one package nobody else's node is in question, and none of both is lost.
+                    let is_own = own.as_ref() == Some(&other);
+                    let rule = match rule {
+                        IdentifierRule::Refuse if is_own => IdentifierRule::New,
+                        rule => rule,
+                    };
                     self.settle(rule, &one, &other)?;
                 }
             }

@@ -5,7 +5,8 @@
 //! Documents are read first, those of parents before those of children, so that the order that they give holds. Then
 //! come folders, files and bytes of properties.
 //!
-//! On failure: [`crate::Error::Package`] at the first fault, with file and line.
+//! On failure: every fault of its documents, each with file and line ([`crate::Error::PackageFaults`]); of a file that is no
+//! XML the first.
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read, Seek};
@@ -20,8 +21,10 @@ use super::held::Held;
 use super::properties::{self, NestedHandling, PackageId, Properties};
 use super::report::Skipped;
 use super::tree::{ImportNode, ImportProperty, Kind, Source, Superseded};
-use super::{Counts, JCR_DATA, Nested, Package, RESOURCE_TYPES, docview, is_nested_package};
-use crate::{Date, JCR_CONTENT, NodePath, PRIMARY_TYPE, Result, Value};
+use super::{
+    Counts, JCR_DATA, MAX_FAULTS, Nested, Package, RESOURCE_TYPES, docview, is_nested_package,
+};
+use crate::{Date, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Result, Value};
 
 /// Reads a package; `nested_in` is its own name if it is a file of another package.
 pub(super) fn read<R: Read + Seek>(
@@ -215,18 +218,26 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
             }
         }
         documents.sort_by_key(|(path, index, _)| (path.depth(), *index));
+        let mut faults = Vec::new();
         for (path, index, alternative) in documents {
             let (serialization, bytes) = self.read_xml(index)?;
-            match (serialization, alternative) {
-                (Serialization::Other, Some(plain)) => others.push((Role::File(plain), index)),
+            let added = match (serialization, alternative) {
+                (Serialization::Other, Some(plain)) => {
+                    others.push((Role::File(plain), index));
+                    Ok(())
+                }
                 (Serialization::Sysview, _) => {
-                    self.add_document(&path, index, bytes, sysview::parse)?;
+                    self.add_document(&path, index, bytes, sysview::parse)
                 }
                 // A `.content.xml` that is neither is refused with its line.
-                (_, _) => self.add_document(&path, index, bytes, docview::parse)?,
-            }
+                (_, _) => self.add_document(&path, index, bytes, docview::parse),
+            };
+            note_fault(added, &mut faults)?;
         }
-        others.into_iter().try_for_each(|(role, index)| self.add_other(&role, index))
+        for (role, index) in others {
+            note_fault(self.add_other(&role, index), &mut faults)?;
+        }
+        Error::of_package(faults).map_or(Ok(()), Err)
     }
 
     /// Finds out what an XML file describes, by its beginning: other files may be longer than documents may. Gives the
@@ -390,6 +401,21 @@ fn check_depth(file: &File, path: &NodePath, limits: &Limits) -> Result<()> {
         return Err(file.error(0, message));
     }
     Ok(())
+}
+
+/// Keeps what is wrong with a part of a package, so that all is told at once; gives back what is no fault of it, and
+/// everything once there is more than anybody reads.
+fn note_fault(added: Result<()>, faults: &mut Vec<Error>) -> Result<()> {
+    match added {
+        Err(fault @ (Error::Package { .. } | Error::PackageFaults(_))) => {
+            faults.push(fault);
+            if faults.len() < MAX_FAULTS {
+                return Ok(());
+            }
+            Error::of_package(std::mem::take(faults)).map_or(Ok(()), Err)
+        }
+        other => other,
+    }
 }
 
 /// Checks that the paths of all nodes of a document can be stored.

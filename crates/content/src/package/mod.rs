@@ -9,7 +9,7 @@
 //! * Memory, depth and unpacked size are bounded by [`Limits`].
 //! * Each element of a docview is either stored or listed in the report with the reason why not.
 //!
-//! On failure: [`crate::Error::Package`] with the file and the line.
+//! On failure: [`crate::Error::Package`] with the file and the line, or several at once ([`crate::Error::PackageFaults`]).
 //!
 //! Not here: commits of [`Package::install`]. The caller commits once, after an installation succeeded; the packages
 //! that are stored in content are installed and committed by [`crate::Session::install_package`].
@@ -30,6 +30,7 @@ mod held;
 mod identifiers;
 mod load;
 mod nested;
+mod open_types;
 mod options;
 mod policy;
 mod properties;
@@ -66,6 +67,9 @@ pub use version::{Version, VersionRange};
 use crate::{Error, NodePath, Result};
 use archive::{Archive, File};
 use held::Held;
+
+/// How many faults of a package are told at once.
+const MAX_FAULTS: usize = 100;
 
 /// A content package that was read and checked.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use crate::{MIXIN_TYPES, NodePath, Property, Result, Subtree, Value, ValueType};
 /// The policy that lists who may read a subtree at all.
 pub(super) const CLOSED_USER_GROUP: &str = "rep:cugPolicy";
 
+const RESTRICTIONS: &str = "rep:restrictions";
 const PRINCIPAL: &str = "rep:principalName";
 const PRINCIPALS: &str = "rep:principalNames";
 
@@ -66,6 +67,40 @@ fn add_mixin(properties: &mut BTreeMap<String, Property>, mixin: &str) -> bool {
     let joined = union(known, Some(&wanted));
     properties.extend(joined.map(|joined| (MIXIN_TYPES.to_owned(), joined)));
     true
+}
+
+/// Puts restrictions that stand on an entry itself, as tools of old wrote them, where they belong: into
+/// `rep:restrictions`.
+pub(super) fn gather_restrictions(entry: &mut Subtree) {
+    if entry.primary_type() != "rep:PrincipalEntry" {
+        return;
+    }
+    let names: Vec<String> =
+        entry.properties.keys().filter(|name| is_restriction(name)).cloned().collect();
+    for name in names {
+        let Some(value) = entry.properties.remove(&name) else { continue };
+        if entry.child(RESTRICTIONS).is_none() {
+            entry.children.push(Subtree::new(RESTRICTIONS, "rep:Restrictions"));
+        }
+        let restrictions = entry.children.iter_mut().find(|child| child.name == RESTRICTIONS);
+        if let Some(restrictions) = restrictions {
+            restrictions.properties.entry(name).or_insert(value);
+        }
+    }
+}
+
+/// Tells whether a property of an entry narrows what it grants.
+fn is_restriction(name: &str) -> bool {
+    matches!(
+        name,
+        "rep:glob"
+            | "rep:globs"
+            | "rep:ntNames"
+            | "rep:itemNames"
+            | "rep:prefixes"
+            | "rep:current"
+            | "rep:subtrees"
+    )
 }
 
 /// Joins the policy of a package with the one that is there.

@@ -302,7 +302,12 @@ impl Session {
             reports.push(report);
         }
         let message = format!("install package {}", package.id);
-        keeping.around(self, |session| session.commit(&message, stamp.at))?;
+        keeping.around(self, |session| session.commit(&message, stamp.at)).map_err(|error| {
+            match &opened {
+                Some(opened) => opened.located(error),
+                None => error,
+            }
+        })?;
         let mut report = reports.pop().unwrap_or_default();
         report.warnings.extend(plan.warnings);
         report.required = reports;

@@ -72,6 +72,15 @@ pub trait InstallTarget {
         Ok(())
     }
 
+    /// Tells whether there is a node type of this name. A target without node types knows all.
+    ///
+    /// # Errors
+    /// If the target cannot be read.
+    fn knows_type(&mut self, name: &str) -> Result<bool> {
+        let _ = name;
+        Ok(true)
+    }
+
     /// Makes the namespace that a prefix stands for known. A target without namespaces ignores it.
     ///
     /// # Errors

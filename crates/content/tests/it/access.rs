@@ -944,6 +944,83 @@ fn policies_are_read_again_only_where_they_changed() {
 }
 
 #[test]
+fn what_visitors_have_goes_only_with_the_right_to_replicate() {
+    type Edit = fn(&mut tympan_content::Session) -> tympan_content::Result<()>;
+    let page = || path("/content/open");
+    let edits: [Edit; 5] = [
+        |session| session.remove(&path("/content/open")),
+        |session| session.move_node(&path("/content/open"), &path("/content/away")),
+        |session| session.put(&path("/content/open"), Subtree::new("open", "sling:Folder")),
+        |session| session.remove(&path("/content/open/jcr:content")),
+        |session| {
+            session.move_node(&path("/content/last"), &path("/content/away"))?;
+            session.remove(&path("/content/open"))?;
+            session.move_node(&path("/content/away"), &path("/content/open"))
+        },
+    ];
+    for (number, edit) in edits.into_iter().enumerate() {
+        for is_live in [false, true] {
+            let repository = house();
+            if is_live {
+                let mut session = repository.session("system").unwrap();
+                session.note_replication(Vec::new());
+                for name in ["open", "last"] {
+                    let content = path(&format!("/content/{name}/jcr:content"));
+                    session
+                        .set_property(&content, "cq:lastReplicationAction", "Activate".into())
+                        .unwrap();
+                }
+                session.commit("activate", at()).unwrap();
+            }
+            let try_as = |who: &str| {
+                let viewer = repository.viewer(Some(who)).unwrap();
+                let mut session = repository.session_of(&viewer).unwrap();
+                edit(&mut session)?;
+                session.commit("edit", at())
+            };
+            put(&repository, "/content/rep:policy", {
+                let mut policy = deny("ann", &["crx:replicate"]);
+                let all = Property::parse_list(ValueType::Name, ["rep:write"]).unwrap();
+                policy.put_child(
+                    Subtree::new("allow", "rep:GrantACE")
+                        .with("rep:principalName", "ann")
+                        .with("rep:privileges", all),
+                );
+                policy
+            });
+            let refused = try_as("ann");
+            if is_live {
+                let Err(Error::AccessDenied { privilege, .. }) = refused else {
+                    panic!("{number}: {refused:?}")
+                };
+                assert_eq!(privilege, "crx:replicate", "{number}");
+                assert!(repository.snapshot().unwrap().withdrawals(&page()).unwrap().is_empty());
+                try_as("admin").unwrap();
+                let left = repository.snapshot().unwrap().withdrawals(&page()).unwrap();
+                // In the last case another page is live at the address as it was before.
+                assert_eq!(left.len(), usize::from(number < 4), "{number}");
+            } else {
+                refused.unwrap_or_else(|error| panic!("{number}: {error}"));
+                assert!(repository.snapshot().unwrap().withdrawals(&page()).unwrap().is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_writes_an_activation_by_hand() {
+    let repository = house();
+    let content = path("/content/open/jcr:content");
+    let mut session = repository.session("ann").unwrap();
+    session.set_property(&content, "cq:lastReplicationAction", "Activate".into()).unwrap();
+    session.set_property(&content, "jcr:title", "new".into()).unwrap();
+    session.commit("edit", at()).unwrap();
+    let node = repository.snapshot().unwrap().node(&content).unwrap().unwrap();
+    assert_eq!(node.text("cq:lastReplicationAction"), None);
+    assert_eq!(node.text("jcr:title").as_deref(), Some("new"));
+}
+
+#[test]
 fn a_node_is_moved_away_only_by_who_may_remove_it() {
     // Something else takes the place, so that nothing is missing there.
     type Edit = fn(&mut tympan_content::Session, &str) -> tympan_content::Result<()>;

@@ -30,6 +30,7 @@ mod package_hostile;
 mod package_matrix;
 mod package_modes;
 mod package_naive;
+mod package_open;
 mod package_real;
 mod package_registry;
 mod package_session;

@@ -144,5 +144,5 @@ fn every_fixture_comes_back_with_its_attributes() {
             }
         }
     }
-    assert_eq!(count, 45);
+    assert_eq!(count, 47);
 }

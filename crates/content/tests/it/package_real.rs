@@ -128,6 +128,11 @@ fn compare_element(
     if is_stored {
         let node = target.find(path).unwrap_or_else(|| panic!("{path} of line {}", element.line));
         for (name, text) in &element.attributes {
+            // Where the package was built, visitors had it; here nobody has it yet.
+            if name.starts_with("cq:lastReplicat") {
+                assert!(!node.properties.contains_key(name), "{path}/{name}");
+                continue;
+            }
             let property = node.properties.get(name).unwrap_or_else(|| panic!("{path}/{name}"));
             assert_eq!(shown(property), naive_value(name, text), "{path}/{name}");
         }

@@ -7,9 +7,8 @@ use sqlx::Row;
 
 use crate::sql::{Dialect, Transaction, database, millis};
 use crate::workflow::flow::Flow;
-use crate::workflow::model::{Model, StepKind};
+use crate::workflow::model::Model;
 use crate::workflow::query::WorkflowState;
-use crate::workflow::timeout;
 use crate::{Error, Queues, Result};
 
 /// The number of an instance.
@@ -201,7 +200,6 @@ impl Workflows {
             data: start.data.clone(),
             part_of: part_of.as_ref().map(|part| part.item),
             flow: part_of.map_or_else(Flow::default, |part| Flow {
-                actors: part.flow.actors.clone(),
                 depth: part.flow.depth + 1,
                 ..Flow::default()
             }),
@@ -371,12 +369,6 @@ impl Workflows {
             was_open = true;
             instance.data.extend(data);
             instance.payload = payload.unwrap_or(instance.payload);
-            let kind = instance.model.steps.get(&step).map(|step| step.kind);
-            let is_done_by_person =
-                matches!(kind, Some(StepKind::Participant | StepKind::DynamicParticipant));
-            if is_done_by_person && moving.user != timeout::USER {
-                instance.flow.actors.insert(moving.user.to_owned());
-            }
             self.record(transaction, &instance, (&step, "completed"), moving).await?;
             self.go_on(transaction, &mut instance, (&step, route), moving).await?;
             let (WorkflowState::Completed, Some(outer)) = (instance.state, instance.part_of) else {

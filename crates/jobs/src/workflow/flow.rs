@@ -4,7 +4,7 @@
 //! * A join fires when as many ways have come as lead to it, and counts anew then.
 //! * An instance goes through a bounded number of steps, so that a loop of its model ends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json, json};
 
@@ -21,28 +21,22 @@ pub(crate) struct Flow {
     pub(crate) joins: BTreeMap<String, u64>,
     /// Steps that were gone through.
     pub(crate) steps: u64,
-    /// Who completed a step so far, and who did in the workflow that this one is a part of.
-    pub(crate) actors: BTreeSet<String>,
     /// How many workflows this one is a part of.
     pub(crate) depth: u64,
 }
 
 impl Flow {
     pub(crate) fn to_json(&self) -> Json {
-        json!({ "joins": self.joins, "steps": self.steps, "actors": self.actors, "depth": self.depth })
+        json!({ "joins": self.joins, "steps": self.steps, "depth": self.depth })
     }
 
     pub(crate) fn from_json(value: &Json) -> Self {
         let number = |value: &Json| value.as_u64().unwrap_or_default();
         let joins = value.get("joins").and_then(Json::as_object);
         let joins = joins.into_iter().flatten().map(|(name, count)| (name.clone(), number(count)));
-        let actors = value.get("actors").and_then(Json::as_array);
-        let actors =
-            actors.into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned));
         Self {
             joins: joins.collect(),
             steps: value.get("steps").map(number).unwrap_or_default(),
-            actors: actors.collect(),
             depth: value.get("depth").map(number).unwrap_or_default(),
         }
     }

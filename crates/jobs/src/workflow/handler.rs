@@ -42,8 +42,8 @@ pub struct StepRun {
     pub payload: String,
     /// Who started it.
     pub initiator: String,
-    /// Whose rights it may use: who started it, and everybody who completed a step of it since.
-    pub actors: Vec<String>,
+    /// Whose rights it uses: who started the instance, or the service user that the model names.
+    pub actor: String,
     /// What people call the step.
     pub title: String,
     /// The arguments of the model: `PROCESS_ARGS` and others.
@@ -140,16 +140,20 @@ impl WorkflowHandler {
         let Some(step) = instance.model.steps.get(&name) else {
             return failed(format!("the model has no step `{name}`"));
         };
-        let mut actors = vec![instance.initiator.clone()];
-        actors.extend(instance.flow.actors.iter().cloned());
-        actors.dedup();
+        let actor = match step.text("serviceUser") {
+            Some(name) => match self.steps.service_user(name) {
+                Ok(()) => name.to_owned(),
+                Err(error) => return failed(chain(&error)),
+            },
+            None => instance.initiator.clone(),
+        };
         let run = StepRun {
             workflow: instance.id,
             item,
             model: instance.model.path.clone(),
             payload: instance.payload.clone(),
             initiator: instance.initiator.clone(),
-            actors,
+            actor,
             title: step.title.clone(),
             arguments: step.data.clone(),
             data: instance.data.clone(),

@@ -12,7 +12,7 @@ use crate::osgi::properties_of;
 use crate::workflow::timeout::Timeout;
 use crate::{Error, Result, topic_part};
 
-/// Where models are looked for.
+/// Where models are, and nowhere else: who may write content elsewhere must not decide what steps do.
 const ROOTS: &[&str] =
     &["/conf/global/settings/workflow/models", "/var/workflow/models", "/etc/workflow/models"];
 /// The path under which notices are listed; no content stands there.
@@ -142,8 +142,18 @@ impl Model {
     /// [`Error::Workflow`] that says what is wrong with it; content's.
     pub fn read(snapshot: &Snapshot, path: &str) -> Result<Self> {
         let base = path.strip_suffix("/jcr:content/model").unwrap_or(path);
+        let place = NodePath::new(base)?;
+        if !ROOTS
+            .iter()
+            .any(|root| place.as_str().strip_prefix(root).is_some_and(|rest| rest.starts_with('/')))
+        {
+            return Err(Error::Workflow(format!(
+                "there is no workflow model at `{path}`: models are below {}, and nowhere else",
+                ROOTS.join(", ")
+            )));
+        }
         let missing = || Error::Workflow(format!("there is no workflow model at `{path}`"));
-        let page = snapshot.node(&NodePath::new(base)?)?.ok_or_else(missing)?;
+        let page = snapshot.node(&place)?.ok_or_else(missing)?;
         let content = page.child(JCR_CONTENT)?;
         let inner = content.as_ref().map(|content| content.child("model")).transpose()?.flatten();
         let node = inner.as_ref().unwrap_or(&page);

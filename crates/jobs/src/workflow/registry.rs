@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use tympan_content::Repository;
+use tympan_content::{Index, Repository};
+use tympan_web::outgoing::Outgoing;
 
 use crate::workflow::handler::{Process, StepRun};
 use crate::workflow::model::{Model, StepKind};
@@ -46,6 +47,32 @@ impl Steps {
             steps = steps.chooser(one);
         }
         steps
+    }
+
+    /// Lets steps that have other systems do the work ask the hosts that are listed; without it they ask nobody.
+    #[must_use]
+    pub fn asking(self, outgoing: &Outgoing) -> Self {
+        self.process(process::external(outgoing))
+    }
+
+    /// Checks that an account is a service user: nobody logs in as one, and who names it in a model may write models.
+    pub(crate) fn service_user(&self, name: &str) -> Result<()> {
+        let is_found = match &self.repository {
+            Some(repository) => {
+                let snapshot = repository.snapshot()?;
+                let mut is_found = false;
+                for path in snapshot.look_up(Index::Type, "rep:SystemUser")? {
+                    let node = snapshot.node(&path)?;
+                    let id = node.and_then(|node| node.text("rep:authorizableId"));
+                    is_found |= id.as_deref().unwrap_or(path.name()) == name;
+                }
+                is_found
+            }
+            None => false,
+        };
+        let fault =
+            || Error::Workflow(format!("there is no service user `{name}` (`rep:SystemUser`)"));
+        if is_found { Ok(()) } else { Err(fault()) }
     }
 
     /// Adds a process.

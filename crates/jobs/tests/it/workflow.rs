@@ -349,6 +349,33 @@ fn models_that_lead_nowhere_are_refused() {
     check("b", "s:START e:END s>gone", "has a transition to the missing step `gone`");
     check("c", "s:START x:PROCESS s>x", "does not say what follows the step `x`");
     check("d", "s:START p:PARTICIPANT e:END s>p p>e", "has a step `p` without `PARTICIPANT`");
-    let missing = Model::read(&repository.snapshot().unwrap(), "/nothing").unwrap_err();
-    assert_eq!(missing.to_string(), "there is no workflow model at `/nothing`");
+    let missing =
+        Model::read(&repository.snapshot().unwrap(), &format!("{MODELS}/nothing")).unwrap_err();
+    assert_eq!(missing.to_string(), format!("there is no workflow model at `{MODELS}/nothing`"));
+}
+
+#[test]
+fn models_are_read_below_their_roots_only() {
+    let repository = Repository::memory().unwrap();
+    let parts = "s:START one:PROCESS e:END s>one one>e";
+    let read = |at: &str| {
+        put(&repository, at, model("m", parts));
+        Model::read(&repository.snapshot().unwrap(), at).map(|model| model.path)
+    };
+    for at in [
+        "/var/workflow/models/m",
+        "/etc/workflow/models/deep/m",
+        "/conf/global/settings/workflow/models/m",
+    ] {
+        assert_eq!(read(at).unwrap(), at);
+    }
+    for at in [
+        "/content/dam/m",
+        "/content/dam/var/workflow/models/m",
+        "/var/workflow/models-of-mine/m",
+        "/conf/site/settings/workflow/models/m",
+    ] {
+        let refused = read(at).unwrap_err().to_string();
+        assert!(refused.contains("and nowhere else"), "{at}: {refused}");
+    }
 }

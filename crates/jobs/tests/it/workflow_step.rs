@@ -10,6 +10,7 @@ use tympan_jobs::JobContext;
 use tympan_jobs::workflow::{
     Process, StepOutcome, StepRun, Steps, WorkItem, WorkflowFilter, WorkflowState,
 };
+use tympan_web::outgoing::Outgoing;
 
 use crate::place::{Place, both};
 use crate::workflow::{MODELS, Running, model, put};
@@ -314,7 +315,9 @@ async fn another_system_is_asked_until_it_is_done() {
             ["out", "every", "0s"],
         ],
     );
-    let steps = Steps::standard(&repository);
+    let host = address.parse::<http::Uri>().unwrap().authority().unwrap().to_string();
+    let outgoing = Outgoing::new(&[host], Vec::new()).unwrap();
+    let steps = Steps::standard(&repository).asking(&outgoing);
     let place = Place::sqlite();
     let running = Running::start_with(place.open().await, repository, steps);
     let id = running.begin("m").await;
@@ -329,6 +332,82 @@ async fn another_system_is_asked_until_it_is_done() {
         .collect();
     assert_eq!(keys.len(), 1);
     let found = running.workflows.find(id).await.unwrap().unwrap();
-    assert_eq!(found.data["pages"], serde_json::json!(3));
+    assert!(!found.data.contains_key("pages"), "what the other system says is not kept");
     running.stop.send_replace(true);
+}
+
+/// Notes in whose name it is carried out.
+struct Noted(Arc<parking_lot::Mutex<Vec<String>>>);
+
+impl Process for Noted {
+    fn name(&self) -> &str {
+        "com.example.Noted"
+    }
+
+    fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
+        self.0.lock().push(step.actor.clone());
+        StepOutcome::Done(Map::new())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_acts_for_who_started_it_or_for_a_service_user_and_nobody_else() {
+    let repository = Repository::memory().unwrap();
+    let users = tympan_content::Subtree::new("users", "rep:AuthorizableFolder").with_child(
+        tympan_content::Subtree::new("publishing", "rep:SystemUser")
+            .with("rep:authorizableId", "publishing")
+            .with("rep:principalName", "publishing"),
+    );
+    let mut session = repository.session("system").unwrap();
+    session.put(&NodePath::new("/users").unwrap(), users).unwrap();
+    session.follow();
+    session.commit("users", SystemTime::now()).unwrap();
+    let parts =
+        "s:START ask:PARTICIPANT:bob one:PROCESS two:PROCESS e:END s>ask ask>one one>two two>e";
+    let arguments = [
+        ["one", "PROCESS", "com.example.Noted"],
+        ["two", "PROCESS", "com.example.Noted"],
+        ["two", "serviceUser", "publishing"],
+    ];
+    put_model(&repository, "m", parts, &arguments);
+    let actors = Arc::default();
+    let steps = Steps::standard(&repository).process(Arc::new(Noted(Arc::clone(&actors))));
+    let place = Place::sqlite();
+    let running = Running::start_with(place.open().await, repository.clone(), steps);
+    let id = running.begin("m").await;
+    complete(&running, item_for(&running, "bob").await.id, "bob").await;
+    running.until(id, WorkflowState::Completed).await;
+    assert_eq!(*actors.lock(), ["ann", "publishing"], "not bob, who completed a step");
+    running.stop.send_replace(true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_systems_are_asked_only_if_they_are_listed() {
+    let (address, asked) = other_system();
+    let authority = address.parse::<http::Uri>().unwrap().authority().unwrap().clone();
+    let port = authority.port_u16().unwrap();
+    for (listed, start) in [
+        (Vec::new(), address.clone()),
+        (vec!["localhost".to_owned()], format!("http://localhost:{port}/work")),
+        (vec!["example.com".to_owned()], format!("http://2130706433:{port}/work")),
+        (vec!["example.com".to_owned()], format!("http://[::ffff:127.0.0.1]:{port}/work")),
+    ] {
+        let outgoing = Outgoing::new(&listed, Vec::new()).unwrap();
+        let repository = Repository::memory().unwrap();
+        let process = Steps::standard(&repository).asking(&outgoing);
+        let arguments = [["out", "PROCESS", "HttpExternalProcess"], ["out", "start", &*start]];
+        put_model(&repository, "m", "s:START out:EXTERNAL_PROCESS e:END s>out out>e", &arguments);
+        let place = Place::sqlite();
+        let running = Running::start_with(place.open().await, repository, process);
+        running.begin("m").await;
+        let reason = loop {
+            if let Some(failed) = running.workflows.failures(10).await.unwrap().pop() {
+                break failed.reason;
+            }
+            tokio::task::yield_now().await;
+        };
+        assert!(reason.contains("may not be asked"), "{start}: {reason}");
+        running.stop.send_replace(true);
+    }
+    assert!(asked.lock().is_empty());
 }

@@ -13,7 +13,7 @@ use tympan_content::{
 };
 use tympan_jobs::{JobFilter, JobState, MIGRATIONS, QueueConfig, Queues, Worker, WorkerOptions};
 use tympan_replicate::{
-    Action, Affected, Keeping, Need, Reach, Replicator, Wish, agents, hold, topic_of,
+    Action, Affected, Keeping, Pairs, Reach, Replicator, Wish, agents, hold, topic_of,
 };
 use tympan_testkit::State;
 
@@ -144,7 +144,7 @@ pub(crate) fn replicator(
     repository: &Repository,
     queues: &Queues,
 ) -> Replicator {
-    Replicator::new(role, repository.clone(), queues.clone(), "key".to_owned())
+    Replicator::new(role, repository.clone(), queues.clone(), ("key".to_owned(), Pairs::default()))
 }
 
 /// A ledger that knows one page which shows another.
@@ -580,7 +580,7 @@ async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
     assert_eq!((count("en").await, count("de").await), (2, 1), "a part of it is for each");
     put(&repository, "/content/fr", page("fr", "fr"));
     let other = [wish("/content/fr", Depth::Document)];
-    let refused = hold(&repository, &queues, &other, Need::Agent, now).await.unwrap_err();
+    let refused = hold(&repository, &queues, &other, now).await.unwrap_err();
     assert!(refused.to_string().contains("no enabled agent takes `/content/fr`"), "{refused}");
     assert_eq!(sender.clear("en").await.unwrap(), 2);
     assert_eq!((count("en").await, count("de").await), (0, 1));

@@ -15,5 +15,6 @@ mod remote;
 mod standby;
 mod times;
 mod version;
+mod withdraw;
 
 tympan_testkit::every_test_file_is_listed!();

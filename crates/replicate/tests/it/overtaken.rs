@@ -9,13 +9,13 @@ use std::time::SystemTime;
 use tokio::sync::watch;
 use tympan_content::{Depth, Property, Repository};
 use tympan_jobs::{Job, JobState, Queues};
-use tympan_replicate::{Action, Keeping, Message, Replicator, Wish, apply, topic_of};
+use tympan_replicate::{Action, Keeping, Message, Receiver, Replicator, Wish, apply, topic_of};
 
 use crate::agent::{page, path, put, put_agent, queues, replicator};
 
 /// A publisher that applies messages, or understands and refuses them.
-struct Publisher {
-    repository: Repository,
+pub(crate) struct Publisher {
+    pub(crate) repository: Repository,
     target: String,
     is_refusing: Arc<AtomicBool>,
 }
@@ -66,7 +66,7 @@ fn answer(stream: TcpStream, repository: &Repository, is_refusing: &AtomicBool) 
             422
         } else {
             let message: Message = serde_json::from_slice(&body).unwrap();
-            apply(repository, &message, SystemTime::now()).unwrap();
+            apply(repository, &message, Receiver::Publisher, SystemTime::now()).unwrap();
             200
         };
         let text = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
@@ -77,15 +77,15 @@ fn answer(stream: TcpStream, repository: &Repository, is_refusing: &AtomicBool) 
 }
 
 /// An author with one agent.
-struct Author {
-    repository: Repository,
-    queues: Queues,
-    sender: Replicator,
-    publisher: Publisher,
+pub(crate) struct Author {
+    pub(crate) repository: Repository,
+    pub(crate) queues: Queues,
+    pub(crate) sender: Replicator,
+    pub(crate) publisher: Publisher,
 }
 
 impl Author {
-    async fn start(dir: &tempfile::TempDir) -> Self {
+    pub(crate) async fn start(dir: &tempfile::TempDir) -> Self {
         let (repository, publisher) = (Repository::memory().unwrap(), Publisher::start());
         let target = Property::text(&*publisher.target);
         put_agent(&repository, "author", "one", &[("transportUri", target)]);
@@ -94,7 +94,7 @@ impl Author {
         Self { repository, queues, sender, publisher }
     }
 
-    async fn wish(&self, action: Action, at: &str, depth: Depth) {
+    pub(crate) async fn wish(&self, action: Action, at: &str, depth: Depth) {
         let wish = Wish { action, path: path(at), depth, user: "ann".to_owned() };
         self.sender.wish(vec![wish], Keeping::Nothing, SystemTime::now()).await.unwrap();
         self.until_still().await;
@@ -113,7 +113,7 @@ impl Author {
     }
 
     /// Waits until nothing waits or runs; returns what was given up.
-    async fn until_still(&self) -> Vec<Job> {
+    pub(crate) async fn until_still(&self) -> Vec<Job> {
         loop {
             let jobs = self.queues.list_topic(&topic_of("author", "one"), 10).await.unwrap();
             if jobs.iter().all(|job| job.state == JobState::GivenUp) {

@@ -1,8 +1,8 @@
 //! Looking after agents, what goes along with an activation, and what is live.
 
 use serde_json::{Map, Value as Json, json};
-use tympan_content::{Date, Depth};
-use tympan_replicate::{Companion, Live, companions, live};
+use tympan_content::{Date, Depth, NodePath, Privileges};
+use tympan_replicate::{Companion, Live, Orphan, companions, live, orphans};
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -55,7 +55,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/replication/live",
         id: "listLive",
         about: "Lists pages and assets at and below a node that visitors have: since when, from whom, and whether they \
-                changed since.",
+                changed since; and what visitors still have that was removed or moved here.",
         parameters: &[
             Parameter::required("path", Kind::Path, "The node."),
             Parameter::new("after", Kind::Path, "The last document of the page before."),
@@ -77,6 +77,13 @@ pub(crate) fn schemas() -> Map<String, Json> {
         ("at", text_or_null()),
         ("by", text_or_null()),
     ];
+    let orphan = [
+        ("path", text()),
+        ("movedTo", text_or_null()),
+        ("at", text()),
+        ("by", text()),
+        ("waits", flag()),
+    ];
     let kind = json!({ "enum": ["asset", "tag", "template", "page", "other"] });
     let more = [("kind", kind), ("ticked", flag()), ("referrer", text())];
     let companion = [&document[..], &more].concat();
@@ -90,7 +97,10 @@ pub(crate) fn schemas() -> Map<String, Json> {
             ]),
         ),
         ("Companions", object(&[("companions", array(object(&companion)))])),
-        ("LiveList", object(&[("documents", array(object(&document)))])),
+        (
+            "LiveList",
+            object(&[("documents", array(object(&document))), ("orphans", array(object(&orphan)))]),
+        ),
     ])
 }
 
@@ -156,7 +166,20 @@ fn list_live(_: &Instance, call: &Call) -> Result<Reply> {
     let found = live(&snapshot, &path, after.as_ref(), call.number("limit", 100))?;
     crate::page::check_failure(&snapshot)?;
     let found: Vec<Json> = found.iter().map(live_json).collect();
-    Ok(Reply::json(json!({ "documents": found })))
+    let mut left = orphans(&snapshot, &path)?;
+    left.retain(|orphan| snapshot.allows(&orphan.path, Privileges::READ).unwrap_or(false));
+    let left: Vec<Json> = left.iter().map(orphan_json).collect();
+    Ok(Reply::json(json!({ "documents": found, "orphans": left })))
+}
+
+fn orphan_json(orphan: &Orphan) -> Json {
+    json!({
+        "path": orphan.path.as_str(),
+        "movedTo": orphan.moved_to.as_ref().map(NodePath::as_str),
+        "at": Date::from_system_time(orphan.at).to_string(),
+        "by": orphan.by,
+        "waits": orphan.is_waiting,
+    })
 }
 
 fn live_json(live: &Live) -> Json {

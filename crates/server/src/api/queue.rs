@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tympan_content::{Date, Depth, NodePath, Snapshot};
 use tympan_jobs::{Job, JobId};
-use tympan_replicate::{Action, Need, Wish, agents, topic_of};
+use tympan_replicate::{Action, Wish, agents, topic_of};
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -217,7 +217,7 @@ fn replicate(call: Call) -> Pending {
         let paths: Vec<String> = wishes.iter().map(|wish| wish.path.to_string()).collect();
         let work =
             move |instance: &Instance, wishes: &[Wish], now| Ok(((), instance.mark(wishes, now)?));
-        with_wishes(&instance, wishes, Need::Agent, work).await?;
+        with_wishes(&instance, wishes, work).await?;
         count(&instance.metrics.activations);
         Ok(Reply::json(json!({ "paths": paths })))
     })

@@ -11,7 +11,6 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tympan_content::{NodePath, PRIMARY_TYPE, Place, Property, Session, Snapshot, Subtree};
 use tympan_jobs::workflow::process::is_kept_message;
-use tympan_replicate::Need;
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -24,7 +23,6 @@ use crate::failure::{Failure, Result};
 use crate::metrics::count;
 use crate::settable::{SetProperties, Way};
 use crate::touch::touch_pages;
-use crate::wishes::{taken_away, with_wishes};
 
 /// The most operations of a batch.
 pub(crate) const MAX_OPERATIONS: usize = 1000;
@@ -373,33 +371,18 @@ fn tag_json(tag: Option<&str>) -> Option<String> {
     tag.map(|tag| format!("\"{tag}.-\""))
 }
 
-/// Carries out operations in one commit, with what they take away from visitors.
+/// Carries out operations in one commit.
 async fn commit(
     call: Call,
     steps: Vec<Step>,
     message: String,
 ) -> Result<Vec<(Done, Option<String>)>> {
-    let gone = steps.iter().filter_map(|step| match &step.operation {
-        Operation::Delete { path, .. } => Some(path),
-        Operation::Move { from, .. } => Some(from),
-        _ => None,
-    });
-    // What visitors see is on `main`.
-    let gone = gone.filter(|_| call.text("branch").is_none_or(|branch| branch == "main"));
-    let gone: Vec<NodePath> = gone.filter_map(|path| NodePath::new(path).ok()).collect();
     let instance = call.instance.clone();
-    let viewer = call.viewer.clone();
-    let wishes = instance.work(move |instance| {
-        let seen = instance.repository.snapshot()?.seen_by(&viewer);
-        taken_away(&seen, &gone, &viewer)
-    });
-    let wishes = wishes.await?;
     let metrics = call.instance.clone();
-    let work = move |instance: &Instance, _: &[_], now| {
-        let done = carry_out(instance, &call, &steps, (&message, now))?;
-        Ok((done, instance.repository.head()?))
+    let work = move |instance: &Instance| {
+        carry_out(instance, &call, &steps, (&message, SystemTime::now()))
     };
-    let done = with_wishes(&instance, wishes, Need::Nothing, work).await?;
+    let done = instance.work(work).await?;
     count(&metrics.metrics.commits);
     Ok(done)
 }

@@ -2,7 +2,7 @@
 //!
 //! A value may begin with a type in braces. A list stands in brackets, its values separated by commas. A backslash
 //! takes the meaning from what follows it; `\uXXXX` is a character by its number; `\0` is the empty value in a list
-//! that holds nothing else.
+//! that holds nothing else, and as a single binary value one without bytes.
 //!
 //! Invariant: what [`write()`] writes, [`parse`] reads as the same property.
 
@@ -19,6 +19,13 @@ pub enum Literal {
     Property(Property),
     /// `{Binary}`: the bytes are in a file of their own, or else what is there stays.
     Binary,
+    /// `{Binary}\0`: no bytes; `{Binary}[…]`: as many values without bytes.
+    NoBytes {
+        /// How many values.
+        count: usize,
+        /// Whether they are a list.
+        is_list: bool,
+    },
 }
 
 /// Reads the text of an attribute; a text without a type is of type `untyped`.
@@ -28,11 +35,21 @@ pub enum Literal {
 pub fn parse(text: &str, untyped: ValueType) -> Result<Literal, String> {
     let (value_type, rest) = split_type(text)?;
     if value_type == Some(ValueType::Binary) {
-        return if rest.is_empty() {
-            Ok(Literal::Binary)
-        } else {
-            Err("a docview holds no bytes; write `{Binary}` and keep them in a `.binary` file"
-                .into())
+        let fault = "a docview holds no bytes; write `{Binary}` and keep them in a `.binary` file";
+        return match rest.strip_prefix('[') {
+            None if rest.is_empty() => Ok(Literal::Binary),
+            None if rest == "\\0" => Ok(Literal::NoBytes { count: 1, is_list: false }),
+            None => Err(fault.into()),
+            Some(list) => {
+                let values = split_list(list)?;
+                let count = values.len();
+                let is_empty = values.iter().all(|value| value.is_empty());
+                if is_empty {
+                    Ok(Literal::NoBytes { count, is_list: true })
+                } else {
+                    Err(fault.into())
+                }
+            }
         };
     }
     let value_type = value_type.unwrap_or(untyped);
@@ -210,6 +227,7 @@ mod tests {
     fn check(text: &str, expected: &str) {
         let shown = match parse(text, ValueType::String) {
             Ok(Literal::Binary) => "kept".to_owned(),
+            Ok(Literal::NoBytes { count, is_list }) => format!("{count} empty {is_list}"),
             Ok(Literal::Property(Property::Single(value))) => {
                 format!("{} {:?}", value.value_type().name(), value.to_text())
             }
@@ -234,6 +252,9 @@ mod tests {
         check("{Name}", r#"Name """#);
         check("{undefined}x", r#"String "x""#);
         check("{Binary}", "kept");
+        check("{Binary}\\0", "1 empty false");
+        check("{Binary}[\\0]", "1 empty true");
+        check("{Binary}[]", "0 empty true");
         check("[a,b]", r#"String[] ["a", "b"]"#);
         check("[]", "String[] []");
         check("{Long}[]", "Long[] []");

@@ -30,7 +30,8 @@ use super::held;
 use super::report::SkipReason;
 use super::tree::{ImportNode, ImportProperty, Kind, Source, Superseded};
 use super::xml::{Attribute, Element, Item, Xml};
-use crate::{MIXIN_TYPES, PRIMARY_TYPE, Property, Result, Subtree, ValueType, check_name};
+use crate::package::MAX_FAULTS;
+use crate::{Error, MIXIN_TYPES, PRIMARY_TYPE, Property, Result, Subtree, ValueType, check_name};
 use namespace::Scopes;
 
 /// A docview that was read.
@@ -119,18 +120,33 @@ pub(super) fn parse(file: &File, bytes: &[u8], depth: usize, limits: &Limits) ->
         root: None,
         counts: Counts::default(),
         superseded: Vec::new(),
+        faults: Vec::new(),
     };
     let mut xml = Xml::new(file, bytes)?;
     loop {
-        match xml.next()? {
-            Item::Open(element) => reader.open(&element, depth)?,
-            Item::Close => reader.close(),
+        let step = xml.next().and_then(|item| match item {
+            Item::Open(element) => reader.open(&element, depth).map(|()| true),
+            Item::Close => {
+                reader.close();
+                Ok(true)
+            }
             // FileVault passes over text, too.
-            Item::Text(_) => {}
-            Item::End => break,
+            Item::Text(_) => Ok(true),
+            Item::End => Ok(false),
+        });
+        match step {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => {
+                reader.faults.push(error);
+                break;
+            }
         }
     }
-    let DocumentReader { root, scopes, counts, superseded, .. } = reader;
+    let DocumentReader { root, scopes, counts, superseded, faults, .. } = reader;
+    if let Some(fault) = Error::of_package(faults) {
+        return Err(fault);
+    }
     let root = root.ok_or_else(|| file.error(0, "the file holds no element"))?;
     Ok(Document { root, namespaces: scopes.into_used(), counts, superseded })
 }
@@ -143,6 +159,8 @@ struct DocumentReader<'a> {
     root: Option<ImportNode>,
     counts: Counts,
     superseded: Vec<Superseded>,
+    /// What is wrong with values, to be told together.
+    faults: Vec<Error>,
 }
 
 impl DocumentReader<'_> {
@@ -210,7 +228,22 @@ impl DocumentReader<'_> {
                 continue;
             }
             let name = self.name(&attribute.name, attribute.line)?;
-            let property = self.property(&name, attribute)?;
+            let property = match self.property(&name, attribute) {
+                Ok(property) => property,
+                // What is wrong with one value is told together with what is wrong with others.
+                Err(error) if self.faults.len() < MAX_FAULTS => {
+                    self.faults.push(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if let (PRIMARY_TYPE | MIXIN_TYPES, ImportProperty::Value(types)) = (&*name, &property)
+            {
+                // What a package calls a type by is a prefix that it uses.
+                for one in types.values() {
+                    drop(self.scopes.resolve(&one.to_text()));
+                }
+            }
             if properties.insert(name, property).is_some() {
                 let message = format!("the attribute `{}` stands twice", attribute.name);
                 return Err(self.file.error(attribute.line, message));
@@ -230,6 +263,9 @@ impl DocumentReader<'_> {
         let property = match parse_value(&attribute.value, untyped(name)) {
             Ok(Literal::Property(property)) => property,
             Ok(Literal::Binary) => return Ok(ImportProperty::Kept),
+            Ok(Literal::NoBytes { count, is_list }) => {
+                return Ok(ImportProperty::Inline { values: vec![Vec::new(); count], is_list });
+            }
             Err(message) => return refuse(message),
         };
         match (name, property) {

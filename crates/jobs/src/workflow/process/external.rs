@@ -2,18 +2,24 @@
 //!
 //! It posts what the step is about, as JSON, to the address in `start`. An answer of 200, 201 or 204 says that the work is
 //! done. 202 says that it has begun: then the address in `Location`, or the same one, is asked again every `every` (`10s`)
-//! until it answers otherwise than 202. A JSON object in the last answer is left for later steps.
+//! until it answers otherwise than 202. Nothing of the answers is kept or shown: whoever reads a workflow must not read
+//! what the other system tells the author.
+//!
+//! Only hosts are asked that `tympan.toml` lists ([`Outgoing`]), and a step stays with the host, scheme and port that it
+//! began with, whatever `Location` says.
 //!
 //! The request carries `Idempotency-Key`, the same for each attempt of a step, so that the other system can tell that it
 //! knows the work already.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use serde_json::{Map, Value as Json, json};
-use tympan_web::client::Client;
+use tympan_web::client::{Client, Options};
+use tympan_web::outgoing::Outgoing;
+use tympan_web::tls::Trust;
 
 use crate::JobContext;
 use crate::error::chain;
@@ -26,14 +32,20 @@ const EVERY: Duration = Duration::from_secs(10);
 const MAX_ANSWER: usize = 64 * 1024;
 
 /// Has another system do the work.
-#[derive(Default)]
 pub(super) struct External(Client);
+
+impl External {
+    /// Makes one that asks the hosts that are listed.
+    pub(super) fn new(outgoing: &Outgoing) -> Self {
+        let (outgoing, trust) = (Some(Arc::new(outgoing.clone())), Trust::system().ok());
+        Self(Client::new(Options { outgoing, trust, ..Options::default() }))
+    }
+}
 
 /// What another system answered.
 struct Answer {
     status: StatusCode,
     location: Option<String>,
-    body: Bytes,
 }
 
 impl External {
@@ -74,9 +86,10 @@ impl External {
         let (head, body) = answer.into_parts();
         let location = head.headers.get(header::LOCATION).map(HeaderValue::as_bytes);
         let location = location.map(|value| String::from_utf8_lossy(value).into_owned());
+        // Read to its end so that the connection can be used again.
         let body = Limited::new(body, MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| StepOutcome::Retry(format!("`{address}`: {error}")))?;
-        Ok(Answer { status: head.status, location, body: body.to_bytes() })
+        body.map_err(|error| StepOutcome::Retry(format!("`{address}`: {error}")))?;
+        Ok(Answer { status: head.status, location })
     }
 
     async fn look_after(&self, step: &StepRun) -> Result<StepOutcome, StepOutcome> {
@@ -97,14 +110,9 @@ impl External {
                 keep.insert("poll".to_owned(), next?.into());
                 Ok(StepOutcome::Wait { after: every, keep })
             }
-            status if status.is_success() => {
-                let left = serde_json::from_slice::<Json>(&answer.body).unwrap_or_default();
-                Ok(StepOutcome::Done(left.as_object().cloned().unwrap_or_default()))
-            }
+            status if status.is_success() => Ok(StepOutcome::Done(Map::new())),
             status => {
-                let text = String::from_utf8_lossy(&answer.body);
-                let text: String = text.chars().take(500).collect();
-                let reason = format!("`{address}` answered {status}: {text}");
+                let reason = format!("`{address}` answered {status}");
                 if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
                     Ok(StepOutcome::Retry(reason))
                 } else {
@@ -115,16 +123,26 @@ impl External {
     }
 }
 
-/// Returns an address that may be a path on the same host.
+/// Returns where to ask again: a path, or an address of the same host.
 fn absolute(base: &str, next: &str) -> Result<String, StepOutcome> {
-    if !next.starts_with('/') {
-        return Ok(next.to_owned());
+    let begin = |text: &str| -> Option<String> {
+        let uri: http::Uri = text.parse().ok()?;
+        Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?))
+    };
+    let nowhere = || StepOutcome::Failed(format!("`{next}` leads nowhere"));
+    let own = begin(base).ok_or_else(nowhere)?;
+    if next.starts_with('/') && !next.starts_with("//") {
+        return Ok(format!("{own}{next}"));
     }
-    let base: Option<http::Uri> = base.parse().ok();
-    let parts = base.as_ref().and_then(|base| Some((base.scheme_str()?, base.authority()?)));
-    let (scheme, host) =
-        parts.ok_or_else(|| StepOutcome::Failed(format!("`{next}` leads nowhere")))?;
-    Ok(format!("{scheme}://{host}{next}"))
+    match begin(next) {
+        Some(other) if other == own => Ok(next.to_owned()),
+        Some(_) => {
+            let reason =
+                format!("`{base}` sends on to another host, `{next}`, which is not followed");
+            Err(StepOutcome::Failed(reason))
+        }
+        None => Err(nowhere()),
+    }
 }
 
 impl Process for External {

@@ -19,8 +19,8 @@
 //! lines.
 //!
 //! Invariants
-//! * A change of content is made in the name of one of the step's actors: who started the workflow or who completed a
-//!   step of it. A workflow may do what one of them may do alone, and nothing else.
+//! * A change of content is made in the name of who started the workflow, or of the service user that the step's
+//!   `serviceUser` names; never in the name of who completed a step. A workflow may do what that one may do alone.
 //! * A process that is begun again after a kill changes nothing a second time.
 
 mod asset;
@@ -35,6 +35,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value as Json};
 use tympan_content::{Error as ContentError, NodePath, Repository, Session, Viewer};
+use tympan_web::outgoing::Outgoing;
 
 use crate::JobContext;
 use crate::error::chain;
@@ -81,10 +82,15 @@ pub fn processes(repository: &Repository) -> Vec<Arc<dyn Process>> {
         Arc::new(place::Delete(repository.clone())),
         Arc::new(wait::Wait),
         Arc::new(wait::Notify),
-        Arc::new(external::External::default()),
+        external(&Outgoing::default()),
     ];
     all.extend(asset::processes(repository));
     all
+}
+
+/// Returns the process that has other systems do the work, for the hosts that are listed.
+pub(crate) fn external(outgoing: &Outgoing) -> Arc<dyn Process> {
+    Arc::new(external::External::new(outgoing))
 }
 
 /// Returns the choosers that come with the engine.
@@ -155,41 +161,27 @@ pub(crate) enum Edited {
     Nothing,
 }
 
-/// Changes content in the name of the first of a step's actors who may.
+/// Changes content in the name of a step's actor.
 pub(crate) fn edit(
     repository: &Repository,
     step: &StepRun,
     change: impl Fn(&mut Session, &str) -> tympan_content::Result<Edited>,
 ) -> Result<(), StepOutcome> {
-    let mut refusal = None;
-    for actor in &step.actors {
-        let tried = (|| {
-            let mut session = repository.session_of(&viewer_of(repository, actor)?)?;
-            if change(&mut session, actor)? == Edited::Something {
-                let message = format!("{MESSAGE}{} of workflow {}", step.title, step.workflow);
-                session.commit(&message, SystemTime::now())?;
-            }
-            Ok(())
-        })();
-        match tried {
-            Ok(()) => return Ok(()),
-            Err(error @ (ContentError::AccessDenied { .. } | ContentError::NodeMissing(_))) => {
-                // What somebody may not see looks as if it were not there.
-                let is_clearer = matches!(error, ContentError::AccessDenied { .. });
-                if is_clearer || refusal.is_none() {
-                    refusal = Some(error);
-                }
-            }
-            Err(error) => return Err(failed(&error)),
+    let actor = &step.actor;
+    let tried = (|| {
+        let mut session = repository.session_of(&viewer_of(repository, actor)?)?;
+        if change(&mut session, actor)? == Edited::Something {
+            let message = format!("{MESSAGE}{} of workflow {}", step.title, step.workflow);
+            session.commit(&message, SystemTime::now())?;
         }
-    }
-    Err(refusal.map_or_else(
-        || StepOutcome::Failed("nobody stands for the workflow".to_owned()),
-        |error| {
-            let actors = step.actors.join(", ");
-            StepOutcome::Failed(format!("{} (in the name of {actors})", chain(&error)))
-        },
-    ))
+        Ok(())
+    })();
+    tried.map_err(|error| match error {
+        ContentError::AccessDenied { .. } | ContentError::NodeMissing(_) => {
+            StepOutcome::Failed(format!("{} (in the name of {actor})", chain(&error)))
+        }
+        error => failed(&error),
+    })
 }
 
 /// Turns what went wrong into the outcome.

@@ -1,0 +1,420 @@
+//! Withdrawals: addresses at which visitors still have a document that is not here any more.
+//!
+//! In: the edits of a commit. Out: the same edits, in which documents count as activated as they did before, and entries
+//! of the map `withdrawals`, which says what is to be taken away from visitors. `docs/formats/withdrawals.md` gives the
+//! bytes.
+//!
+//! Invariants
+//! * Whether a document counts as activated is a fact about its address. Only a commit by which replication notes what it
+//!   does changes it; a copy, a package, a version or an earlier state brings no activation along.
+//! * Whatever commit removes an activated document from its address, or moves it away, has an entry for it in the same
+//!   root. So no door can forget it, and a crash between the commit and the work on it loses nothing.
+//! * An entry goes when its address is activated again, or when the withdrawal is stored work ([`Repository::settle_withdrawals`]).
+//! * Entries are about the branch `main`, which visitors see.
+//!
+//! Not here: agents and their queues (`replicate`), and the privilege that a withdrawal needs (`access::check`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tympan_store::{Batch, Map, ReadChunks, RefUpdate, Root, Value as Stored};
+
+use crate::boundary::is_own_content;
+use crate::codec::{Cursor, put_bytes, put_signed};
+use crate::commit::{Change, open_head};
+use crate::record::{Record, Summary, has_described_content};
+use crate::repository::MAIN;
+use crate::snapshot::{Overlay, View};
+use crate::subtree::JCR_CONTENT;
+use crate::{Date, Error, NodePath, Repository, Result, Revising, Snapshot, Subtree, keys};
+
+/// The name of the map.
+pub(crate) const WITHDRAWALS: &str = "withdrawals";
+/// The version of the entries' bytes.
+const VERSION: u8 = 1;
+const WAS_ACTIVATED: u8 = 1;
+/// With this the names of all properties begin by which replication notes what it does.
+const STAMPS: &str = "cq:lastReplicat";
+
+/// Tells whether replication notes what it does in a property of this name.
+pub(crate) fn is_stamp(name: &str) -> bool {
+    name.starts_with(STAMPS)
+}
+
+/// An address at which visitors have something that is not here any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Withdrawal {
+    /// The address.
+    pub path: NodePath,
+    /// Whether it is that of an activated document; else of a folder that went with activated documents below it.
+    pub was_activated: bool,
+    /// Where the document is now, if it was moved: until visitors have it there, they keep it at the old address.
+    pub moved_to: Option<NodePath>,
+    /// Who removed or moved it.
+    pub user: String,
+    /// When.
+    pub at: SystemTime,
+}
+
+/// What a commit writes into the map, by key.
+pub(crate) type WithdrawalEdits = BTreeMap<Vec<u8>, Option<Withdrawal>>;
+
+impl Withdrawal {
+    fn encode(&self) -> Stored {
+        let mut bytes = vec![VERSION, if self.was_activated { WAS_ACTIVATED } else { 0 }];
+        put_signed(&mut bytes, Date::from_system_time(self.at).millis);
+        put_bytes(&mut bytes, self.user.as_bytes());
+        let moved_to = self.moved_to.as_ref().map(NodePath::as_str).unwrap_or_default();
+        put_bytes(&mut bytes, moved_to.as_bytes());
+        Stored { bytes: bytes.into(), body: None }
+    }
+
+    fn decode(key: &[u8], stored: &Stored) -> Result<Self> {
+        let path = keys::path_of(key)?;
+        let read = || {
+            let mut cursor = Cursor::new(&stored.bytes, 0);
+            if cursor.byte()? != VERSION {
+                return None;
+            }
+            let was_activated = cursor.byte()? & WAS_ACTIVATED != 0;
+            let date = Date { millis: cursor.signed()?, offset_minutes: 0 };
+            let user = cursor.text()?.to_owned();
+            let moved_to = match cursor.text()? {
+                "" => None,
+                path => Some(NodePath::new(path).ok()?),
+            };
+            let (path, at) = (path.clone(), date.to_system_time());
+            cursor.is_at_end().then_some(Self { path, was_activated, moved_to, user, at })
+        };
+        read().ok_or_else(|| Error::Damaged {
+            path: path.clone(),
+            reason: "the entry about its withdrawal does not decode",
+        })
+    }
+}
+
+/// What two documents have in common of which one is the other after a move.
+type Likeness = (String, Option<String>, Option<String>, Option<String>, Option<i64>);
+
+/// Returns what a commit moves: what its session says, and what its edits show of documents that visitors have, as a merge
+/// knows nothing of the moves on its branch.
+pub(crate) fn moves(
+    head: &View,
+    edits: &Overlay,
+    change: &Change<'_>,
+) -> Result<Vec<(NodePath, NodePath)>> {
+    let mut moves = change.moves.to_vec();
+    if !moves.is_empty() || head.shared.branch != MAIN {
+        return Ok(moves);
+    }
+    let mut gone: BTreeMap<Likeness, NodePath> = BTreeMap::new();
+    for (key, record) in edits {
+        if record.is_some() {
+            continue;
+        }
+        if let Some(old) = head.find(key)?.filter(|old| old.summary.is_activated()) {
+            let path = keys::path_of(key)?;
+            gone.entry(likeness(&path, &old.summary)).or_insert(path);
+        }
+    }
+    if gone.is_empty() {
+        return Ok(moves);
+    }
+    for (key, record) in edits {
+        let Some(record) = record else { continue };
+        let path = keys::path_of(key)?;
+        if let Some(from) = gone.get(&likeness(&path, &record.summary))
+            && head.find(key)?.is_none()
+        {
+            moves.push((from.clone(), path));
+            gone.retain(|_, other| moves.last().is_none_or(|(from, _)| from != other));
+        }
+    }
+    Ok(moves)
+}
+
+fn likeness(path: &NodePath, summary: &Summary) -> Likeness {
+    let text = |text: Option<&str>| text.map(str::to_owned);
+    let modified = summary.modified().map(|date| date.millis);
+    // Without a date, documents are too much alike to be known by the rest.
+    let name = if modified.is_none() { Some(path.name()) } else { summary.title() };
+    let kind = summary.primary_type().to_owned();
+    (kind, text(name), text(summary.resource_type()), text(summary.template()), modified)
+}
+
+/// Returns those of the edited documents whose stamps of replication are others than those of the address, with the
+/// address's own.
+pub(crate) fn with_own_stamps(head: &View, edits: &Overlay) -> Result<Overlay> {
+    let mut changed = Overlay::new();
+    for (key, record) in edits {
+        let Some(record) = record else { continue };
+        let old = head.find(key)?;
+        let before = old.as_ref().map(|old| stamp_of(&old.summary)).unwrap_or_default();
+        if before == stamp_of(&record.summary) {
+            continue;
+        }
+        let path = keys::path_of(key)?;
+        if let Some(own) = restamped(head, &path, old.as_ref(), record)? {
+            changed.insert(key.clone(), Some(Arc::new(own)));
+        }
+    }
+    Ok(changed)
+}
+
+/// Returns what a header says about replication.
+fn stamp_of(summary: &Summary) -> (Option<&str>, Option<i64>) {
+    (summary.activation(), summary.activated().map(|date| date.millis))
+}
+
+fn restamped(
+    head: &View,
+    path: &NodePath,
+    old: Option<&Record>,
+    record: &Record,
+) -> Result<Option<Record>> {
+    let tree_of = |record: &Record| -> Result<Subtree> {
+        let body = head.body(record, path)?;
+        Ok(body.subtree(body.root()))
+    };
+    let before = tree_of(record)?;
+    let mut tree = before.clone();
+    let is_same_kind =
+        old.is_some_and(|old| old.summary.primary_type() == record.summary.primary_type());
+    let can_hold = is_same_kind && can_hold_stamps(&tree);
+    let described = has_described_content(&tree);
+    let node = match tree.children.iter_mut().find(|child| child.name == JCR_CONTENT) {
+        Some(content) if described => content,
+        _ => &mut tree,
+    };
+    node.properties.retain(|name, _| !is_stamp(name));
+    if let Some(old) = old.filter(|_| can_hold) {
+        let old = tree_of(old)?;
+        let from = match old.child(JCR_CONTENT) {
+            Some(content) if has_described_content(&old) => content,
+            _ => &old,
+        };
+        let own = from.properties.iter().filter(|(name, _)| is_stamp(name));
+        node.properties.extend(own.map(|(name, value)| (name.clone(), value.clone())));
+    }
+    if tree == before {
+        return Ok(None);
+    }
+    let made = Record::of(&tree, record.order.clone());
+    made.map(Some).ok_or_else(|| Error::Refused {
+        action: "commit",
+        path: path.clone(),
+        reason: "it is nested too deeply",
+    })
+}
+
+/// Tells whether a document's tree has a node that stamps of replication can be on.
+fn can_hold_stamps(tree: &Subtree) -> bool {
+    has_described_content(tree) || !is_own_content(tree.primary_type(), JCR_CONTENT)
+}
+
+/// Tells whether a document that takes the place of an activated one goes on as activated: a folder in the place of a page
+/// is none that visitors have.
+pub(crate) fn holds_stamps(
+    view: &View,
+    path: &NodePath,
+    (old, record): (&Record, &Record),
+) -> Result<bool> {
+    if old.summary.primary_type() != record.summary.primary_type() {
+        return Ok(false);
+    }
+    if record.summary.is_activated() {
+        return Ok(true);
+    }
+    let body = view.body(record, path)?;
+    Ok(can_hold_stamps(&body.subtree(body.root())))
+}
+
+/// Returns what a commit changes in the map of withdrawals.
+pub(crate) fn edits(
+    head: &View,
+    edits: &Overlay,
+    change: &Change<'_>,
+    moves: &[(NodePath, NodePath)],
+) -> Result<WithdrawalEdits> {
+    let mut made = WithdrawalEdits::new();
+    if head.shared.branch != MAIN {
+        return Ok(made);
+    }
+    let reads = head.shared.reads();
+    let known = Root::read(reads, &head.root)?.map(WITHDRAWALS);
+    let is_known = known != Map::EMPTY;
+    if is_known {
+        follow_moves(head, known, moves, &mut made)?;
+    }
+    let destination = |path: &NodePath| -> Option<NodePath> {
+        let to = moves
+            .iter()
+            .fold(path.clone(), |path, (from, to)| path.rebased(from, to).unwrap_or(path));
+        (to != *path).then_some(to)
+    };
+    let entry = |path: NodePath, was_activated: bool| Withdrawal {
+        moved_to: destination(&path),
+        path,
+        was_activated,
+        user: change.user.to_owned(),
+        at: change.at,
+    };
+    let is_removed = |key: &Vec<u8>| matches!(edits.get(key), Some(None));
+    let mut tops = WithdrawalEdits::new();
+    for (key, record) in edits {
+        let is_activated = record.as_ref().is_some_and(|record| record.summary.is_activated());
+        if is_activated {
+            if is_known {
+                made.insert(key.clone(), None);
+            }
+            continue;
+        }
+        let is_noted = record.is_some() && change.replication.is_some();
+        if is_noted || head.find(key)?.is_none_or(|old| !old.summary.is_activated()) {
+            continue;
+        }
+        let path = keys::path_of(key)?;
+        let mut top = (key.clone(), path.clone());
+        while record.is_none()
+            && let Some(parent) = top.1.parent()
+        {
+            let key = keys::key_of(&parent)?;
+            if !is_removed(&key) {
+                break;
+            }
+            top = (key, parent);
+        }
+        let (top, top_path) = top;
+        tops.entry(top).or_insert_with(|| Some(entry(top_path, false)));
+        made.insert(key.clone(), Some(entry(path, true)));
+    }
+    for (key, top) in tops {
+        made.entry(key).or_insert(top);
+    }
+    for path in change.replication.unwrap_or_default() {
+        if !is_known {
+            break;
+        }
+        made.insert(keys::key_of(path)?, None);
+        for entry in known.range(reads, keys::below(path)?.bounds()) {
+            made.insert(entry?.0.to_vec(), None);
+        }
+    }
+    Ok(made)
+}
+
+/// Lets entries know where the documents went that they wait for.
+fn follow_moves(
+    head: &View,
+    known: Map,
+    moves: &[(NodePath, NodePath)],
+    made: &mut WithdrawalEdits,
+) -> Result<()> {
+    if moves.is_empty() {
+        return Ok(());
+    }
+    let all = keys::below(&NodePath::root())?;
+    for stored in known.range(head.shared.reads(), all.bounds()) {
+        let (key, stored) = stored?;
+        let mut entry = Withdrawal::decode(&key, &stored)?;
+        let Some(to) = entry.moved_to.clone() else { continue };
+        let now_at =
+            moves.iter().fold(to.clone(), |to, (from, new)| to.rebased(from, new).unwrap_or(to));
+        if now_at != to {
+            entry.moved_to = Some(now_at);
+            made.insert(key.to_vec(), Some(entry));
+        }
+    }
+    Ok(())
+}
+
+/// Writes entries into the maps of a root.
+pub(crate) fn write(
+    maps: &mut BTreeMap<String, Map>,
+    edits: &WithdrawalEdits,
+    reads: &dyn ReadChunks,
+    batch: &mut Batch,
+) -> Result<()> {
+    if edits.is_empty() {
+        return Ok(());
+    }
+    let map = maps.get(WITHDRAWALS).copied().unwrap_or_default();
+    let mut writes = BTreeMap::new();
+    for (key, entry) in edits {
+        let stored = entry.as_ref().map(Withdrawal::encode);
+        if map.get(reads, key)? != stored {
+            writes.insert(key.clone(), stored);
+        }
+    }
+    if writes.is_empty() {
+        return Ok(());
+    }
+    match map.edit(reads, batch, writes)? {
+        Map::EMPTY => maps.remove(WITHDRAWALS),
+        map => maps.insert(WITHDRAWALS.to_owned(), map),
+    };
+    Ok(())
+}
+
+impl Snapshot {
+    /// Returns what is to be taken away from visitors at and below a node, sorted by key.
+    ///
+    /// # Errors
+    /// If the store fails or an entry is damaged.
+    pub fn withdrawals(&self, top: &NodePath) -> Result<Vec<Withdrawal>> {
+        let reads = self.0.shared.reads();
+        let map = Root::read(reads, &self.0.root)?.map(WITHDRAWALS);
+        let mut found = Vec::new();
+        if map == Map::EMPTY {
+            return Ok(found);
+        }
+        let key = keys::key_of(top)?;
+        if let Some(stored) = map.get(reads, &key)? {
+            found.push(Withdrawal::decode(&key, &stored)?);
+        }
+        for entry in map.range(reads, keys::below(top)?.bounds()) {
+            let (key, stored) = entry?;
+            found.push(Withdrawal::decode(&key, &stored)?);
+        }
+        Ok(found)
+    }
+}
+
+impl Repository {
+    /// Removes entries whose withdrawal is stored work by now, as long as they say the same.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn settle_withdrawals(&self, done: &[Withdrawal], revising: Revising<'_>) -> Result<()> {
+        let commits = self.0.commits.as_ref().ok_or(Error::NotContent(self.head()?))?;
+        commits.committer.commit(|head| {
+            let head = open_head(&commits.staged, head)?;
+            let reads = head.shared.reads();
+            let mut maps = Root::read(reads, &head.root)?.maps;
+            let map = maps.get(WITHDRAWALS).copied().unwrap_or_default();
+            let mut edits = WithdrawalEdits::new();
+            for entry in done {
+                let key = keys::key_of(&entry.path)?;
+                if map.get(reads, &key)? == Some(entry.encode()) {
+                    edits.insert(key, None);
+                }
+            }
+            let mut batch = Batch::new();
+            if edits.is_empty() {
+                return Ok((batch, ()));
+            }
+            write(&mut maps, &edits, reads, &mut batch)?;
+            let new = Root { maps }.write(&mut batch)?;
+            batch.move_ref(RefUpdate {
+                name: head.shared.branch.clone(),
+                expected: Some(head.root),
+                new: Some(new),
+                at: revising.at,
+                author: revising.user.to_owned(),
+                message: revising.message.to_owned(),
+            });
+            Ok::<_, Error>((batch, ()))
+        })
+    }
+}

@@ -1,0 +1,276 @@
+//! Credentials of pairs of instances: each has a key of its own and says what it is for.
+//!
+//! In: files in the folder `pairs` of a home, which `tympan pair` writes. Out: the key to send with, and whether a key that
+//! somebody shows is for what they ask.
+//!
+//! Invariants
+//! * A key serves the purposes that its pair names and nothing else: who receives what an author sends cannot read the
+//!   author's store with it.
+//! * Keys are compared in constant time, and have at least [`MIN_KEY`] characters.
+//! * What is added or removed counts from the next request on.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The fewest characters of a key.
+pub const MIN_KEY: usize = 16;
+/// The longest file of a pair.
+const MAX_FILE: u64 = 64 * 1024;
+const ENDING: &str = "json";
+
+/// What a pair's key is for, from the side of the home that holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Purpose {
+    /// This home sends to the other one with it.
+    Send,
+    /// This home takes what the other one sends.
+    Receive,
+    /// This home lets the other one read its whole store: clones, standbys, backups, shared blobs.
+    Clone,
+}
+
+impl Purpose {
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Receive => "receive",
+            Self::Clone => "clone",
+        }
+    }
+}
+
+/// One pair, as one of its two homes keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pair {
+    /// What both call it; a sending home has an agent of this name.
+    pub name: String,
+    /// What the key is for.
+    pub purposes: BTreeSet<Purpose>,
+    /// The key.
+    pub key: String,
+}
+
+/// The pairs of a home.
+#[derive(Debug, Clone, Default)]
+pub struct Pairs {
+    folder: Option<PathBuf>,
+}
+
+impl Pairs {
+    /// Reads pairs in this folder, which need not exist.
+    #[must_use]
+    pub fn at(folder: PathBuf) -> Self {
+        Self { folder: Some(folder) }
+    }
+
+    /// Returns all pairs, sorted by name.
+    ///
+    /// # Errors
+    /// If a file cannot be read or holds no pair; the message names it.
+    pub fn all(&self) -> io::Result<Vec<Pair>> {
+        let Some(folder) = &self.folder else { return Ok(Vec::new()) };
+        let mut pairs = Vec::new();
+        let listed = match fs::read_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pairs),
+            listed => listed?,
+        };
+        for entry in listed {
+            let file = entry?.path();
+            if file.extension().is_some_and(|ending| ending == ENDING) {
+                pairs.push(read(&file)?);
+            }
+        }
+        pairs.sort_by(|left, right| left.name.cmp(&right.name));
+        Ok(pairs)
+    }
+
+    /// Returns the key to send to an agent with, if the home has a pair for it.
+    ///
+    /// # Errors
+    /// As [`Pairs::all`].
+    pub fn key_for(&self, agent: &str) -> io::Result<Option<String>> {
+        let mut all = self.all()?.into_iter();
+        let found = all.find(|pair| pair.name == agent && pair.purposes.contains(&Purpose::Send));
+        Ok(found.map(|pair| pair.key))
+    }
+
+    /// Tells whether a key is that of a pair for this purpose; nothing if no pair has the purpose.
+    ///
+    /// # Errors
+    /// As [`Pairs::all`].
+    pub fn admit(&self, key: &[u8], purpose: Purpose) -> io::Result<Option<bool>> {
+        let all = self.all()?;
+        let mut admitted = None;
+        for pair in all.iter().filter(|pair| pair.purposes.contains(&purpose)) {
+            // The digests are compared, so that the time tells nothing about the keys.
+            let is_same = Sha256::digest(key) == Sha256::digest(pair.key.as_bytes());
+            admitted = Some(admitted.unwrap_or(false) | is_same);
+        }
+        Ok(admitted)
+    }
+
+    /// Stores a pair, in the place of one of the same name.
+    ///
+    /// # Errors
+    /// For a name or key that cannot be one; if the file cannot be written.
+    pub fn store(&self, pair: &Pair) -> io::Result<()> {
+        check(pair)?;
+        let file = self.file_of(&pair.name)?;
+        if let Some(folder) = file.parent() {
+            let mut builder = fs::DirBuilder::new();
+            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+            builder.recursive(true).create(folder)?;
+        }
+        write_closed(&file, serde_json::to_string_pretty(pair)?.as_bytes())
+    }
+
+    /// Removes a pair, so that its key opens nothing here any more. Tells whether there was one.
+    ///
+    /// # Errors
+    /// For a name that cannot be one; if the file cannot be removed.
+    pub fn remove(&self, name: &str) -> io::Result<bool> {
+        match fs::remove_file(self.file_of(name)?) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn file_of(&self, name: &str) -> io::Result<PathBuf> {
+        check_name(name)?;
+        let folder = self.folder.as_ref().ok_or_else(|| fault("these pairs have no folder"))?;
+        Ok(folder.join(format!("{name}.{ENDING}")))
+    }
+}
+
+impl Pair {
+    /// Reads a pair from a file.
+    ///
+    /// # Errors
+    /// If it cannot be read or holds no pair; the message names it.
+    pub fn read(file: &Path) -> io::Result<Self> {
+        read(file)
+    }
+
+    /// Writes the pair into a file that only its owner may read.
+    ///
+    /// # Errors
+    /// If it cannot be written, or is there already.
+    pub fn write_new(&self, file: &Path) -> io::Result<()> {
+        if file.exists() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it exists already"));
+        }
+        write_closed(file, serde_json::to_string_pretty(self)?.as_bytes())
+    }
+}
+
+/// Writes a file that only its owner may read.
+fn write_closed(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    let mut out = options.write(true).create(true).truncate(true).mode(0o600).open(file)?;
+    out.write_all(bytes)?;
+    out.write_all(b"\n")?;
+    out.sync_all()
+}
+
+fn read(file: &Path) -> io::Result<Pair> {
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("the pair `{}`: {error}", file.display()))
+    };
+    if fs::metadata(file).map_err(named)?.len() > MAX_FILE {
+        return Err(named(fault("the file is too long for a pair")));
+    }
+    let text = fs::read_to_string(file).map_err(named)?;
+    let pair: Pair = serde_json::from_str(&text).map_err(|error| named(error.into()))?;
+    check(&pair).map_err(named)?;
+    Ok(pair)
+}
+
+fn check(pair: &Pair) -> io::Result<()> {
+    check_name(&pair.name)?;
+    if pair.purposes.is_empty() {
+        return Err(fault("it says no purpose: `send`, `receive` or `clone`"));
+    }
+    check_key(&pair.key).map_err(|reason| fault(&reason))
+}
+
+fn check_name(name: &str) -> io::Result<()> {
+    let is_plain =
+        |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
+    if name.is_empty() || name.len() > 100 || !name.chars().all(is_plain) {
+        return Err(fault("a pair's name has 1 to 100 letters, digits, `-` and `_`"));
+    }
+    Ok(())
+}
+
+/// Checks that a key cannot be guessed by its length.
+///
+/// # Errors
+/// With what is wrong.
+pub fn check_key(key: &str) -> Result<(), String> {
+    if key.chars().count() < MIN_KEY {
+        return Err(format!("a key has at least {MIN_KEY} characters; have a new one made"));
+    }
+    if !key.chars().all(|character| character.is_ascii_graphic() || character == ' ') {
+        return Err("a key has letters, digits and signs of ASCII in one line".to_owned());
+    }
+    Ok(())
+}
+
+fn fault(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, reason.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(name: &str, purpose: Purpose, key: &str) -> Pair {
+        Pair { name: name.to_owned(), purposes: [purpose].into(), key: key.to_owned() }
+    }
+
+    #[test]
+    fn a_key_opens_what_it_is_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pairs = Pairs::at(folder.path().join("pairs"));
+        assert_eq!(pairs.admit(b"", Purpose::Clone).unwrap(), None);
+        pairs.store(&pair("one", Purpose::Send, "the key of the first pair")).unwrap();
+        pairs.store(&pair("two", Purpose::Clone, "the key of the second pair")).unwrap();
+        let admit = |key: &str, purpose| pairs.admit(key.as_bytes(), purpose).unwrap();
+        assert_eq!(admit("the key of the first pair", Purpose::Clone), Some(false));
+        assert_eq!(admit("the key of the second pair", Purpose::Clone), Some(true));
+        assert_eq!(admit("the key of the second pair", Purpose::Receive), None);
+        assert_eq!(pairs.key_for("one").unwrap().as_deref(), Some("the key of the first pair"));
+        assert_eq!(pairs.key_for("two").unwrap(), None, "it is not for sending");
+        assert!(pairs.remove("two").unwrap() && !pairs.remove("two").unwrap());
+        assert_eq!(admit("the key of the second pair", Purpose::Clone), None);
+    }
+
+    #[test]
+    fn short_keys_and_odd_names_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let pairs = Pairs::at(folder.path().to_owned());
+        for (name, key) in [
+            ("one", "short"),
+            ("one", ""),
+            ("../one", "a key that is long enough"),
+            ("", "a key that is long enough"),
+            ("one", "a key that is long enough\nbut has lines"),
+        ] {
+            assert!(pairs.store(&pair(name, Purpose::Send, key)).is_err(), "{name} {key}");
+        }
+        let file = folder.path().join("x.json");
+        fs::write(&file, r#"{"name":"x","purposes":["send"],"key":"short"}"#).unwrap();
+        assert!(pairs.all().unwrap_err().to_string().contains("x.json"));
+    }
+}

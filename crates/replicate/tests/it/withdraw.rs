@@ -1,0 +1,371 @@
+//! Withdrawn is withdrawn: whatever door a live document goes out by, visitors lose it, and nothing else.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tympan_content::package::InstallTarget;
+use tympan_content::{
+    Depth, MergeChoice, NodePath, Property, Repository, Revising, Side, Snapshot, Subtree,
+};
+use tympan_replicate::{
+    Action, Message, Receiver, Status, WireDocument, apply, live, mark, orphans, status_of,
+};
+
+use crate::agent::{page, path, put};
+use crate::overtaken::Author;
+
+const AGENTS: &str = "/etc/replication";
+
+/// The pages that hold content, agents aside.
+fn pages(snapshot: &Snapshot) -> BTreeSet<String> {
+    let root = snapshot.root_node().unwrap();
+    let all = root.listed_descendants().unwrap().into_iter();
+    let pages = all.filter(|node| node.is_page() && node.content().unwrap().is_some());
+    pages.map(|node| node.path().to_string()).filter(|path| !path.starts_with(AGENTS)).collect()
+}
+
+/// What the author says that visitors have.
+fn promised(snapshot: &Snapshot) -> BTreeSet<String> {
+    let documents = live(snapshot, &NodePath::root(), None, 1000).unwrap().into_iter();
+    let waiting = orphans(snapshot, &NodePath::root()).unwrap().into_iter();
+    let waiting = waiting.filter(|orphan| orphan.is_waiting).map(|orphan| orphan.path);
+    documents.map(|document| document.path).chain(waiting).map(|path| path.to_string()).collect()
+}
+
+fn revising(at: SystemTime) -> Revising<'static> {
+    Revising { user: "ann", message: "change", at }
+}
+
+fn edit<T>(repository: &Repository, work: impl FnOnce(&mut tympan_content::Session) -> T) -> T {
+    let mut session = repository.session("ann").unwrap();
+    let value = work(&mut session);
+    session.commit("edit", SystemTime::now()).unwrap();
+    value
+}
+
+impl Author {
+    /// Lets the follower and the agent come to rest, and compares.
+    async fn compare(&self, what: &str) {
+        self.sender.withdraw(SystemTime::now()).await.unwrap();
+        assert_eq!(self.until_still().await.len(), 0, "{what}");
+        let here = promised(&self.repository.snapshot().unwrap());
+        let there = pages(&self.publisher.repository.snapshot().unwrap());
+        assert_eq!(there, here, "{what}");
+    }
+}
+
+/// Numbers without end from a seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % limit
+    }
+
+    fn place(&mut self) -> NodePath {
+        let names = ["a", "b", "c"];
+        let mut text = "/content".to_owned();
+        for _ in 0..=self.below(3) {
+            text.push('/');
+            text.push_str(names[self.below(3)]);
+        }
+        path(&text)
+    }
+}
+
+fn tree(numbers: &mut Numbers, name: &str) -> Subtree {
+    let mut tree = match numbers.below(4) {
+        0 => Subtree::new(name, "sling:Folder"),
+        _ => page(name, &format!("title {}", numbers.below(1000))),
+    };
+    for child in ["a", "b"] {
+        if numbers.below(3) == 0 {
+            tree = tree.with_child(page(child, &format!("title {}", numbers.below(1000))));
+        }
+    }
+    tree
+}
+
+/// Goes out by some door. What cannot be done there changes nothing.
+async fn go(
+    author: &Author,
+    numbers: &mut Numbers,
+    roots: &mut Vec<tympan_content::ChunkId>,
+) -> String {
+    let repository = &author.repository;
+    let (one, other) = (numbers.place(), numbers.place());
+    let door = numbers.below(14);
+    let at = SystemTime::now();
+    let commit = |work: &dyn Fn(&mut tympan_content::Session) -> tympan_content::Result<()>| {
+        let mut session = repository.session("ann").unwrap();
+        if work(&mut session).is_ok() {
+            session.commit("edit", at).ok();
+        }
+    };
+    match door {
+        0 | 1 => {
+            let made = tree(numbers, one.name());
+            commit(&|session| session.put(&one, made.clone()));
+        }
+        2 => commit(&|session| session.remove(&one)),
+        3 => commit(&|session| session.move_node(&one, &other)),
+        4 => commit(&|session| session.copy_node(&one, &other)),
+        5..=7 => {
+            let is_there = repository.snapshot().unwrap().node(&one).unwrap().is_some();
+            if is_there {
+                let depth = if door == 5 { Depth::Document } else { Depth::Subtree };
+                author.wish(Action::Activate, one.as_str(), depth).await;
+            }
+        }
+        8 => author.wish(Action::Deactivate, one.as_str(), Depth::Subtree).await,
+        // A package.
+        9 => {
+            let made = tree(numbers, one.name());
+            let stamped = made.clone().with_child(
+                Subtree::new("jcr:content", "cq:PageContent")
+                    .with("cq:lastReplicationAction", "Activate")
+                    .with("jcr:title", "package"),
+            );
+            let made = if made.primary_type() == "cq:Page" { stamped } else { made };
+            commit(&|session| InstallTarget::put(session, &one, made.clone()));
+        }
+        // Stamps by hand, and content that goes.
+        10 => {
+            let content = one.child("jcr:content").unwrap();
+            let action =
+                Property::text(if numbers.below(2) == 0 { "Activate" } else { "Deactivate" });
+            commit(&|session| {
+                session.set_property(&content, "cq:lastReplicationAction", action.clone())
+            });
+            if numbers.below(3) == 0 {
+                commit(&|session| session.remove(&content));
+            }
+        }
+        // A launch.
+        11 => {
+            repository.create_branch("launch", revising(at)).unwrap();
+            let launch = repository.on_branch("launch").unwrap();
+            let mut session = launch.session("ann").unwrap();
+            let done = match numbers.below(3) {
+                0 => session.remove(&one),
+                1 => session.move_node(&one, &other),
+                _ => session.copy_node(&one, &other),
+            };
+            if done.is_ok() && session.commit("launch", at).is_ok() {
+                let choice = MergeChoice { prefer: Some(Side::Mine), ..MergeChoice::default() };
+                repository.merge_part("launch", &choice, revising(at)).unwrap();
+            }
+            repository.delete_branch("launch", revising(at)).unwrap();
+        }
+        // An earlier state, as a whole and of one node.
+        12 => {
+            let root = roots[numbers.below(roots.len())];
+            repository.revert_to(root, revising(at)).unwrap();
+        }
+        _ => {
+            let root = roots[numbers.below(roots.len())];
+            let earlier = repository.snapshot_at(root).unwrap();
+            commit(&|session| session.put_from(&earlier, &one, &one));
+        }
+    }
+    roots.push(repository.head().unwrap());
+    format!("door {door}, {one}, {other}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn publish_shows_what_the_author_says_whatever_the_door() {
+    for seed in 0..12 {
+        let dir = tempfile::tempdir().unwrap();
+        let author = Author::start(&dir).await;
+        let (stop, stopped) = watch::channel(false);
+        let running = tokio::spawn(author.sender.clone().run(stopped));
+        for name in ["a", "a/b", "b", "b/c"] {
+            put(&author.repository, &format!("/content/{name}"), page(name, name));
+        }
+        author.wish(Action::Activate, "/content/a", Depth::Subtree).await;
+        let mut numbers = Numbers(seed);
+        let mut roots = vec![author.repository.head().unwrap()];
+        let mut told = Vec::new();
+        for _ in 0..30 {
+            told.push(go(&author, &mut numbers, &mut roots).await);
+            // Sometimes several commits come between two looks.
+            if numbers.below(3) > 0 {
+                author.compare(&format!("seed {seed}: {told:?}")).await;
+            }
+        }
+        author.compare(&format!("seed {seed}: {told:?}")).await;
+        stop.send_replace(true);
+        running.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_moved_page_stays_at_its_old_address_until_the_new_one_is_live() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir).await;
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(author.sender.clone().run(stopped));
+    for name in ["s/a", "s/a/sub"] {
+        put(&author.repository, &format!("/content/{name}"), page(name, "first"));
+    }
+    author.wish(Action::Activate, "/content/s/a", Depth::Subtree).await;
+    edit(&author.repository, |session| {
+        session.move_node(&path("/content/s/a"), &path("/content/s/b")).unwrap();
+    });
+    // Its second move is followed.
+    edit(&author.repository, |session| {
+        session.move_node(&path("/content/s/b"), &path("/content/s/c")).unwrap();
+    });
+    author.compare("moved").await;
+    let snapshot = author.repository.snapshot().unwrap();
+    let moved = snapshot.node(&path("/content/s/c")).unwrap().unwrap();
+    assert_eq!(status_of(&moved), Status::Never, "visitors do not have it here");
+    let left = orphans(&snapshot, &path("/content/s")).unwrap();
+    let told: Vec<_> = left
+        .iter()
+        .map(|one| (one.path.as_str(), one.moved_to.as_ref().map(NodePath::as_str), one.is_waiting))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("/content/s/a", Some("/content/s/c"), true),
+            ("/content/s/a/sub", Some("/content/s/c/sub"), true),
+        ]
+    );
+    let shown = || pages(&author.publisher.repository.snapshot().unwrap());
+    assert_eq!(shown(), ["/content/s/a".to_owned(), "/content/s/a/sub".to_owned()].into());
+
+    // Page by page.
+    author.wish(Action::Activate, "/content/s/c", Depth::Document).await;
+    author.compare("one is live").await;
+    assert_eq!(shown(), ["/content/s/a/sub".to_owned(), "/content/s/c".to_owned()].into());
+    author.wish(Action::Activate, "/content/s/c", Depth::Subtree).await;
+    author.compare("both are live").await;
+    assert_eq!(shown(), ["/content/s/c".to_owned(), "/content/s/c/sub".to_owned()].into());
+    assert_eq!(author.repository.snapshot().unwrap().withdrawals(&NodePath::root()).unwrap(), []);
+    stop.send_replace(true);
+    running.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_between_commit_and_queue_loses_no_withdrawal() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir).await;
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(author.sender.clone().run(stopped));
+    for name in ["a", "b"] {
+        put(&author.repository, &format!("/content/{name}"), page(name, "first"));
+        author.wish(Action::Activate, &format!("/content/{name}"), Depth::Document).await;
+    }
+    edit(&author.repository, |session| session.remove(&path("/content/a")).unwrap());
+    let before = author.repository.snapshot().unwrap().withdrawals(&NodePath::root()).unwrap();
+    assert_eq!((before.len(), &*before[0].user), (1, "ann"));
+    author.compare("withdrawn").await;
+
+    // Jobs that are stored, and an entry that is still there: what a crash leaves. Meanwhile the page is live again.
+    edit(&author.repository, |session| session.remove(&path("/content/b")).unwrap());
+    let repository = author.repository.clone();
+    author.sender.withdraw(SystemTime::now()).await.unwrap();
+    put(&repository, "/content/b", page("b", "second"));
+    author.wish(Action::Activate, "/content/b", Depth::Document).await;
+    let again = tympan_jobs::NewJob::new(
+        tympan_replicate::topic_of("author", "one"),
+        serde_json::json!({ "action": "Deactivate", "path": "/content/b", "deep": true, "withdrawal": true }),
+    );
+    author.queues.add(again, SystemTime::now()).await.unwrap();
+    author.sender.ring();
+    author.compare("withdrawn twice").await;
+    assert!(pages(&author.publisher.repository.snapshot().unwrap()).contains("/content/b"));
+    stop.send_replace(true);
+    running.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_agent_takes_stays_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir).await;
+    put(&author.repository, "/content/a", page("a", "first"));
+    let wish = tympan_replicate::Wish {
+        action: Action::Activate,
+        path: path("/content/a"),
+        depth: Depth::Document,
+        user: "ann".to_owned(),
+    };
+    mark(&author.repository, &[wish], SystemTime::now()).unwrap();
+    edit(&author.repository, |session| {
+        session.remove(&path("/etc/replication/agents.author/one")).unwrap();
+        session.remove(&path("/content/a")).unwrap();
+    });
+    assert_eq!(author.sender.withdraw(SystemTime::now()).await.unwrap(), 0);
+    let left = orphans(&author.repository.snapshot().unwrap(), &path("/content")).unwrap();
+    assert_eq!((left.len(), left[0].is_waiting), (1, false));
+}
+
+#[test]
+fn pages_that_stay_keep_the_policies_above_them_and_nothing_else() {
+    let publisher = Repository::memory().unwrap();
+    let policy = Subtree::new("rep:cugPolicy", "rep:CugPolicy");
+    let closed = page("a", "old").with_child(policy);
+    for (at, tree) in [
+        ("/content/a", closed),
+        ("/content/a/kept", page("kept", "kept")),
+        ("/content/a/kept/own", Subtree::new("own", "nt:unstructured")),
+        ("/content/a/gone", page("gone", "gone")),
+    ] {
+        let mut session = publisher.session("ann").unwrap();
+        session.follow();
+        if session.node(&path("/content")).unwrap().is_none() {
+            session.add_node(&path("/content"), "sling:Folder").unwrap();
+        }
+        session.put(&path(at), tree).unwrap();
+        session.commit("receive", SystemTime::now()).unwrap();
+    }
+    let message = Message {
+        agent: "one".to_owned(),
+        sequence: 1,
+        action: "Deactivate".to_owned(),
+        path: "/content/a".to_owned(),
+        user: "ann".to_owned(),
+        ancestors: Vec::new(),
+        documents: Vec::<WireDocument>::new(),
+        chunks: Vec::new(),
+        blobs: Vec::new(),
+        kept: vec!["/content/a/kept".to_owned()],
+    };
+    apply(&publisher, &message, Receiver::Publisher, SystemTime::now()).unwrap();
+    let snapshot = publisher.snapshot().unwrap();
+    let has = |at: &str| snapshot.node(&path(at)).unwrap().is_some();
+    assert!(has("/content/a/rep:cugPolicy") && has("/content/a/kept/jcr:content"));
+    assert!(has("/content/a/kept/own"));
+    assert!(!has("/content/a/jcr:content") && !has("/content/a/gone"));
+}
+
+#[test]
+fn an_author_that_receives_withdraws_from_its_own_visitors() {
+    let author = Repository::memory().unwrap();
+    put(&author, "/content/dam/a", page("a", "first"));
+    let wish = tympan_replicate::Wish {
+        action: Action::Activate,
+        path: path("/content/dam/a"),
+        depth: Depth::Document,
+        user: "ann".to_owned(),
+    };
+    mark(&author, &[wish], SystemTime::now() - Duration::from_secs(9)).unwrap();
+    let message = |action: &str| Message {
+        agent: "one".to_owned(),
+        sequence: 1,
+        action: action.to_owned(),
+        path: "/content/dam/a".to_owned(),
+        user: "ann".to_owned(),
+        ancestors: Vec::new(),
+        documents: Vec::new(),
+        chunks: Vec::new(),
+        blobs: Vec::new(),
+        kept: Vec::new(),
+    };
+    apply(&author, &message("Deactivate"), Receiver::Author, SystemTime::now()).unwrap();
+    assert_eq!(orphans(&author.snapshot().unwrap(), &NodePath::root()).unwrap().len(), 1);
+}

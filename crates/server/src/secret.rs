@@ -1,0 +1,22 @@
+//! Secrets that all instances on one database know alike.
+
+use sqlx::{AnyPool, Row};
+
+/// Returns the secret of a name that the instances on a database share: what the first of them brought.
+///
+/// # Errors
+/// With the database's reason.
+pub async fn shared_secret(pool: &AnyPool, name: &str, own: &str) -> Result<String, sqlx::Error> {
+    sqlx::query(
+        "INSERT INTO instance_secret (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
+    )
+    .bind(name)
+    .bind(own)
+    .execute(pool)
+    .await?;
+    let row = sqlx::query("SELECT value FROM instance_secret WHERE name = $1")
+        .bind(name)
+        .fetch_one(pool)
+        .await?;
+    row.try_get(0)
+}

@@ -1,0 +1,251 @@
+//! Whom the program asks on behalf of content: hosts that are listed, at addresses that are public or listed.
+//!
+//! In: what `tympan.toml` lists. Out: whether a host may be asked, and whether an address that its name led to may be
+//! connected to.
+//!
+//! Invariants
+//! * Nothing is asked that is not listed; an empty list admits nobody.
+//! * The address is judged after the name was resolved, and it is that address which is connected to. So it does not
+//!   matter how an address is written (`2130706433`, `0177.0.0.1`, `[::ffff:127.0.0.1]`), nor that a name leads elsewhere
+//!   the next time.
+//! * A host that is listed by its address may be asked at that address; a name leads to other than public addresses only
+//!   in networks that are listed.
+//!
+//! Not here: following redirects, which no client of this crate does.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::network::{Network, any_contains};
+
+/// The hosts and networks that are listed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outgoing {
+    hosts: Vec<Host>,
+    networks: Vec<Network>,
+}
+
+/// A listed host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Host {
+    name: Name,
+    /// The only port; every one if nothing.
+    port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Name {
+    Is(String),
+    /// Whatever lies below a domain.
+    Below(String),
+    Address(IpAddr),
+}
+
+/// A text that names no host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is no host; write \"api.example.com\", \"api.example.com:8443\", \"*.example.com\" or \"10.0.0.7:8080\""
+)]
+pub struct NotAHost {
+    /// What was written.
+    pub text: String,
+}
+
+impl Outgoing {
+    /// Takes the hosts that may be asked, and the networks that are not public to which their names may lead.
+    ///
+    /// # Errors
+    /// With the first text that names no host.
+    pub fn new(hosts: &[String], networks: Vec<Network>) -> Result<Self, NotAHost> {
+        let hosts = hosts.iter().map(|text| Host::parse(text)).collect::<Result<_, _>>()?;
+        Ok(Self { hosts, networks })
+    }
+
+    /// Tells whether a host may be asked at a port.
+    #[must_use]
+    pub fn admits_host(&self, host: &str, port: u16) -> bool {
+        let host = plain(host);
+        let address: Option<IpAddr> = host.parse().ok();
+        self.hosts.iter().any(|listed| {
+            let is_named = match &listed.name {
+                Name::Is(name) => *name == host,
+                Name::Below(domain) => host
+                    .strip_suffix(domain)
+                    .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+                Name::Address(one) => address.is_some_and(|address| address.to_canonical() == *one),
+            };
+            is_named && listed.port.is_none_or(|only| only == port)
+        })
+    }
+
+    /// Tells whether an address may be connected to.
+    #[must_use]
+    pub fn admits_address(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        let is_listed = |host: &Host| matches!(host.name, Name::Address(one) if one == address);
+        is_public(address)
+            || any_contains(&self.networks, address)
+            || self.hosts.iter().any(is_listed)
+    }
+}
+
+impl Host {
+    fn parse(text: &str) -> Result<Self, NotAHost> {
+        let fault = || NotAHost { text: text.to_owned() };
+        let written = plain(text.trim());
+        if let Ok(address) = written.parse::<IpAddr>() {
+            return Ok(Self { name: Name::Address(address.to_canonical()), port: None });
+        }
+        let (name, port) = match written.rsplit_once(':') {
+            Some((name, port)) => (plain(name), Some(port.parse().map_err(|_| fault())?)),
+            None => (written, None),
+        };
+        if let Ok(address) = name.parse::<IpAddr>() {
+            return Ok(Self { name: Name::Address(address.to_canonical()), port });
+        }
+        let (domain, is_below) = match name.strip_prefix("*.") {
+            Some(domain) => (domain.to_owned(), true),
+            None => (name.clone(), false),
+        };
+        let is_plain =
+            |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
+        // A name that is all digits and dots is an address in another form, which nobody should list by accident.
+        let is_number = domain.split('.').next_back().is_some_and(|last| {
+            last.starts_with("0x") || last.chars().all(|digit| digit.is_ascii_digit())
+        });
+        if domain.is_empty() || is_number || !domain.chars().all(is_plain) {
+            return Err(fault());
+        }
+        let name = if is_below { Name::Below(domain) } else { Name::Is(domain) };
+        Ok(Self { name, port })
+    }
+}
+
+/// Returns a host's name without brackets and final dot, in small letters.
+fn plain(host: &str) -> String {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    inner.unwrap_or(host).to_ascii_lowercase()
+}
+
+/// Tells whether an address is one of the public internet: not of this machine, a private network, a neighborhood or a
+/// group, and none that stands for such an address.
+#[must_use]
+pub fn is_public(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [first, second, third, _] = address.octets();
+    let is_special = address.is_private()
+        || address.is_loopback()
+        || address.is_link_local()
+        || address.is_broadcast()
+        || address.is_documentation()
+        || address.is_multicast()
+        || first == 0
+        || first >= 240
+        // Shared by providers, protocol assignments, and measurements of networks.
+        || (first == 100 && (64..128).contains(&second))
+        || (first == 192 && second == 0 && third == 0)
+        || (first == 198 && (18..20).contains(&second));
+    !is_special
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let [a, b, c, d, e, f, g, h] = address.segments();
+    let embedded = |high: u16, low: u16| {
+        is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
+    };
+    match (a, b) {
+        // Translated, and tunneled, addresses of IPv4.
+        (0x64, 0xff9b) if [c, d, e, f] == [0; 4] => embedded(g, h),
+        (0x2002, _) => embedded(b, c),
+        (0x2001, 0 | 0xdb8) | (0x64, 0xff9b) => false,
+        // All that is global unicast; nothing else is.
+        _ => (0x2000..0x4000).contains(&a),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listed_hosts_are_asked() {
+        let hosts = ["api.example.com", "*.example.org", "hooks.example.net:8443", "10.0.0.7:8080"];
+        let listed = Outgoing::new(&hosts.map(str::to_owned), Vec::new()).unwrap();
+        let check = |host: &str, port: u16, expected: bool| {
+            assert_eq!(listed.admits_host(host, port), expected, "{host}:{port}");
+        };
+        check("api.example.com", 443, true);
+        check("API.Example.com.", 80, true);
+        check("api.example.com.evil.org", 80, false);
+        check("x-api.example.com", 80, false);
+        check("a.b.example.org", 80, true);
+        check("example.org", 80, false);
+        check("evilexample.org", 80, false);
+        check("hooks.example.net", 8443, true);
+        check("hooks.example.net", 443, false);
+        check("10.0.0.7", 8080, true);
+        check("10.0.0.7", 22, false);
+        check("[::ffff:10.0.0.7]", 8080, true);
+        check("127.0.0.1", 80, false);
+        assert!(!Outgoing::default().admits_host("example.com", 80), "an empty list");
+        for broken in
+            ["", "*", "*.", "http://a", "a/b", "a b", "2130706433", "0x7f.1", "a:b", "a:99999"]
+        {
+            assert!(Outgoing::new(&[broken.to_owned()], Vec::new()).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn only_public_or_listed_addresses_are_connected_to() {
+        let networks = vec!["10.20.0.0/16".parse().unwrap()];
+        let listed = Outgoing::new(&["10.0.0.7:8080".to_owned()], networks).unwrap();
+        let check = |address: &str, expected: bool| {
+            let address: IpAddr = address.parse().unwrap();
+            assert_eq!(listed.admits_address(address), expected, "{address}");
+        };
+        for public in
+            ["1.1.1.1", "93.184.216.34", "2606:2800:220:1::1", "64:ff9b::101:101", "2002:101:101::"]
+        {
+            check(public, true);
+        }
+        for listed in ["10.20.3.4", "::ffff:10.20.3.4", "10.0.0.7"] {
+            check(listed, true);
+        }
+        for private in [
+            "0.0.0.0",
+            "10.0.0.8",
+            "100.64.0.1",
+            "127.0.0.1",
+            "127.9.9.9",
+            "169.254.169.254",
+            "172.16.0.1",
+            "192.0.0.8",
+            "192.168.1.1",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "fe80::1",
+            "fc00::1",
+            "fd12::1",
+            "ff02::1",
+            "2001:db8::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "2001:0:7f00:1::",
+            "64:ff9b:1::1",
+        ] {
+            check(private, false);
+        }
+    }
+}
