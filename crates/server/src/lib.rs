@@ -33,6 +33,7 @@ mod post;
 mod process;
 mod put;
 mod query;
+mod query_budget;
 mod receive;
 mod route;
 mod search;
@@ -52,6 +53,7 @@ pub use image::{ExportPictures, ImageOptions};
 pub use instance::{Instance, InstanceOptions, Role, Telling, Told};
 pub use login::{Logins, Owner, TokenInfo, create_user, set_password};
 pub use pool::PoolState;
+pub use query_budget::QueryBudgets;
 pub use route::{admin_router, router};
 pub use shortcut::InstanceShortcut;
 
