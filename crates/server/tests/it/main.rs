@@ -7,6 +7,7 @@
 )]
 
 mod costly_requests;
+mod form_values;
 mod support;
 
 tympan_testkit::every_test_file_is_listed!();
