@@ -8,6 +8,7 @@
 
 mod costly_requests;
 mod form_values;
+mod node_round_trip;
 mod support;
 
 tympan_testkit::every_test_file_is_listed!();
