@@ -10,5 +10,6 @@ mod costly_requests;
 mod form_values;
 mod node_round_trip;
 mod support;
+mod uploads;
 
 tympan_testkit::every_test_file_is_listed!();
