@@ -377,9 +377,69 @@ pub(crate) struct Query {
     pub(crate) max_rows_in_memory: Option<usize>,
     /// Nodes and index entries that a query may look at; default: any number.
     pub(crate) max_rows_read: Option<u64>,
+    /// What queries of users who are no administrators may use over HTTP, if that is less.
+    pub(crate) users: QueryOfUsers,
+    /// What queries of visitors without a login may use over HTTP, if that is less, and whether they are answered.
+    pub(crate) visitors: QueryOfVisitors,
+}
+
+/// What queries of users who are no administrators may use over HTTP.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct QueryOfUsers {
+    /// What a query may take; default 30 s. Lower it where many users have the right to ask.
+    pub(crate) max_time: Option<Span>,
+    /// Rows that a query may hold; default that of `[query]`.
+    pub(crate) max_rows_in_memory: Option<usize>,
+    /// Nodes and index entries that a query may look at; default 10,000,000.
+    pub(crate) max_rows_read: Option<u64>,
+}
+
+/// What queries of visitors without a login may use over HTTP.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct QueryOfVisitors {
+    /// Whether a publisher answers them at all; default `false`. Switch it on where scripts of a site's pages ask
+    /// `/bin/querybuilder.json` or `/api/v1/search`; pages that are drawn with queries need it not.
+    pub(crate) open: bool,
+    /// What a query may take; default 2 s.
+    pub(crate) max_time: Option<Span>,
+    /// Rows that a query may hold; default 10,000.
+    pub(crate) max_rows_in_memory: Option<usize>,
+    /// Nodes and index entries that a query may look at; default 100,000. Raise it for sites with more pages than that.
+    pub(crate) max_rows_read: Option<u64>,
 }
 
 impl Query {
+    /// Returns what queries over HTTP may use, by who asks.
+    pub(crate) fn budgets(&self) -> tympan_server::QueryBudgets {
+        let (default, own) = (tympan_server::QueryBudgets::default(), self.limits());
+        let (users, visitors) = (&self.users, &self.visitors);
+        let limits =
+            |default: Limits, time: Option<Span>, held: Option<usize>, read: Option<u64>| Limits {
+                max_time: time.map_or(default.max_time, |span| span.0),
+                max_rows_in_memory: held.unwrap_or(default.max_rows_in_memory),
+                max_rows_read: read.unwrap_or(default.max_rows_read),
+                ..own.clone()
+            };
+        tympan_server::QueryBudgets {
+            users: limits(
+                Limits { max_rows_in_memory: usize::MAX, ..default.users },
+                users.max_time,
+                users.max_rows_in_memory,
+                users.max_rows_read,
+            ),
+            visitors: limits(
+                default.visitors,
+                visitors.max_time,
+                visitors.max_rows_in_memory,
+                visitors.max_rows_read,
+            ),
+            is_open_to_visitors: visitors.open,
+            administrators: own.clone(),
+        }
+    }
+
     /// Returns the limits.
     pub(crate) fn limits(&self) -> Limits {
         let default = Limits::default();

@@ -190,7 +190,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         telling: config.timing.telling(),
         rotation: config.logs.rotation(),
         body_timeout: config.listen.body_timeout.map_or(BODY_TIMEOUT, |timeout| timeout.0),
-        query_limits: config.query.limits(),
+        query_budgets: config.query.budgets(),
         keeping: config.versions.keeping(),
     };
     let instance = Instance::open(options, SystemTime::now()).map_err(|error| failed(&error))?;

@@ -14,6 +14,7 @@ use crate::dump;
 use crate::dynamic::INCLUDE_HEADER;
 use crate::engine::{Mode, Options};
 use crate::file::StoredFile;
+use crate::file_delivery::SANDBOX;
 use crate::fragment::{FragmentCache, Hole};
 use crate::image::ImageKey;
 use crate::json::{self, Form};
@@ -108,14 +109,20 @@ impl Drawn {
         Self::new(Outcome::Ok, file.media_type.clone(), Body::Blob(file.to_blob()))
     }
 
-    /// Makes an answer of a stored binary that an author may have uploaded.
+    /// Makes an answer of a stored binary that an author may have uploaded: nothing in it may run as this site.
     fn upload(file: &StoredFile) -> Self {
-        let mut drawn = Self::file(file);
-        if file.is_active() {
-            // Pages and drawings, opened on their own, must not run code as this site.
-            drawn.headers.push(("content-security-policy", "sandbox".to_owned()));
-        }
-        drawn
+        let delivery = file.delivery();
+        let headers = delivery.headers().iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let headers = headers.collect();
+        let body = Body::Blob(file.to_blob());
+        Self { headers, ..Self::new(Outcome::Ok, delivery.into_media_type(), body) }
+    }
+
+    /// Makes an answer of XML whose elements authors have named.
+    fn document_view(text: String) -> Self {
+        let (name, value) = SANDBOX;
+        let headers = vec![(name, value.to_owned())];
+        Self { headers, ..Self::new(Outcome::Ok, media_type("xml"), text) }
     }
 
     /// Adds what was read.
@@ -360,7 +367,7 @@ impl Answer<'_> {
         match url.extension.as_deref() {
             Some("json") => self.draw_json(url, node),
             Some("xml") => match dump::xml(&self.reader, node) {
-                Some(text) => Drawn::new(Outcome::Ok, media_type("xml"), text),
+                Some(text) => Drawn::document_view(text),
                 None => {
                     let text = format!(
                         "Bad request: these are more than {} nodes; build a package of them.",

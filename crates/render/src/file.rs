@@ -4,11 +4,14 @@ use std::time::SystemTime;
 
 use tympan_content::{BlobId, Node, Property, Value};
 
+use crate::file_delivery::FileDelivery;
 use crate::response::{Blob, media_type};
 
 /// The binary behind a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredFile {
+    /// The name of the node that was asked for.
+    pub name: String,
     /// The bytes.
     pub blob: BlobId,
     /// The media type, as content says or as the name suggests.
@@ -44,7 +47,7 @@ impl StoredFile {
                 Some(Value::Date(date)) => Some(date.to_system_time()),
                 _ => None,
             };
-        Some(Self { blob: *blob, media_type, last_modified })
+        Some(Self { name: name.to_owned(), blob: *blob, media_type, last_modified })
     }
 
     /// Returns the first hexadecimal digits of the hash, to tell versions of a file apart in URLs.
@@ -59,17 +62,10 @@ impl StoredFile {
         Blob { id: self.blob, etag: format!("\"{digits}\""), last_modified: self.last_modified }
     }
 
-    /// Tells whether a browser would run code in it when it is opened on its own.
-    pub(crate) fn is_active(&self) -> bool {
-        is_active(&self.media_type)
+    /// Returns how it is sent to whoever asks for it.
+    pub(crate) fn delivery(&self) -> FileDelivery {
+        FileDelivery::of(&self.media_type, &self.name)
     }
-}
-
-/// Tells whether a browser would run code in a file of this type when it is opened on its own.
-#[must_use]
-pub fn is_active(media_type: &str) -> bool {
-    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    essence == "text/html" || essence.ends_with("/xml") || essence.ends_with("+xml")
 }
 
 /// Writes the first eight hexadecimal digits of a hash.

@@ -22,6 +22,7 @@ mod engine;
 mod error;
 pub mod export;
 mod file;
+mod file_delivery;
 mod fragment;
 mod i18n;
 mod image;
@@ -55,7 +56,7 @@ pub use client_library::LibrarySource;
 pub use dependency::{Aspects, Dependencies};
 pub use engine::{Limits, Mode, Options, Renderer};
 pub use error::{Error, Result};
-pub use file::is_active;
+pub use file_delivery::{Containment, FileDelivery};
 pub use fragment::{
     FragmentCache, FragmentOptions, FragmentReport, Invalidation, Uncached, UnitReport,
 };

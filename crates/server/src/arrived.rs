@@ -17,12 +17,14 @@ const OCTETS: &str = "application/octet-stream";
 /// A SHA-256 digest that a sender names.
 pub(crate) type Sha256 = [u8; 32];
 
-/// Returns the type of a file: what the sender says, else what its name says, else what its first bytes say.
+/// Returns the type of a file: what the sender says if that is a media type, else what its name says, else what its first
+/// bytes say.
 ///
 /// # Errors
 /// If the file cannot be read.
 pub(crate) fn media_type(sent: Option<&str>, name: &str, file: &File) -> std::io::Result<String> {
-    if let Some(sent) = sent.filter(|sent| *sent != OCTETS) {
+    let is_media_type = |sent: &&str| *sent != OCTETS && sent.parse::<mime_guess::Mime>().is_ok();
+    if let Some(sent) = sent.filter(is_media_type) {
         return Ok(sent.to_owned());
     }
     if let Some(guessed) = mime_guess::from_path(name).first() {

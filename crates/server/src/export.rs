@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use tokio::sync::watch;
 use tympan_jobs::Rounds;
+use tympan_render::FileDelivery;
 use tympan_render::export::{Error, Exporter, OnDemand, Press};
 
 use crate::failure::{Failure, Result};
@@ -152,11 +153,11 @@ fn answer(
             return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, message));
         }
     };
-    if is_stored && tympan_render::is_active(&content_type) {
-        let sandbox = HeaderValue::from_static("sandbox");
-        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, sandbox);
-    }
-    if let Ok(content_type) = HeaderValue::from_str(&content_type) {
+    if is_stored {
+        let name = asked.split('?').next().unwrap_or_default();
+        let delivery = FileDelivery::of(&content_type, name.rsplit('/').next().unwrap_or_default());
+        page::add_delivery(response.headers_mut(), &delivery);
+    } else if let Ok(content_type) = HeaderValue::from_str(&content_type) {
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     }
     response

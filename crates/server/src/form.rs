@@ -2,12 +2,17 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
 use multer::{Constraints, Multipart, SizeLimit};
+use parking_lot::Mutex;
 use percent_encoding::percent_decode;
 use tempfile::NamedTempFile;
 use tympan_web::limit::{BodyLimit, is_stalled, is_too_large, limited};
@@ -18,6 +23,8 @@ use crate::failure::{Failure, Result};
 const MAX_TEXT_BYTES: u64 = 8 * 1024 * 1024;
 /// Fields of one form.
 const MAX_FIELDS: usize = 2_000;
+/// What stands before the bytes of one part.
+const MAX_PART_HEADER: usize = 16 * 1024;
 /// Files of one form; each holds an open file until the request ends.
 const MAX_FILES: usize = 500;
 
@@ -81,17 +88,23 @@ pub(crate) async fn read(
 async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Vec<Field>> {
     let constraints =
         Constraints::new().size_limit(SizeLimit::new().whole_stream(u64::MAX).per_field(u64::MAX));
-    let stream = body.into_data_stream();
+    let headers = PartHeaders::default();
+    let stream = headers.bound(body.into_data_stream());
     let mut parts = Multipart::with_constraints(stream, boundary, constraints);
     let mut fields = Vec::new();
     let mut texts = Vec::new();
     let mut text_left = MAX_TEXT_BYTES;
     let mut files = 0;
-    while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
+    loop {
+        headers.begin();
+        let part = parts.next_field().await.map_err(|error| broken(&error))?;
+        headers.end();
+        let Some(mut part) = part else { break };
         if fields.len() >= MAX_FIELDS {
             return Err(Failure::bad_request("the form has too many fields"));
         }
         let name = part.name().unwrap_or_default().to_owned();
+        text_left = text_left.checked_sub(name.len() as u64).ok_or_else(too_long)?;
         let value = match part.file_name().map(str::to_owned) {
             Some(file_name) if !file_name.is_empty() => {
                 files += 1;
@@ -101,7 +114,10 @@ async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Ve
                 FieldValue::File(read_file(part, file_name, spool).await?)
             }
             // A file field in which nothing was chosen.
-            Some(_) => continue,
+            Some(_) => {
+                while part.chunk().await.map_err(|error| broken(&error))?.is_some() {}
+                continue;
+            }
             None => {
                 let (text, left) = read_text(part, text_left).await?;
                 text_left = left;
@@ -112,6 +128,85 @@ async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Ve
         fields.push(Field { name, value });
     }
     decode_texts(fields, texts)
+}
+
+fn too_long() -> Failure {
+    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the form's texts are too long")
+}
+
+/// The bound on what stands before the bytes of a part: the parser keeps it in memory until its end has come.
+#[derive(Debug, Default, Clone)]
+struct PartHeaders(Arc<Mutex<HeaderCount>>);
+
+#[derive(Debug, Default)]
+struct HeaderCount {
+    /// Whether the parser looks for the begin of a part.
+    is_looking: bool,
+    /// The bytes that it has got since.
+    bytes: usize,
+}
+
+/// The headers of a part never end.
+#[derive(Debug, thiserror::Error)]
+#[error("a part of the form has more than {MAX_PART_HEADER} bytes of headers")]
+struct PartHeaderTooLong;
+
+impl PartHeaders {
+    fn begin(&self) {
+        *self.0.lock() = HeaderCount { is_looking: true, bytes: 0 };
+    }
+
+    fn end(&self) {
+        self.0.lock().is_looking = false;
+    }
+
+    /// Counts bytes that the parser asks for.
+    fn count(&self, bytes: usize) -> Result<(), PartHeaderTooLong> {
+        let mut count = self.0.lock();
+        if !count.is_looking {
+            return Ok(());
+        }
+        // Those that came last may be of the part itself.
+        if count.bytes > MAX_PART_HEADER {
+            return Err(PartHeaderTooLong);
+        }
+        count.bytes += bytes;
+        Ok(())
+    }
+
+    /// Bounds what the parser gets of a stream, piece by piece: it would take all that has arrived into memory otherwise.
+    fn bound(
+        &self,
+        stream: axum::body::BodyDataStream,
+    ) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send + use<> {
+        let headers = self.clone();
+        let counted = stream.map(move |piece| {
+            let piece = piece?;
+            headers.count(piece.len()).map_err(axum::Error::new)?;
+            Ok(piece)
+        });
+        PieceByPiece { stream: Box::pin(counted), has_given: false }
+    }
+}
+
+/// A stream that has nothing ready right after each item, so that who takes all that is ready looks at each by itself.
+struct PieceByPiece<S> {
+    stream: Pin<Box<S>>,
+    has_given: bool,
+}
+
+impl<S: Stream> Stream for PieceByPiece<S> {
+    type Item = S::Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        if std::mem::take(&mut self.has_given) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let next = self.stream.as_mut().poll_next(cx);
+        self.has_given = matches!(next, Poll::Ready(Some(_)));
+        next
+    }
 }
 
 /// Puts the texts into their fields, read in the charset that the field `_charset_` names.
@@ -166,10 +261,7 @@ async fn read_text(mut part: multer::Field<'_>, left: u64) -> Result<(Vec<u8>, u
     let mut bytes = Vec::new();
     while let Some(piece) = part.chunk().await.map_err(|error| broken(&error))? {
         if (bytes.len() + piece.len()) as u64 > left {
-            return Err(Failure::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "the form's texts are too long",
-            ));
+            return Err(too_long());
         }
         bytes.extend_from_slice(&piece);
     }
@@ -214,7 +306,10 @@ fn parse_urlencoded(bytes: &Bytes) -> Result<Vec<Field>> {
 
 /// Sorts what went wrong while a body was read.
 pub(crate) fn broken(error: &(dyn std::error::Error + 'static)) -> Failure {
-    if is_too_large(error) {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    if causes.any(|cause| cause.is::<PartHeaderTooLong>()) {
+        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, PartHeaderTooLong.to_string())
+    } else if is_too_large(error) {
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this server takes")
     } else if is_stalled(error) {
         Failure::new(StatusCode::REQUEST_TIMEOUT, "the body stopped arriving")

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
 use sha2::{Digest, Sha256};
-use tympan_content::query::{self, QueryEngine};
 use tympan_content::{Cause, ChunkId, NodePath, Privileges, Repository, Viewer};
 use tympan_jobs::{Configurator, Queues};
 use tympan_render::ledger::Ledger;
@@ -24,6 +23,7 @@ use crate::follow::Followers;
 use crate::login::{Identity, Logins};
 use crate::metrics::Metrics;
 use crate::pool::Gate;
+use crate::query_budget::{QueryBudgets, QueryEngines};
 
 /// What an instance is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,8 +90,8 @@ pub struct InstanceOptions {
     pub role: Role,
     /// Its content.
     pub repository: Repository,
-    /// What its queries may use.
-    pub query_limits: query::Limits,
+    /// What queries may use, by who asks.
+    pub query_budgets: QueryBudgets,
     /// Whether it keeps what is activated as versions.
     pub keeping: Keeping,
     /// What draws its pages.
@@ -134,7 +134,7 @@ pub struct InstanceOptions {
 pub struct Instance {
     pub(crate) role: Role,
     pub(crate) repository: Repository,
-    pub(crate) engine: Arc<QueryEngine>,
+    pub(crate) query_engines: QueryEngines,
     pub(crate) renderer: Renderer,
     pub(crate) ledger: Option<Ledger>,
     pub(crate) surrogate_key: Option<HeaderName>,
@@ -197,19 +197,19 @@ impl Instance {
         options.repository.identify_accounts(now).map_err(std::io::Error::other)?;
         let tag_key = Sha256::digest(format!("entity tags\n{}", options.replication_key)).into();
         let open = |name: &str| options.logs.join(name);
-        let engine = Arc::new(QueryEngine::new(options.query_limits));
-        engine.use_full_text(options.search.clone());
+        let query_engines = QueryEngines::new(&options.query_budgets);
+        query_engines.administrators.use_full_text(options.search.clone());
         let instance = Self {
             role: options.role,
             repository: options.repository,
             renderer: options
                 .renderer
-                .with_queries(engine.clone())
+                .with_queries(query_engines.administrators.clone())
                 .with_image_key(ImageKey::of_secret(&options.replication_key)),
             ledger: options.ledger,
             surrogate_key: options.surrogate_key,
             profile: Profile::default(),
-            engine,
+            query_engines,
             keeping: options.keeping,
             queues: options.queues,
             configurator: options.configurator,

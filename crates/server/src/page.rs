@@ -28,7 +28,7 @@ use crate::metrics::count;
 use crate::surrogate::add_keys;
 use crate::{Instance, Role};
 
-pub(crate) use self::answer::{COMMON, unkept, unshared};
+pub(crate) use self::answer::{COMMON, add_delivery, unkept, unshared};
 pub(crate) use self::asked::{Asked, CAPABILITY, Visit};
 pub(crate) use self::blob::{send_blob, send_known, send_plainly};
 

@@ -23,6 +23,7 @@ use crate::failure::{Failure, Result};
 use crate::form;
 use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
 use crate::metrics::count;
+pub(crate) use crate::post::content::refuse_service_address;
 pub(crate) use crate::post::duplicate::CREATE_ASSET_PID;
 use crate::post::fields::Fields;
 use crate::post::respond::Wanted;

@@ -21,6 +21,7 @@ use crate::arrived::{header_digest, media_type, store_file};
 use crate::failure::{Failure, Result};
 use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
 use crate::metrics::count;
+use crate::post::refuse_service_address;
 use crate::touch::touch_pages;
 use crate::{Instance, Role};
 
@@ -95,10 +96,7 @@ fn store(
     }
     let blob = store_file(&mut session, file.reopen()?, header_digest(headers)?)?;
     let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media_type = match sent {
-        Some(sent) => sent.to_owned(),
-        None => media_type(None, path.name(), file.as_file())?,
-    };
+    let media_type = media_type(sent, path.name(), file.as_file())?;
     let described = [
         ("jcr:data", Property::Single(Value::Binary(blob))),
         ("jcr:mimeType", Property::text(media_type)),
@@ -144,6 +142,7 @@ fn resource_of(node: &Node) -> Result<Option<NodePath>> {
 
 /// Puts a new file into a folder, which must be there.
 fn create(session: &mut Session, path: &NodePath, resource: Subtree) -> Result<()> {
+    refuse_service_address(path)?;
     let parent = path.parent().unwrap_or_else(NodePath::root);
     if session.node(&parent)?.is_none() {
         let message = format!("there is no folder at `{parent}`");

@@ -31,6 +31,10 @@ use crate::{Instance, Role, api};
 /// Rows of a page where no limit is given, and the most.
 const DEFAULT_LIMIT: u64 = 100;
 pub(crate) const MAX_LIMIT: u64 = 10_000;
+/// The most nodes of all hits of an answer together, where hits are shown with what is below them.
+const MAX_HIT_NODES: usize = 200_000;
+/// The same for visitors without a login.
+const MAX_VISITORS_NODES: usize = 5_000;
 /// How long the keeper of indexes waits between looks at what is missing.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -116,12 +120,34 @@ async fn viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
     }
     let peer = parts.extensions.get().copied();
     let identity = instance.logins.identify(&parts.headers, peer, SystemTime::now()).await?;
+    if identity.is_none() {
+        require_open(instance)?;
+    }
     instance.viewer_of(identity.as_ref())
 }
 
+/// Refuses queries of visitors without a login, unless the site answers them.
+///
+/// # Errors
+/// Forbidden.
+pub(crate) fn require_open(instance: &Instance) -> Result<()> {
+    match instance.is_open_to_queries_of_visitors() {
+        true => Ok(()),
+        false => {
+            let message = "queries are for those who have logged in; log in first";
+            Err(Failure::new(StatusCode::FORBIDDEN, message))
+        }
+    }
+}
+
 /// Runs a query of the API.
-pub(crate) fn answer(instance: &Instance, snapshot: &Snapshot, asked: Asked) -> Result<Value> {
-    let page = instance.engine.page(snapshot, &request_of(asked)?).map_err(refused)?;
+pub(crate) fn answer(
+    (instance, viewer): (&Instance, &Viewer),
+    snapshot: &Snapshot,
+    asked: Asked,
+) -> Result<Value> {
+    let engine = instance.query_engine_of(viewer)?;
+    let page = engine.page(snapshot, &request_of(asked)?).map_err(refused)?;
     check(snapshot)?;
     let rows =
         page.rows.iter().map(|row| row_json(row, &page.columns)).collect::<Result<Vec<_>>>()?;
@@ -136,13 +162,14 @@ pub(crate) fn answer(instance: &Instance, snapshot: &Snapshot, asked: Asked) -> 
 
 /// Tells how a query of the API is run.
 pub(crate) fn explained(
-    instance: &Instance,
+    (instance, viewer): (&Instance, &Viewer),
     snapshot: &Snapshot,
     asked: Asked,
     explain: Explain,
 ) -> Result<Value> {
     let is_run = explain == Explain::Analyze;
-    let explained = instance.engine.explain(snapshot, &request_of(asked)?, is_run);
+    let engine = instance.query_engine_of(viewer)?;
+    let explained = engine.explain(snapshot, &request_of(asked)?, is_run);
     let explanation = explained.map_err(refused)?;
     let mut answer = serde_json::to_value(&explanation).unwrap_or_default();
     if let Some(answer) = answer.as_object_mut() {
@@ -153,7 +180,7 @@ pub(crate) fn explained(
 
 /// Returns completions or corrections of a text.
 pub(crate) fn words(
-    instance: &Instance,
+    (instance, viewer): (&Instance, &Viewer),
     snapshot: &Snapshot,
     column: &str,
     function: &str,
@@ -162,7 +189,8 @@ pub(crate) fn words(
     let statement = format!("SELECT [rep:{column}()] FROM [nt:base] WHERE {function}($text)");
     let parameters = BTreeMap::from([("text".to_owned(), text.into())]);
     let asked = Asked { statement: Some(statement), parameters, ..Asked::default() };
-    let page = instance.engine.page(snapshot, &request_of(asked)?).map_err(refused)?;
+    let engine = instance.query_engine_of(viewer)?;
+    let page = engine.page(snapshot, &request_of(asked)?).map_err(refused)?;
     check(snapshot)?;
     Ok(page.words)
 }
@@ -337,7 +365,8 @@ fn built(instance: &Instance, viewer: &Viewer, map: &BTreeMap<String, String>) -
         component: "/bin/querybuilder.json",
         ..QueryRequest::new(built.query.clone())
     };
-    let page = instance.engine.page(&snapshot, &request).map_err(refused)?;
+    let engine = instance.query_engine_of(viewer)?;
+    let page = engine.page(&snapshot, &request).map_err(refused)?;
     check(&snapshot)?;
     let seen = built.offset.saturating_add(page.rows.len() as u64);
     let more = page.cursor.is_some();
@@ -345,13 +374,12 @@ fn built(instance: &Instance, viewer: &Viewer, map: &BTreeMap<String, String>) -
     let total = match (more, built.guess_total) {
         (false, _) => seen,
         (true, Some(bound)) => {
-            instance.engine.count(&snapshot, &built.query, bound.max(seen + 1)).map_err(refused)?
+            engine.count(&snapshot, &built.query, bound.max(seen + 1)).map_err(refused)?
         }
-        (true, None) => {
-            instance.engine.count(&snapshot, &built.query, u64::MAX).map_err(refused)?
-        }
+        (true, None) => engine.count(&snapshot, &built.query, u64::MAX).map_err(refused)?,
     };
-    let hits = page.rows.iter().filter_map(Row::node).map(|node| hit(node, &built));
+    let mut left = if viewer.is_anonymous() { MAX_VISITORS_NODES } else { MAX_HIT_NODES };
+    let hits = page.rows.iter().filter_map(Row::node).map(|node| hit(node, &built, &mut left));
     let mut answer = json!({
         "success": true,
         "results": page.rows.len(),
@@ -366,9 +394,10 @@ fn built(instance: &Instance, viewer: &Viewer, map: &BTreeMap<String, String>) -
     Ok(answer)
 }
 
-fn hit(node: &Node, built: &BuilderQuery) -> Result<Value> {
+/// Describes a hit; `left` counts down the nodes that the answer has room for.
+fn hit(node: &Node, built: &BuilderQuery, left: &mut usize) -> Result<Value> {
     match &*built.hits {
-        "full" => full(node, built.node_depth.min(10)),
+        "full" => full(node, built.node_depth.min(10), left),
         "selective" => {
             let mut hit = Map::new();
             for name in &built.properties {
@@ -387,7 +416,12 @@ fn hit(node: &Node, built: &BuilderQuery) -> Result<Value> {
     }
 }
 
-fn full(node: &Node, depth: u32) -> Result<Value> {
+fn full(node: &Node, depth: u32, left: &mut usize) -> Result<Value> {
+    *left = left.checked_sub(1).ok_or_else(|| {
+        let message = "the hits are too many nodes for one answer; ask for fewer with `p.limit`, or for fewer levels with \
+                       `p.nodedepth`";
+        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
+    })?;
     let mut hit = Map::new();
     hit.insert("jcr:path".to_owned(), node.path().as_str().into());
     if let Value::Object(properties) = properties_json(node) {
@@ -396,7 +430,7 @@ fn full(node: &Node, depth: u32) -> Result<Value> {
     if depth > 0 {
         for child in node.children()? {
             let name = child.name().to_owned();
-            hit.insert(name, full(&child, depth - 1)?);
+            hit.insert(name, full(&child, depth - 1, left)?);
         }
     }
     Ok(hit.into())

@@ -47,6 +47,12 @@ impl Viewer {
         }
     }
 
+    /// Tells whether the viewer is somebody who has not logged in.
+    #[must_use]
+    pub fn is_anonymous(&self) -> bool {
+        self.0 == Who::Anonymous
+    }
+
     /// Tells whether the viewer is the program itself.
     #[must_use]
     pub fn is_system(&self) -> bool {

@@ -47,6 +47,20 @@ pub struct Limits {
     pub clock: fn() -> Instant,
 }
 
+impl Limits {
+    /// Returns the smaller of these limits and of others, each for itself. What is listed as slow stays as it is here.
+    #[must_use]
+    pub fn at_most(&self, other: &Self) -> Self {
+        Self {
+            max_rows_in_memory: self.max_rows_in_memory.min(other.max_rows_in_memory),
+            max_rows_read: self.max_rows_read.min(other.max_rows_read),
+            max_time: self.max_time.min(other.max_time),
+            slow: self.slow,
+            clock: self.clock,
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -62,8 +76,8 @@ impl Default for Limits {
 /// Runs queries and remembers the slow ones.
 pub struct QueryEngine {
     limits: Limits,
-    full_text: ArcSwapOption<Arc<dyn FullText>>,
-    slow: SlowLog,
+    full_text: Arc<ArcSwapOption<Arc<dyn FullText>>>,
+    slow: Arc<SlowLog>,
 }
 
 /// A page of a query's result, as it is asked for.
@@ -176,7 +190,14 @@ impl QueryEngine {
     /// Makes an engine without a full-text index.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, full_text: ArcSwapOption::empty(), slow: SlowLog::default() }
+        Self { limits, full_text: Arc::default(), slow: Arc::default() }
+    }
+
+    /// Returns an engine with other limits, for people who may cost less. It uses the same full-text index and lists slow
+    /// statements in the same place.
+    #[must_use]
+    pub fn with_limits(&self, limits: Limits) -> Self {
+        Self { limits, full_text: Arc::clone(&self.full_text), slow: Arc::clone(&self.slow) }
     }
 
     /// Uses a full-text index from now on.

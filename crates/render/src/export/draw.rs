@@ -11,6 +11,7 @@ use super::report::Finding;
 use super::rewrite::{self, Use};
 use super::{Error, ExportOptions, Press, Result};
 use crate::dependency::Dependencies;
+use crate::file_delivery::{Containment, FileDelivery, SANDBOX};
 use crate::image::ImageAddress;
 use crate::library::Libraries;
 use crate::link::encode_path;
@@ -239,11 +240,13 @@ impl<'a> Page<'a> {
         if response.reads.max_age.is_some() || facts.has(Facts::TIME) {
             self.findings.push(Finding::Changing { address: address() });
         }
-        let is_sandboxed = |(name, value): &(&str, String)| {
-            *name == "content-security-policy" && value.contains("sandbox")
-        };
-        if let (true, Ok(file)) = (response.headers.iter().any(is_sandboxed), &self.place.file) {
-            self.findings.push(Finding::Active { address: address(), file: file.clone() });
+        // A web server goes by the name of a file, and by what it was told of the place.
+        let has = |wanted: &str| response.headers.iter().any(|(name, _)| *name == wanted);
+        if let (true, Ok(file)) = (has(SANDBOX.0), &self.place.file) {
+            let by_name = FileDelivery::of("", file).containment();
+            if by_name == Containment::Sandbox || !has("content-disposition") {
+                self.findings.push(Finding::Active { address: address(), file: file.clone() });
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use http::{StatusCode, header};
 use http_body_util::BodyExt;
 use tempfile::NamedTempFile;
 use tympan_content::{Date, NodePath, Property, Value};
-use tympan_render::Blob;
+use tympan_render::{Blob, FileDelivery};
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -19,7 +19,7 @@ use crate::api::node::find;
 use crate::api::tag::{self, Condition};
 use crate::api::write::written;
 use crate::failure::{Failure, Result};
-use crate::page::send_blob;
+use crate::page::{add_delivery, send_blob};
 use crate::settable::SetProperties;
 use crate::touch::touch_pages;
 
@@ -87,9 +87,9 @@ fn read(instance: &Instance, call: &Call) -> Result<Reply> {
     let blob = Blob { id: *id, etag: format!("\"{digits}\""), last_modified: modified };
     let mut response = send_blob(&instance.repository, &blob, &call.headers, false)?;
     let headers = response.headers_mut();
-    let octets = http::HeaderValue::from_static("application/octet-stream");
-    let media_type = node.text("jcr:mimeType").and_then(|text| text.parse().ok());
-    headers.insert(header::CONTENT_TYPE, media_type.unwrap_or(octets));
+    let declared = node.text("jcr:mimeType").unwrap_or_default();
+    let delivery = FileDelivery::of(&declared, "");
+    add_delivery(headers, &delivery);
     // Whatever it is, it must not run as this site.
     let sandbox = http::HeaderValue::from_static("sandbox");
     headers.insert(header::CONTENT_SECURITY_POLICY, sandbox);

@@ -19,9 +19,10 @@ use tympan_web::listen::Peer;
 use crate::api::endpoint::{
     Body, Call, Endpoint, Handler, JsonReply, Kind, MAX_JSON_BYTES, Parameter, Reply,
 };
-use crate::api::{require_user, tag};
+use crate::api::{query, require_user, tag};
 use crate::failure::{Failure, Result};
 use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
+use crate::query::require_open;
 use crate::{Instance, Role};
 
 /// The longest text of a parameter, in characters.
@@ -69,7 +70,12 @@ async fn admit(
         Role::Author => require_user(instance, parts).await?,
         Role::Publish => match instance.identify(parts).await? {
             Some(identity) => identity,
-            None => return Ok(None),
+            None => {
+                if query::is_query(endpoint) {
+                    require_open(instance)?;
+                }
+                return Ok(None);
+            }
         },
     };
     if endpoint.writes() {

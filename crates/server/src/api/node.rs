@@ -305,8 +305,9 @@ pub(crate) struct SentNode {
     r#type: Option<String>,
     #[serde(default)]
     properties: indexed::Entries<SentProperty>,
-    #[serde(default)]
-    children: indexed::Entries<SentNode>,
+    /// All children that the node is to have; left out, as by a reader who was shown none, those that are there stay.
+    #[serde(default, deserialize_with = "given")]
+    children: Option<indexed::Entries<SentNode>>,
     /// Sent back by whoever changes what was read; the place decides.
     #[expect(dead_code, reason = "what was read may be sent back as it is")]
     #[serde(default, deserialize_with = "given")]
@@ -317,33 +318,70 @@ pub(crate) struct SentNode {
 }
 
 impl SentNode {
-    /// Makes the tree that is meant. `stored` is what is there now.
-    pub(crate) fn to_tree(&self, name: &str, stored: Option<&Node>) -> Result<Subtree> {
-        let mut tree = Subtree::new(name, self.r#type.as_deref().unwrap_or("nt:unstructured"));
+    /// Makes the tree that is meant where nothing is yet.
+    pub(crate) fn to_tree(&self, name: &str) -> Result<Subtree> {
+        let mut tree = Subtree::new(name, self.primary_type());
         for (name, sent) in &self.properties.0 {
-            let before = stored.and_then(|node| node.property(name));
-            tree.properties.insert(name.clone(), sent.read(name, before.as_ref())?);
+            tree.properties.insert(name.clone(), sent.read(name, None)?);
         }
         if let Some(kind) = &self.r#type {
             tree.properties.insert(PRIMARY_TYPE.to_owned(), Property::name(kind));
         }
-        for (name, child) in &self.children.0 {
-            let before = stored.map(|node| node.child(name)).transpose()?.flatten();
-            tree.put_child(child.to_tree(name, before.as_ref())?);
-        }
-        // What the repository alone sets stays, whether or not it is sent back.
-        if let Some(stored) = stored.filter(|node| node.primary_type() == tree.primary_type()) {
-            for (name, property) in stored.properties() {
-                if !tree.properties.contains_key(&name) && is_protected(stored, &name, &property)? {
-                    tree.properties.insert(name, property);
-                }
-            }
-        }
-        // Shown to nobody, so nobody can send it back.
-        if let Some(hash) = stored.and_then(|node| node.property("rep:password")) {
-            tree.properties.entry("rep:password".to_owned()).or_insert(hash);
+        for (name, child) in self.children.iter().flat_map(|children| &children.0) {
+            tree.put_child(child.to_tree(name)?);
         }
         Ok(tree)
+    }
+
+    /// Returns the properties that are meant for a node that is there.
+    pub(crate) fn sent_properties(&self, stored: &Node) -> Result<Vec<(String, Property)>> {
+        let sent = self.properties.0.iter().map(|(name, sent)| {
+            let before = stored.property(name);
+            Ok((name.clone(), sent.read(name, before.as_ref())?))
+        });
+        let mut meant = sent.collect::<Result<Vec<_>>>()?;
+        let has_type = meant.iter().any(|(name, _)| name == PRIMARY_TYPE);
+        if self.r#type.is_some() || !has_type {
+            meant.retain(|(name, _)| name != PRIMARY_TYPE);
+            meant.push((PRIMARY_TYPE.to_owned(), Property::name(self.primary_type())));
+        }
+        Ok(meant)
+    }
+
+    /// Returns the names of properties that the viewer sees at a node and that are not sent, so that they go.
+    pub(crate) fn dropped_properties(&self, stored: &Node) -> Result<Vec<String>> {
+        let is_sent = |name: &str| self.properties.0.iter().any(|(sent, _)| sent == name);
+        // What the repository alone sets stays, whether or not it is sent back.
+        let is_of_same_type = stored.primary_type() == self.meant_type();
+        let mut dropped = Vec::new();
+        for (name, property) in stored.properties() {
+            // The hash of a password is shown to nobody, so nobody can send it back.
+            let stays = is_sent(&name) || name == PRIMARY_TYPE || name == "rep:password";
+            if !stays && !(is_of_same_type && is_protected(stored, &name, &property)?) {
+                dropped.push(name);
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Returns the children that are sent; nothing if the request says nothing of children, which stay then.
+    pub(crate) fn children(&self) -> Option<&[(String, SentNode)]> {
+        self.children.as_ref().map(|children| &*children.0)
+    }
+
+    fn primary_type(&self) -> &str {
+        self.r#type.as_deref().unwrap_or("nt:unstructured")
+    }
+
+    /// Returns the primary type that is meant, by its own member or among the properties.
+    fn meant_type(&self) -> String {
+        let sent = self.properties.0.iter().find(|(name, _)| name == PRIMARY_TYPE);
+        let sent = sent.and_then(|(name, sent)| sent.read(name, None).ok());
+        let sent = sent.and_then(|sent| Some(sent.first()?.to_text().into_owned()));
+        match (&self.r#type, sent) {
+            (None, Some(sent)) => sent,
+            _ => self.primary_type().to_owned(),
+        }
     }
 }
 

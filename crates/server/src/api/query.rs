@@ -141,6 +141,11 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
+/// Tells whether an endpoint is one of this part.
+pub(crate) fn is_query(endpoint: &Endpoint) -> bool {
+    ENDPOINTS.iter().any(|one| one.id == endpoint.id)
+}
+
 const ANSWERS: &[Answer] = &[Answer::json("QueryAnswer", "Rows, or how they are found.")];
 
 /// The schemas of this part.
@@ -279,10 +284,10 @@ fn ask_by_url(instance: &Instance, call: &Call) -> Result<Reply> {
 fn run(instance: &Instance, call: &Call, asked: Asked, explain: Explain) -> Result<Reply> {
     let snapshot = call.snapshot()?;
     if explain == Explain::None {
-        return Ok(Reply::json(answer(instance, &snapshot, asked)?));
+        return Ok(Reply::json(answer((instance, &call.viewer), &snapshot, asked)?));
     }
     call.require_administrator("ask how a query is run, as that counts what is there")?;
-    Ok(Reply::json(explained(instance, &snapshot, asked, explain)?))
+    Ok(Reply::json(explained((instance, &call.viewer), &snapshot, asked, explain)?))
 }
 
 fn search(instance: &Instance, call: &Call) -> Result<Reply> {
@@ -305,26 +310,28 @@ fn search(instance: &Instance, call: &Call) -> Result<Reply> {
         cursor: call.text("cursor").map(str::to_owned),
         ..Asked::default()
     };
-    Ok(Reply::json(answer(instance, &call.snapshot()?, asked)?))
+    Ok(Reply::json(answer((instance, &call.viewer), &call.snapshot()?, asked)?))
 }
 
 fn suggest(instance: &Instance, call: &Call) -> Result<Reply> {
     let prefix = call.text("prefix").unwrap_or_default();
-    let words = words(instance, &call.snapshot()?, "suggest", "SUGGEST", prefix)?;
+    let words = words((instance, &call.viewer), &call.snapshot()?, "suggest", "SUGGEST", prefix)?;
     Ok(Reply::json(json!({ "words": words })))
 }
 
 fn spellcheck(instance: &Instance, call: &Call) -> Result<Reply> {
     let text = call.text("text").unwrap_or_default();
-    let words = words(instance, &call.snapshot()?, "spellcheck", "SPELLCHECK", text)?;
+    let words =
+        words((instance, &call.viewer), &call.snapshot()?, "spellcheck", "SPELLCHECK", text)?;
     Ok(Reply::json(json!({ "words": words })))
 }
 
 fn slow(instance: &Instance, call: &Call) -> Result<Reply> {
     call.require_administrator("see the statements of others")?;
-    let threshold = instance.engine.limits().slow.as_millis();
+    let threshold = instance.query_engines.administrators.limits().slow.as_millis();
     let threshold = u64::try_from(threshold).unwrap_or(u64::MAX);
-    Ok(Reply::json(json!({ "threshold_ms": threshold, "statements": instance.engine.slow() })))
+    let statements = instance.query_engines.administrators.slow();
+    Ok(Reply::json(json!({ "threshold_ms": threshold, "statements": statements })))
 }
 
 fn indexes(instance: &Instance, call: &Call) -> Result<Reply> {

@@ -47,7 +47,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         verb: Verb::Put,
         path: "/api/v1/nodes",
         id: "putNode",
-        about: "Puts a node with everything below it in the place of whatever is there, children that are not sent included.",
+        about: "Makes a node what is sent: its properties are replaced, and, if there is a member `children`, its children, at each \
+                level. Without that member children stay, and so does whatever the user cannot read.",
         parameters: &[PATH, BRANCH, STRICT, IF_MATCH, IF_NONE_MATCH],
         body: Body::Json("NewNode"),
         answers: &[
@@ -451,13 +452,10 @@ impl Changing<'_> {
         match operation {
             Operation::Put { path, node, .. } => {
                 let path = NodePath::new(path)?;
-                let stored = session.node(&path)?;
-                let status = if stored.is_some() { StatusCode::OK } else { StatusCode::CREATED };
+                let is_there = session.node(&path)?.is_some();
+                let status = if is_there { StatusCode::OK } else { StatusCode::CREATED };
                 check_parent(session, &path)?;
-                let tree = node.to_tree(path.name(), stored.as_ref())?;
-                drop(stored);
-                self.set.add_tree(&path, &tree, self.number);
-                session.put(&path, tree)?;
+                self.put(session, &path, node, 0)?;
                 Ok(Done { path, status })
             }
             Operation::Patch { path, patch, .. } => {
@@ -507,6 +505,60 @@ impl Changing<'_> {
                 Ok(Done { path, status: StatusCode::OK })
             }
         }
+    }
+
+    /// Makes a node what was sent. Children stay if nothing is said of children, and so do children and properties that
+    /// the viewer does not see: neither was shown to whoever sends back what was read.
+    fn put(
+        &mut self,
+        session: &mut Session,
+        path: &NodePath,
+        sent: &SentNode,
+        depth: usize,
+    ) -> Result<()> {
+        if depth > crate::api::node::MAX_DEPTH {
+            return Err(Failure::bad_request("the node is nested too deeply"));
+        }
+        let Some(stored) = session.node(path)? else {
+            let tree = sent.to_tree(path.name())?;
+            self.set.add_tree(path, &tree, self.number);
+            return Ok(session.put(path, tree)?);
+        };
+        let (properties, dropped) =
+            (sent.sent_properties(&stored)?, sent.dropped_properties(&stored)?);
+        let before: Vec<_> = properties.iter().map(|(name, _)| stored.property(name)).collect();
+        let listed: Option<Vec<String>> = match sent.children() {
+            Some(_) => {
+                let children = stored.children()?;
+                Some(children.iter().map(|child| child.name().to_owned()).collect())
+            }
+            None => None,
+        };
+        drop(stored);
+        for ((name, property), before) in properties.into_iter().zip(before) {
+            self.set.add(path, &name, Some(property.clone()), self.number);
+            if before.as_ref() != Some(&property) {
+                session.set_property(path, &name, property)?;
+            }
+        }
+        for name in dropped {
+            session.remove_property(path, &name)?;
+        }
+        let (Some(children), Some(listed)) = (sent.children(), listed) else { return Ok(()) };
+        for name in &listed {
+            if !children.iter().any(|(sent, _)| sent == name) {
+                session.remove(&path.child(name)?)?;
+            }
+        }
+        for (name, child) in children {
+            self.put(session, &path.child(name)?, child, depth + 1)?;
+        }
+        let names: Vec<String> = children.iter().map(|(name, _)| name.clone()).collect();
+        let is_in_order = listed.iter().filter(|name| names.contains(name)).eq(&names);
+        if !is_in_order {
+            session.order_children(path, &names)?;
+        }
+        Ok(())
     }
 
     /// Changes a node as a patch says.

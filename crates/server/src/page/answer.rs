@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use tympan_render::{Body, Outcome, Redirect, RenderResponse};
+use tympan_render::{Body, FileDelivery, Outcome, Redirect, RenderResponse};
 
 use super::asked::{Asked, Wishes};
 use super::blob::send_blob;
@@ -102,6 +102,14 @@ pub(super) fn add_headers(
     }
     for (name, value) in headers {
         set(target, HeaderName::from_static(name), &value);
+    }
+}
+
+/// Adds the media type of a stored file, and what contains it.
+pub(crate) fn add_delivery(target: &mut HeaderMap, delivery: &FileDelivery) {
+    set(target, header::CONTENT_TYPE, delivery.media_type());
+    for (name, value) in delivery.headers() {
+        target.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
 }
 

@@ -184,14 +184,8 @@ impl Work<'_> {
                 }
             }
         }
-        let values = |name: &str| {
-            let found =
-                fields.properties.iter().find(|(known, _)| known == name.trim_start_matches("./"));
-            found.map(|(_, spec)| spec.values.clone()).unwrap_or_default()
-        };
         for (name, spec) in &fields.properties {
-            let source = spec.hint("ValueFrom").map(&values);
-            self.write_property(&path, name, spec, source)?;
+            self.write_property(&path, name, spec, fields.source_of(spec))?;
         }
         for (name, upload) in fields.files.iter().filter(|(name, _)| !name.starts_with(':')) {
             self.store_file(&path, name, upload, fields)?;
@@ -254,6 +248,7 @@ impl Work<'_> {
 
     /// Creates a node with the parents that it lacks.
     fn create(&mut self, path: &NodePath, primary_type: Option<&str>) -> Result<()> {
+        refuse_service_address(path)?;
         let parent = path.parent().unwrap_or_else(NodePath::root);
         let parent_type = match self.session.node(&parent)? {
             Some(node) => node.primary_type().to_owned(),
@@ -396,6 +391,29 @@ impl Work<'_> {
         let changes = changes.filter(|(word, _)| !matches!(*word, "moved" | "copied"));
         let paths = changes.filter_map(|(_, paths)| paths.first().cloned());
         touch_pages(&mut self.session, paths.collect::<Vec<_>>(), self.user, self.now)
+    }
+}
+
+/// The folders in whose place services of a server are addressed.
+const SERVICE_FOLDERS: [&str; 5] = ["/bin", "/api", "/system", "/crx", "/login"];
+
+/// Refuses to make a node where services are addressed: a form that was sent to one that is not here, such as a servlet of
+/// AEM, was not meant to become content.
+///
+/// # Errors
+/// Not found.
+pub(crate) fn refuse_service_address(path: &NodePath) -> Result<()> {
+    let is_service = SERVICE_FOLDERS.iter().any(|folder| {
+        path.as_str()
+            .strip_prefix(folder)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rest.starts_with('.'))
+    });
+    match is_service {
+        true => {
+            let message = format!("no service answers at `{path}`, and nothing is stored there");
+            Err(Failure::new(StatusCode::NOT_FOUND, message))
+        }
+        false => Ok(()),
     }
 }
 

@@ -70,7 +70,11 @@ fn assets_like(instance: &Instance, seen: &Snapshot, upload: &Upload) -> Result<
         component: "duplicates of uploads",
         ..QueryRequest::new(query)
     };
-    let page = instance.engine.page(seen, &request).map_err(|error| refused(&error))?;
+    let page = instance
+        .query_engines
+        .administrators
+        .page(seen, &request)
+        .map_err(|error| refused(&error))?;
     let nodes = page.rows.iter().filter_map(|row| row.node());
     Ok(nodes.map(|node| node.path().to_string()).collect())
 }

@@ -17,7 +17,58 @@ pub(crate) struct Spec {
     pub(crate) hints: BTreeMap<String, Vec<String>>,
 }
 
+/// What a form says that a property is to hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Submission {
+    /// Nothing: the property stays as it is.
+    Absent,
+    /// These values, blank ones among them.
+    Values(Vec<String>),
+    /// No value, although there was a field: what is there is emptied.
+    Clearing,
+    /// That it is to go.
+    Removal,
+}
+
+/// The default value that stands for a field left blank: the property is not made.
+const DEFAULT_IGNORE: &str = ":ignore";
+/// The default value that stands for a field left blank: the property is removed.
+const DEFAULT_NULL: &str = ":null";
+
 impl Spec {
+    /// Returns what the field and its hints say, as Sling's `RequestProperty` reads them. `source` has the values of the
+    /// field that `@ValueFrom` names.
+    pub(crate) fn submission(&self, source: Option<&[String]>) -> Submission {
+        let own = self.is_given.then_some(&*self.values);
+        let Some(values) = source.or(own) else {
+            let default =
+                self.hint("DefaultValue").filter(|_| self.has_hint("UseDefaultWhenMissing"));
+            return match default {
+                None | Some(DEFAULT_IGNORE) => Submission::Absent,
+                Some(DEFAULT_NULL) => Submission::Removal,
+                Some(default) => Submission::Values(vec![default.to_owned()]),
+            };
+        };
+        let is_blank = matches!(values, [value] if value.is_empty());
+        if self.has_hint("IgnoreBlanks") {
+            let kept: Vec<_> = values.iter().filter(|value| !value.is_empty()).cloned().collect();
+            return if kept.is_empty() { Submission::Absent } else { Submission::Values(kept) };
+        }
+        match self.hints.get("DefaultValue").map(Vec::as_slice) {
+            Some([default]) if is_blank => match default.as_str() {
+                DEFAULT_IGNORE => Submission::Clearing,
+                DEFAULT_NULL => Submission::Removal,
+                default => Submission::Values(vec![default.to_owned()]),
+            },
+            _ => Submission::Values(values.to_vec()),
+        }
+    }
+
+    /// Tells whether a hint was sent, whatever its value: Sling asks no more of those that switch something on.
+    pub(crate) fn has_hint(&self, name: &str) -> bool {
+        self.hints.contains_key(name)
+    }
+
     /// Returns the first value of a hint.
     pub(crate) fn hint(&self, name: &str) -> Option<&str> {
         self.hints.get(name)?.first().map(String::as_str)
@@ -45,6 +96,8 @@ pub(crate) struct Fields {
     pub(crate) properties: Vec<(String, Spec)>,
     /// Files with the names of their fields.
     pub(crate) files: Vec<(String, Upload)>,
+    /// The values of fields that others name by `@ValueFrom`, whether or not they are content themselves.
+    sources: BTreeMap<String, Vec<String>>,
 }
 
 impl Fields {
@@ -54,8 +107,17 @@ impl Fields {
         let is_path =
             |name: &str| name.starts_with("./") || name.starts_with("../") || name.starts_with('/');
         let only_paths = fields.iter().any(|field| is_path(&field.name));
+        let sources = fields.iter().filter_map(|field| match &field.value {
+            FieldValue::Text(source) if field.name.ends_with("@ValueFrom") => Some(source.clone()),
+            _ => None,
+        });
+        let mut values_of: BTreeMap<String, Vec<String>> =
+            sources.map(|source| (source, Vec::new())).collect();
         let mut sorted = Self::default();
         for Field { name, value } in fields {
+            if let (Some(values), FieldValue::Text(text)) = (values_of.get_mut(&name), &value) {
+                values.push(text.clone());
+            }
             if name.starts_with(':') {
                 match value {
                     FieldValue::Text(text) => sorted.commands.push((name, text)),
@@ -70,7 +132,17 @@ impl Fields {
                 sorted.add(&name, value);
             }
         }
+        values_of.retain(|_, values| !values.is_empty());
+        sorted.sources = values_of;
         sorted
+    }
+
+    /// Returns the values of the field that `@ValueFrom` of a property names; nothing without one, and if there is no such
+    /// field.
+    pub(crate) fn source_of(&self, spec: &Spec) -> Option<&[String]> {
+        // Several are no name, as in Sling.
+        let [source] = spec.hints.get("ValueFrom")?.as_slice() else { return None };
+        self.sources.get(source).map(Vec::as_slice)
     }
 
     fn add(&mut self, name: &str, value: FieldValue) {
@@ -214,6 +286,41 @@ mod tests {
         assert_eq!(fields.properties[0].1.values, ["1", "2"]);
         assert_eq!(fields.properties[0].1.hint("TypeHint"), Some("Long[]"));
         assert!(!fields.properties[1].1.is_given);
+    }
+
+    #[test]
+    fn values_are_read_as_sling_reads_them() {
+        let check = |form: &str, expected: &str| {
+            let pairs: Vec<_> = form.split(' ').filter_map(|pair| pair.split_once('=')).collect();
+            let fields = fields(&pairs);
+            let (_, spec) = &fields.properties[0];
+            let found = match spec.submission(fields.source_of(spec)) {
+                Submission::Values(values) => format!("[{}]", values.join(",")),
+                other => format!("{other:?}"),
+            };
+            assert_eq!(found, expected, "{form}");
+        };
+        check("./m=a ./m= ./m=b", "[a,,b]");
+        check("./m= ./m=", "[,]");
+        check("./m=", "[]");
+        check("./m= ./m@DefaultValue=d", "[d]");
+        check("./m=a ./m@DefaultValue=d", "[a]");
+        check("./m= ./m= ./m@DefaultValue=d", "[,]");
+        check("./m= ./m@DefaultValue=d ./m@DefaultValue=e", "[]");
+        check("./m= ./m@DefaultValue=:ignore", "Clearing");
+        check("./m= ./m@DefaultValue=:null", "Removal");
+        check("./m@DefaultValue=d", "Absent");
+        check("./m@DefaultValue=d ./m@UseDefaultWhenMissing=true", "[d]");
+        check("./m@DefaultValue=:null ./m@UseDefaultWhenMissing=yes", "Removal");
+        check("./m@DefaultValue=:ignore ./m@UseDefaultWhenMissing=yes", "Absent");
+        check("./m=a ./m= ./m@IgnoreBlanks=true", "[a]");
+        check("./m= ./m= ./m@IgnoreBlanks=yes", "Absent");
+        check("./m= ./m@IgnoreBlanks=true ./m@DefaultValue=d", "Absent");
+        check("./m@ValueFrom=other other=v other=w", "[v,w]");
+        check("./m@ValueFrom=./o ./o=v", "[v]");
+        check("./m@ValueFrom=none other=v", "Absent");
+        check("./m=a ./m@ValueFrom=none", "[a]");
+        check("./m@TypeHint=String", "Absent");
     }
 
     #[test]

@@ -1,42 +1,43 @@
 //! Properties, as their fields and the hints beside them say.
 
-use tympan_content::{Date, NodePath, PRIMARY_TYPE, Property, Value, ValueType};
+use tympan_content::{Date, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Value, ValueType};
 
 use super::Work;
 use crate::failure::Result;
-use crate::post::fields::Spec;
+use crate::post::fields::{Spec, Submission};
 use crate::settable::is_protected;
 
 impl Work<'_> {
-    /// Writes one property as its field and hints say.
+    /// Writes one property as its field and hints say. `source` has the values of the field that `@ValueFrom` names.
     pub(super) fn write_property(
         &mut self,
         base: &NodePath,
         name: &str,
         spec: &Spec,
-        source: Option<Vec<String>>,
+        source: Option<&[String]>,
     ) -> Result<()> {
+        let values = match spec.submission(source) {
+            Submission::Absent => return Ok(()),
+            submission => submission,
+        };
         let (path, name) = self.property_place(base, name)?;
-        let mut values = source.unwrap_or_else(|| spec.values.clone());
-        if spec.hint("IgnoreBlanks") == Some("true") {
-            values.retain(|value| !value.is_empty());
-        }
-        let is_absent = !spec.is_given && spec.hint("ValueFrom").is_none();
-        let is_blank = values.iter().all(String::is_empty);
-        if let Some(default) = spec.hint("DefaultValue")
-            && ((is_absent && spec.hint("UseDefaultWhenMissing") == Some("true"))
-                || (!is_absent && is_blank))
-        {
-            values = vec![default.to_owned()];
-        }
-        if values.is_empty() && (is_absent || spec.hint("IgnoreBlanks") == Some("true")) {
-            return Ok(());
-        }
-        let filled_in = self.filled_in(&name, &values);
-        let is_filled_in = filled_in.is_some();
-        let change = filled_in
-            .map_or_else(|| self.typed(&path, &name, spec, &values), |auto| Ok(Some(auto)))?;
         let before = self.session.node(&path)?.and_then(|node| node.property(&name));
+        let (change, is_filled_in) = match values {
+            Submission::Absent => return Ok(()),
+            Submission::Removal => (None, false),
+            // Sling leaves a single value alone, and removes a list.
+            Submission::Clearing if before.as_ref().is_some_and(Property::is_list) => (None, false),
+            Submission::Clearing => return Ok(()),
+            Submission::Values(values) => match self.filled_in(&path, &name, &values)? {
+                Some(FilledIn::Kept) => return Ok(()),
+                Some(FilledIn::Value(filled_in)) => (Some(filled_in), true),
+                None => match typed(&name, spec, &values, before.as_ref())? {
+                    Change::Nothing => return Ok(()),
+                    Change::Removal => (None, false),
+                    Change::Value(property) => (Some(property), false),
+                },
+            },
+        };
         let value = change.clone();
         match change {
             Some(property) if Some(&property) == before.as_ref() => return Ok(()),
@@ -53,62 +54,35 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Returns the value of the properties that Sling fills in when they are sent empty.
-    fn filled_in(&self, name: &str, values: &[String]) -> Option<Property> {
-        if values != [""] {
-            return None;
+    /// Returns the value of the properties that Sling fills in when they are sent empty; nothing for all others.
+    fn filled_in(
+        &mut self,
+        path: &NodePath,
+        name: &str,
+        values: &[String],
+    ) -> Result<Option<FilledIn>> {
+        if !values.iter().all(String::is_empty) {
+            return Ok(None);
         }
-        match name.strip_prefix("jcr:").or_else(|| name.strip_prefix("cq:")).unwrap_or(name) {
-            "created" | "lastModified" => {
-                Some(Property::Single(Value::Date(Date::from_system_time(self.now))))
-            }
-            "createdBy" | "lastModifiedBy" => Some(Property::text(self.user)),
-            _ => None,
-        }
+        let now = || Property::Single(Value::Date(Date::from_system_time(self.now)));
+        let user = || Property::text(self.user);
+        let short = name.strip_prefix("jcr:").or_else(|| name.strip_prefix("cq:")).unwrap_or(name);
+        let (value, is_of_creation) = match short {
+            "created" => (now(), true),
+            "createdBy" => (user(), true),
+            "lastModified" => (now(), false),
+            "lastModifiedBy" => (user(), false),
+            _ => return Ok(None),
+        };
+        // Who made a node, and when, is not for later requests to say.
+        let is_kept = is_of_creation && self.begun.node(path)?.is_some();
+        Ok(Some(if is_kept { FilledIn::Kept } else { FilledIn::Value(value) }))
     }
 
     fn is_protected(&mut self, path: &NodePath, name: &str, property: &Property) -> Result<bool> {
         match self.session.node(path)? {
             Some(node) => is_protected(&node, name, property),
             None => Ok(false),
-        }
-    }
-
-    /// Reads the values as the type that the hint, the stored property or nobody names; nothing removes the property.
-    fn typed(
-        &mut self,
-        path: &NodePath,
-        name: &str,
-        spec: &Spec,
-        values: &[String],
-    ) -> Result<Option<Property>> {
-        let stored = self.session.node(path)?.and_then(|node| node.property(name));
-        let hint = spec.hint("TypeHint");
-        let (type_name, is_list) = match hint {
-            Some(hint) => (hint.trim_end_matches("[]"), hint.ends_with("[]")),
-            None => ("", stored.as_ref().is_some_and(Property::is_list) || values.len() > 1),
-        };
-        let value_type = match ValueType::find(type_name) {
-            Some(value_type) => value_type,
-            None if name == PRIMARY_TYPE || name == "jcr:mixinTypes" => ValueType::Name,
-            None => stored.as_ref().map_or(ValueType::String, Property::value_type),
-        };
-        let is_list = is_list || name == "jcr:mixinTypes";
-        if spec.hint("Patch") == Some("true") {
-            let stored = stored.map(|property| property.values().to_vec()).unwrap_or_default();
-            return Ok(Some(patched(stored, value_type, values)?));
-        }
-        if is_list {
-            let list = values
-                .iter()
-                .filter(|value| !value.is_empty())
-                .map(|text| read_value(value_type, text));
-            let list = list.collect::<Result<Vec<_>>>()?;
-            return Ok(Some(Property::List(value_type, list)));
-        }
-        match values.first().map(String::as_str) {
-            None | Some("") => Ok(None),
-            Some(text) => Ok(Some(Property::Single(read_value(value_type, text)?))),
         }
     }
 
@@ -124,20 +98,82 @@ impl Work<'_> {
     }
 }
 
-/// Adds and removes values: `+v` adds `v` unless it is there, `-v` removes every `v`.
-fn patched(mut values: Vec<Value>, value_type: ValueType, steps: &[String]) -> Result<Property> {
+/// What the repository fills in for a property that is sent empty.
+enum FilledIn {
+    Value(Property),
+    /// The node is there already, and keeps what it has.
+    Kept,
+}
+
+/// What becomes of a property.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    Value(Property),
+    Removal,
+    Nothing,
+}
+
+/// Reads the values as the type that the hint, the stored property or nobody names.
+///
+/// Several values are a list whatever the hint says, and blanks among them are values, as in Sling.
+fn typed(name: &str, spec: &Spec, values: &[String], stored: Option<&Property>) -> Result<Change> {
+    let hint = spec.hint("TypeHint").unwrap_or_default();
+    let is_name = name == PRIMARY_TYPE || name == MIXIN_TYPES;
+    let value_type = match ValueType::find(hint.trim_end_matches("[]")) {
+        Some(value_type) => value_type,
+        None if is_name => ValueType::Name,
+        None => stored.map_or(ValueType::String, Property::value_type),
+    };
+    let is_list = name == MIXIN_TYPES
+        || hint.ends_with("[]")
+        || values.len() > 1
+        || stored.is_some_and(Property::is_list);
+    if spec.has_hint("Patch") {
+        return patched(stored, value_type, values);
+    }
+    // No type has a blank name.
+    let values: Vec<&String> =
+        values.iter().filter(|value| !is_name || !value.is_empty()).collect();
+    let read = |text: &&String| read_value(value_type, text);
+    if is_list {
+        let list = values.iter().map(read).collect::<Result<Vec<_>>>()?;
+        return Ok(Change::Value(Property::List(value_type, list)));
+    }
+    match values.first() {
+        None if name == PRIMARY_TYPE => Ok(Change::Nothing),
+        None => Ok(Change::Removal),
+        Some(text) if text.is_empty() => Ok(Change::Removal),
+        Some(text) => Ok(Change::Value(Property::Single(read(text)?))),
+    }
+}
+
+/// Adds and removes values of a list: `+v` adds `v` unless it is there, `-v` removes every `v`. Without any such step, and
+/// where a single value is, nothing changes.
+fn patched(stored: Option<&Property>, value_type: ValueType, steps: &[String]) -> Result<Change> {
+    let mut values = match stored {
+        Some(Property::Single(_)) => return Ok(Change::Nothing),
+        Some(Property::List(_, values)) => values.clone(),
+        None => Vec::new(),
+    };
+    let mut is_changed = false;
     for step in steps {
         if let Some(text) = step.strip_prefix('+') {
             let value = read_value(value_type, text)?;
             if !values.contains(&value) {
                 values.push(value);
+                is_changed = true;
             }
         } else if let Some(text) = step.strip_prefix('-') {
             let value = read_value(value_type, text)?;
+            let before = values.len();
             values.retain(|one| *one != value);
+            is_changed |= values.len() != before;
         }
     }
-    Ok(Property::List(value_type, values))
+    match is_changed {
+        true => Ok(Change::Value(Property::List(value_type, values))),
+        false => Ok(Change::Nothing),
+    }
 }
 
 /// Reads a value; dates in all the forms that Sling takes.
@@ -154,9 +190,19 @@ mod tests {
 
     #[test]
     fn patches_add_and_remove() {
-        let start = vec![Value::String("a".into()), Value::String("b".into())];
-        let steps = ["+c", "+a", "-b", "ignored"].map(str::to_owned);
-        let expected = Property::parse_list(ValueType::String, ["a", "c"]).unwrap();
-        assert_eq!(patched(start, ValueType::String, &steps).unwrap(), expected);
+        let list =
+            |texts: &[&str]| Property::parse_list(ValueType::String, texts.to_vec()).unwrap();
+        let steps =
+            |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let check = |stored: Option<&Property>, texts: &[&str], expected: Change| {
+            let change = patched(stored, ValueType::String, &steps(texts)).unwrap();
+            assert_eq!(change, expected, "{texts:?}");
+        };
+        let stored = list(&["a", "b", "b"]);
+        let expected = Change::Value(list(&["a", "c"]));
+        check(Some(&stored), &["+c", "+a", "-b", "ignored"], expected);
+        check(Some(&stored), &["+a", "-c", "", "ignored"], Change::Nothing);
+        check(Some(&Property::text("a")), &["+c"], Change::Nothing);
+        check(None, &["+c"], Change::Value(list(&["c"])));
     }
 }

@@ -34,12 +34,19 @@ pub(crate) fn targets(snapshot: &Snapshot, path: &str, fields: &Fields) -> Resul
     if wanted.is_empty() {
         return Ok(vec![existing(snapshot, path)?.to_string()]);
     }
-    let base = NodePath::new(cut(path)).unwrap_or_else(|_| NodePath::root());
+    let base = match existing(snapshot, path) {
+        Ok(path) => path,
+        Err(_) => NodePath::new(cut(path)).unwrap_or_else(|_| NodePath::root()),
+    };
     let mut paths = Vec::new();
     for one in wanted {
-        match one.strip_suffix("/*") {
+        let folder = match one {
+            "*" | "/*" => Some(base.clone()),
+            one => one.strip_suffix("/*").map(|folder| base.resolve(folder)).transpose()?,
+        };
+        match folder {
             Some(folder) => {
-                if let Some(node) = snapshot.node(&base.resolve(folder)?)? {
+                if let Some(node) = snapshot.node(&folder)? {
                     paths.extend(node.children()?.iter().map(|child| child.path().to_string()));
                 }
             }

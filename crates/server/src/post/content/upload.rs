@@ -2,7 +2,10 @@
 
 use std::io::Read;
 
-use tympan_content::{BlobId, Date, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Subtree, Value};
+use tympan_content::{
+    BlobId, Date, JCR_CONTENT, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Subtree, Value,
+    ValueType,
+};
 
 use super::Work;
 use super::target::existing;
@@ -11,8 +14,17 @@ use crate::failure::{Failure, Result};
 use crate::form::Upload;
 use crate::post::fields::{Chunk, Fields};
 
-/// The node that holds the parts of a file that is still arriving.
-const CHUNKS: &str = "sling:chunks";
+/// The mixin of a resource whose bytes are still arriving, and the type of the parts below it.
+const CHUNKS_TYPE: &str = "sling:chunks";
+const CHUNK_TYPE: &str = "sling:chunk";
+
+/// What an upload becomes, with its node type.
+enum UploadForm {
+    /// A node with the bytes in its `jcr:content`.
+    File(String),
+    /// A node that holds the bytes itself.
+    Resource(String),
+}
 
 impl Work<'_> {
     /// Stores an uploaded file below a node: a file in a folder, a resource elsewhere, or what the type hint says.
@@ -41,6 +53,23 @@ impl Work<'_> {
 
     /// Puts a described file at its place.
     fn put_file(&mut self, path: &NodePath, resource: Subtree, hint: Option<&str>) -> Result<()> {
+        let node = match self.form_of(path, hint)? {
+            UploadForm::File(file_type) => {
+                Subtree::new(path.name(), &file_type).with_child(resource)
+            }
+            UploadForm::Resource(resource_type) => {
+                Subtree { name: path.name().to_owned(), ..resource }
+                    .with(PRIMARY_TYPE, Property::name(&resource_type))
+            }
+        };
+        let word = if self.session.node(path)?.is_none() { "created" } else { "modified" };
+        self.session.put(path, node)?;
+        self.done.changes.push((word, vec![path.to_string()]));
+        Ok(())
+    }
+
+    /// Tells what an upload becomes: what the type hint says, else a file in a folder and a resource elsewhere.
+    fn form_of(&mut self, path: &NodePath, hint: Option<&str>) -> Result<UploadForm> {
         let folder = path.parent().unwrap_or_else(NodePath::root);
         let folder = self.session.node(&folder)?;
         let is_folder = folder.is_some_and(|node| {
@@ -49,22 +78,16 @@ impl Work<'_> {
                 "nt:folder" | "sling:Folder" | "sling:OrderedFolder" | "cq:Page" | "rep:root"
             )
         });
-        let node = match hint {
-            Some(hint @ ("nt:resource" | "oak:Resource")) => {
-                Subtree { name: path.name().to_owned(), ..resource }
-                    .with(PRIMARY_TYPE, Property::name(hint))
-            }
-            Some(hint) => Subtree::new(path.name(), hint).with_child(resource),
-            None if is_folder => Subtree::new(path.name(), "nt:file").with_child(resource),
-            None => resource,
-        };
-        let word = if self.session.node(path)?.is_none() { "created" } else { "modified" };
-        self.session.put(path, node)?;
-        self.done.changes.push((word, vec![path.to_string()]));
-        Ok(())
+        Ok(match hint {
+            Some(hint @ ("nt:resource" | "oak:Resource")) => UploadForm::Resource(hint.to_owned()),
+            Some(hint) => UploadForm::File(hint.to_owned()),
+            None if is_folder => UploadForm::File("nt:file".to_owned()),
+            None => UploadForm::Resource("nt:resource".to_owned()),
+        })
     }
 
-    /// Takes in a part of a file. Parts are kept below the file's node until the last one has come.
+    /// Takes in a part of a file. Parts are kept below the node that holds the file's bytes until the last one has come;
+    /// until then a file that is there stays as it is.
     fn store_chunk(
         &mut self,
         path: &NodePath,
@@ -72,54 +95,41 @@ impl Work<'_> {
         chunk: &Chunk,
         hint: Option<&str>,
     ) -> Result<()> {
-        let parts = path.child(CHUNKS)?;
+        let holder = match self.form_of(path, hint)? {
+            UploadForm::File(_) => path.child(JCR_CONTENT)?,
+            UploadForm::Resource(_) => path.clone(),
+        };
         if chunk.offset == 0 {
-            // A new first part begins the file anew.
-            if self.session.node(&parts)?.is_some() {
-                self.session.remove(&parts)?;
-            }
-            if self.session.node(path)?.is_none() {
-                self.create(path, Some(hint.unwrap_or("nt:unstructured")))?;
-            }
-            self.session.put(&parts, Subtree::new(CHUNKS, "nt:unstructured"))?;
+            self.begin_chunks(path, &holder, upload, hint)?;
         }
-        let there = match self.session.node(&parts)? {
-            Some(node) => node.children()?,
-            None => {
-                return Err(Failure::bad_request(
-                    "there is no upload to go on with; begin with `@Offset` 0",
-                ));
-            }
-        };
-        let blob_of = |node: &tympan_content::Node| match node.property("jcr:data") {
-            Some(Property::Single(Value::Binary(id))) => Some(id),
-            _ => None,
-        };
-        let mut blobs: Vec<_> = there.iter().filter_map(blob_of).collect();
-        drop(there);
-        let begun: u64 = blobs.iter().map(|id| id.length()).sum();
+        let mut parts = self.chunks_of(&holder)?.ok_or_else(|| {
+            Failure::bad_request("there is no upload to go on with; begin with `@Offset` 0")
+        })?;
+        let begun: u64 = parts.iter().map(|id| id.length()).sum();
         if begun != chunk.offset {
             let message =
                 format!("the part begins at {}, but {begun} bytes are there", chunk.offset);
             return Err(Failure::bad_request(message));
         }
         let blob = store_file(&mut self.session, upload.file.reopen()?, None)?;
-        blobs.push(blob);
+        parts.push(blob);
         let end = begun + blob.length();
         let is_last = chunk.is_completed || chunk.length == Some(end);
         if chunk.length.is_some_and(|length| length < end) {
             return Err(Failure::bad_request("the parts are longer than `@Length` says"));
         }
         if !is_last {
-            let part = Subtree::new(format!("{begun}"), "nt:unstructured")
+            let name = format!("chunk_{begun}_{}", end.saturating_sub(1));
+            let part = Subtree::new(&*name, CHUNK_TYPE)
+                .with("sling:offset", Value::Long(i64::try_from(begun).unwrap_or(i64::MAX)))
                 .with("jcr:data", Value::Binary(blob));
-            self.session.put(&parts.child(&part.name)?, part)?;
+            self.session.put(&holder.child(&name)?, part)?;
             self.done.changes.push(("modified", vec![path.to_string()]));
             return Ok(());
         }
         let repository = self.session.repository().clone();
         let mut whole: Box<dyn Read> = Box::new(std::io::empty());
-        for id in blobs {
+        for id in parts {
             let content = repository.blobs().open(&id).map_err(tympan_content::Error::from)?;
             let content = content.ok_or(tympan_content::Error::BlobMissing(id))?;
             whole = Box::new(whole.chain(content.into_reader()));
@@ -127,9 +137,65 @@ impl Work<'_> {
         // The parts stay as they are if they are not what they should be together.
         let named = digest.map(|digest| BlobId::new(digest, end));
         let blob = store(&mut self.session, &mut whole, named)?;
-        self.session.remove(path)?;
         let resource = self.described(blob, upload)?;
         self.put_file(path, resource, hint)
+    }
+
+    /// Makes room for the parts of a file: a new first part begins the file anew, and where no file is, an empty one is
+    /// made, as Sling does.
+    fn begin_chunks(
+        &mut self,
+        path: &NodePath,
+        holder: &NodePath,
+        upload: &Upload,
+        hint: Option<&str>,
+    ) -> Result<()> {
+        if self.session.node(holder)?.is_none() {
+            let nothing = self.session.put_blob(&mut std::io::empty())?;
+            let resource = self.described(nothing, upload)?;
+            self.put_file(path, resource, hint)?;
+        }
+        let Some(node) = self.session.node(holder)? else { return Ok(()) };
+        let old = node.children()?;
+        let old = old.iter().filter(|child| child.primary_type() == CHUNK_TYPE);
+        let old: Vec<NodePath> = old.map(|child| child.path().clone()).collect();
+        let mixins = node.property(MIXIN_TYPES);
+        drop(node);
+        for path in old {
+            self.session.remove(&path)?;
+        }
+        let mut names: Vec<Value> =
+            mixins.map(|mixins| mixins.values().to_vec()).unwrap_or_default();
+        if !names.iter().any(|name| name.to_text() == CHUNKS_TYPE) {
+            names.push(Value::parse(ValueType::Name, CHUNKS_TYPE)?);
+        }
+        let mixins = Property::List(ValueType::Name, names);
+        Ok(self.session.set_property(holder, MIXIN_TYPES, mixins)?)
+    }
+
+    /// Returns the parts that have come, in order; nothing if no upload in parts was begun.
+    fn chunks_of(&mut self, holder: &NodePath) -> Result<Option<Vec<BlobId>>> {
+        let Some(node) = self.session.node(holder)? else { return Ok(None) };
+        let mixins = node.property(MIXIN_TYPES);
+        let is_begun = mixins.is_some_and(|mixins| {
+            mixins.values().iter().any(|mixin| mixin.to_text() == CHUNKS_TYPE)
+        });
+        if !is_begun {
+            return Ok(None);
+        }
+        let mut parts = Vec::new();
+        for child in node.children()? {
+            let offset = child.property("sling:offset");
+            let offset = match offset.as_ref().and_then(Property::first) {
+                Some(Value::Long(offset)) if child.primary_type() == CHUNK_TYPE => *offset,
+                _ => continue,
+            };
+            if let Some(Property::Single(Value::Binary(id))) = child.property("jcr:data") {
+                parts.push((offset, id));
+            }
+        }
+        parts.sort_by_key(|(offset, _)| *offset);
+        Ok(Some(parts.into_iter().map(|(_, id)| id).collect()))
     }
 
     /// Stores the bytes of an upload and describes them.

@@ -1,0 +1,141 @@
+//! Requests that cost much are refused before they do, by who asks.
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::Method;
+use tympan_content::Subtree;
+use tympan_server::{QueryBudgets, Role};
+
+use crate::support::{TestInstance, path};
+
+const QUERIES: &[&str] = &[
+    "/bin/querybuilder.json?path=/content&type=nt:unstructured",
+    "/api/v1/query?statement=SELECT%20*%20FROM%20%5Bnt:unstructured%5D",
+    "/api/v1/search?text=word",
+    "/api/v1/suggest?prefix=w",
+    "/api/v1/spellcheck?text=w",
+];
+
+/// Makes so many nodes below `/content`, each with a property `a` of the same value.
+fn fill(instance: &TestInstance, count: usize) {
+    instance.edit(|session| {
+        let mut folder = Subtree::new("many", "nt:unstructured");
+        for number in 0..count {
+            folder
+                .put_child(Subtree::new(format!("n{number}"), "nt:unstructured").with("a", "same"));
+        }
+        session.put(&path("/content/many"), folder).unwrap();
+    });
+}
+
+async fn publisher(change: impl FnOnce(&mut QueryBudgets)) -> TestInstance {
+    TestInstance::start(Role::Publish, |options| change(&mut options.query_budgets)).await
+}
+
+#[tokio::test]
+async fn a_publisher_answers_no_queries_of_visitors_unless_the_site_opens_them() {
+    let closed = TestInstance::publish().await;
+    let open = publisher(|budgets| budgets.is_open_to_visitors = true).await;
+    let token = closed.user("ann", &[]).await;
+    for target in QUERIES {
+        assert_eq!(closed.visit(target).await.status, 403, "{target}");
+        assert_eq!(open.visit(target).await.status, 200, "{target}");
+        let member = closed.request(Method::GET, target).bearer(&token).send().await;
+        assert_eq!(member.status, 200, "{target}");
+    }
+    for instance in [&closed, &open] {
+        let form = instance.request(Method::POST, "/bin/querybuilder.json");
+        let reply = form.form(&[("path", "/content")]).send().await;
+        assert_eq!(reply.status.is_success(), std::ptr::eq(instance, &raw const open), "{reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_query_of_a_visitor_has_a_smaller_budget_than_one_of_a_user() {
+    let instance = publisher(|budgets| {
+        budgets.is_open_to_visitors = true;
+        budgets.visitors.max_rows_read = 100;
+        budgets.users.max_rows_read = 5_000;
+    })
+    .await;
+    let token = instance.user("ann", &[]).await;
+    fill(&instance, 50);
+    let ask = async |statement: &str| {
+        let encoded =
+            percent_encoding::utf8_percent_encode(statement, percent_encoding::NON_ALPHANUMERIC);
+        let target = format!("/api/v1/query?limit=10000&statement={encoded}");
+        let visitor = instance.visit(&target).await;
+        let user = instance.request(Method::GET, &target).bearer(&token).send().await;
+        (visitor, user, instance.get(&target).await)
+    };
+    // A few rows are for everybody.
+    let (visitor, user, administrator) = ask("SELECT * FROM [nt:unstructured]").await;
+    assert_eq!([visitor.status, user.status, administrator.status], [200; 3], "{visitor:?}");
+    // A join of everything with everything is for those who may cost something.
+    let join =
+        "SELECT * FROM [nt:unstructured] AS x INNER JOIN [nt:unstructured] AS y ON x.[a] = y.[a]";
+    let (visitor, user, administrator) = ask(join).await;
+    assert_eq!([user.status, administrator.status], [200; 2], "{user:?}");
+    let (_, refused, _) =
+        ask(&format!("{join} INNER JOIN [nt:unstructured] AS z ON y.[a] = z.[a]")).await;
+    for refused in [visitor, refused] {
+        assert_eq!(refused.status, 422, "{refused:?}");
+        assert!(refused.text().contains("max_rows_read"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_nodes_of_hits_are_counted_together() {
+    let instance = publisher(|budgets| budgets.is_open_to_visitors = true).await;
+    fill(&instance, 6_000);
+    let target = "/bin/querybuilder.json?path=/content&path.self=true&nodename=many&p.hits=full&p.nodedepth=1";
+    let visitor = instance.visit(target).await;
+    assert_eq!(visitor.status, 422, "{visitor:?}");
+    assert_eq!(instance.get(target).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_headers_of_a_part_of_a_form_come_to_an_end() {
+    let author = TestInstance::author().await;
+    let head = "--b\r\nContent-Disposition: form-data; name=\"./x\"\r\nX-Long: ";
+    let send = async |pieces: Vec<Bytes>| {
+        let pieces = futures_util::stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>));
+        let request = author.as_admin(Method::POST, "/content/n");
+        let request = request.header("content-type", "multipart/form-data; boundary=b");
+        request.body(Body::from_stream(pieces)).send().await
+    };
+    let piece = Bytes::from(vec![b'x'; 8 * 1024]);
+    // A header that goes on and on is refused, whoever waits for its end.
+    let endless =
+        std::iter::once(Bytes::from(head)).chain(std::iter::repeat_n(piece.clone(), 1_000));
+    let reply = send(endless.collect()).await;
+    assert_eq!(reply.status, 413, "{reply:?}");
+    assert!(reply.text().contains("bytes of headers"), "{reply:?}");
+    // So is what comes before the first part.
+    assert_eq!(send(std::iter::repeat_n(piece.clone(), 1_000).collect()).await.status, 413);
+    // A header of an honest length, and a long text and file behind it, are not.
+    let text = Bytes::from(vec![b'y'; 64 * 1024]);
+    let part = |name: &str, file: &str| {
+        Bytes::from(format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n"))
+    };
+    let end = || Bytes::from("\r\n");
+    let pieces = vec![
+        part("./x", ""),
+        text.clone(),
+        text.clone(),
+        end(),
+        part("./empty", "; filename=\"\""),
+        text.clone(),
+        text.clone(),
+        end(),
+        part("./f", "; filename=\"f.bin\""),
+        text.clone(),
+        text.clone(),
+        end(),
+        Bytes::from("--b--\r\n"),
+    ];
+    let reply = send(pieces).await;
+    assert!(reply.status.is_success(), "{reply:?}");
+    assert_eq!(author.property("/content/n", "x").len(), "String ".len() + 2 * text.len());
+    assert_eq!(author.get("/content/n/f").await.body.len(), 2 * text.len());
+}

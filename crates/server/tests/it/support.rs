@@ -1,0 +1,283 @@
+//! An instance in this process, and the requests that tests send to its router.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+use tympan_content::{NodePath, Property, Repository, Session, Snapshot, Subtree, Value};
+use tympan_jobs::{Configurator, Queues, Worker, WorkerOptions};
+use tympan_render::{Mode, Options, Renderer};
+use tympan_replicate::{Keeping, Replicator};
+use tympan_search::Index;
+use tympan_server::{
+    Instance, InstanceOptions, Logins, Owner, QueryBudgets, Role, Telling, create_user, router,
+};
+use tympan_testkit::State;
+use tympan_web::listen::Peer;
+use tympan_web::log_file::Rotation;
+
+/// The password of every user that a test makes.
+pub(crate) const PASSWORD: &str = "violet-harbor-lantern";
+
+/// A running instance without sockets. Its content and its state database are in memory.
+pub(crate) struct TestInstance {
+    pub(crate) instance: Arc<Instance>,
+    pub(crate) repository: Repository,
+    pub(crate) logins: Logins,
+    pub(crate) state: State,
+    search: Arc<Index>,
+    router: Router,
+    /// The proof that requests are from `admin`.
+    admin_token: String,
+    _dir: tempfile::TempDir,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Reply {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+    }
+}
+
+impl TestInstance {
+    pub(crate) async fn author() -> Self {
+        Self::start(Role::Author, |_| {}).await
+    }
+
+    pub(crate) async fn publish() -> Self {
+        Self::start(Role::Publish, |_| {}).await
+    }
+
+    /// Starts an instance whose options a test changes.
+    pub(crate) async fn start(role: Role, change: impl FnOnce(&mut InstanceOptions)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let repository = Repository::memory().unwrap();
+        let state = State::memory().await.unwrap();
+        state.migrate("jobs", tympan_jobs::MIGRATIONS).await.unwrap();
+        state.migrate("server", tympan_server::MIGRATIONS).await.unwrap();
+        let queues = Queues::new(state.pool().clone());
+        let options = WorkerOptions::new(role.name(), "test".to_owned());
+        let worker = Worker::new(queues.clone(), options);
+        let configurator = Configurator::new(worker, repository.clone(), &[role.name()]);
+        let key = "a key of replication".to_owned();
+        let replicator =
+            Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
+        let search =
+            Index::open(repository.clone(), &dir.path().join("search"), Default::default());
+        let search = Arc::new(search.unwrap());
+        let mode = if role == Role::Author { Mode::Author } else { Mode::Publish };
+        let logins = Logins::new(state.pool().clone(), repository.clone());
+        let mut options = InstanceOptions {
+            role,
+            repository: repository.clone(),
+            query_budgets: QueryBudgets::default(),
+            keeping: Keeping::default(),
+            renderer: Renderer::new(&repository, Options { mode, ..Options::default() }),
+            ledger: None,
+            surrogate_key: None,
+            queues,
+            configurator,
+            replicator,
+            search: search.clone(),
+            logins: logins.clone(),
+            replication_key: key,
+            spool: dir.path().join("spool"),
+            logs: dir.path().join("logs"),
+            rotation: Rotation::default(),
+            work_permits: 4,
+            work_waiting: 100,
+            telling: Telling::default(),
+            body_timeout: Duration::from_secs(60),
+        };
+        change(&mut options);
+        let mut session = repository.session("system").unwrap();
+        create_user(&mut session, "admin", PASSWORD).unwrap();
+        session.put(&path("/content"), Subtree::new("content", "sling:Folder")).unwrap();
+        session.commit("begin", SystemTime::now()).unwrap();
+        let instance = Instance::open(options, SystemTime::now()).unwrap();
+        let router = router(instance.clone());
+        let owner = Owner { user: "admin", account: None };
+        let now = SystemTime::now();
+        let admin_token = Logins::issue_token(state.pool(), owner, now, None).await.unwrap();
+        Self { instance, repository, logins, state, search, router, admin_token, _dir: dir }
+    }
+
+    /// Begins a request from this machine.
+    pub(crate) fn request(&self, method: Method, target: &str) -> TestRequest<'_> {
+        let mut request = Request::new(Body::empty());
+        *request.method_mut() = method;
+        *request.uri_mut() = target.parse().unwrap();
+        request.headers_mut().insert(header::HOST, "localhost".parse().unwrap());
+        TestRequest { router: &self.router, request }.from_address([127, 0, 0, 1].into())
+    }
+
+    /// Sends a GET as `admin`.
+    pub(crate) async fn get(&self, target: &str) -> Reply {
+        self.request(Method::GET, target).bearer(&self.admin_token).send().await
+    }
+
+    /// Sends a GET as a visitor.
+    pub(crate) async fn visit(&self, target: &str) -> Reply {
+        self.request(Method::GET, target).send().await
+    }
+
+    /// Sends a form as `admin`, and requires that it is taken.
+    pub(crate) async fn post(&self, target: &str, form: &[(&str, &str)]) -> Reply {
+        let reply = self.try_post(target, form).await;
+        assert!(reply.status.is_success(), "{target} {form:?}: {reply:?}");
+        reply
+    }
+
+    /// Sends a form as `admin`.
+    pub(crate) async fn try_post(&self, target: &str, form: &[(&str, &str)]) -> Reply {
+        let request = self.request(Method::POST, target).bearer(&self.admin_token);
+        request.form(form).send().await
+    }
+
+    /// Begins a request as `admin`.
+    pub(crate) fn as_admin(&self, method: Method, target: &str) -> TestRequest<'_> {
+        self.request(method, target).bearer(&self.admin_token)
+    }
+
+    /// Returns the newest state as nobody in particular sees it.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.repository.snapshot().unwrap()
+    }
+
+    /// Returns a property as a text that shows its type and values; `-` if it is not there.
+    pub(crate) fn property(&self, node: &str, name: &str) -> String {
+        let node = self.snapshot().node(&path(node)).unwrap();
+        let Some(property) = node.and_then(|node| node.property(name)) else {
+            return "-".to_owned();
+        };
+        let texts: Vec<_> = property.values().iter().map(Value::to_text).collect();
+        let type_name = property.value_type().name();
+        match property {
+            Property::Single(_) => format!("{type_name} {}", texts[0]),
+            Property::List(..) => format!("{type_name} [{}]", texts.join(", ")),
+        }
+    }
+
+    /// Changes content in nobody's name.
+    pub(crate) fn edit(&self, change: impl FnOnce(&mut Session)) {
+        let mut session = self.repository.session("system").unwrap();
+        change(&mut session);
+        session.commit("edit", SystemTime::now()).unwrap();
+    }
+
+    /// Makes a user, who is a member of groups, and returns a token.
+    pub(crate) async fn user(&self, name: &str, groups: &[&str]) -> String {
+        self.edit(|session| {
+            create_user(session, name, PASSWORD).unwrap();
+            groups.iter().for_each(|group| session.add_member(group, name).unwrap());
+        });
+        let owner = Owner { user: name, account: None };
+        Logins::issue_token(self.state.pool(), owner, SystemTime::now(), None).await.unwrap()
+    }
+}
+
+impl Drop for TestInstance {
+    fn drop(&mut self) {
+        self.search.close();
+    }
+}
+
+/// A request that is being made.
+pub(crate) struct TestRequest<'a> {
+    router: &'a Router,
+    request: Request,
+}
+
+impl TestRequest<'_> {
+    pub(crate) fn from_address(mut self, address: IpAddr) -> Self {
+        let peer = Peer::new(SocketAddr::new(address, 50_000), true);
+        self.request.extensions_mut().insert(peer);
+        self
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
+        let name = HeaderName::from_static(name);
+        self.request.headers_mut().append(name, value.parse().unwrap());
+        self
+    }
+
+    pub(crate) fn bearer(self, token: &str) -> Self {
+        self.header("authorization", &format!("Bearer {token}"))
+    }
+
+    pub(crate) fn form(mut self, form: &[(&str, &str)]) -> Self {
+        let encode = |text| {
+            percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC)
+                .to_string()
+        };
+        let pairs: Vec<_> = form
+            .iter()
+            .map(|(name, value)| format!("{}={}", encode(name), encode(value)))
+            .collect();
+        *self.request.body_mut() = Body::from(pairs.join("&"));
+        self.header("content-type", "application/x-www-form-urlencoded")
+    }
+
+    pub(crate) fn json(mut self, value: &serde_json::Value) -> Self {
+        *self.request.body_mut() = Body::from(value.to_string());
+        self.header("content-type", "application/json")
+    }
+
+    pub(crate) fn body(mut self, body: impl Into<Body>) -> Self {
+        *self.request.body_mut() = body.into();
+        self
+    }
+
+    /// Sends texts and files as browsers do; a part is a name, a file name and type if it is a file, and its bytes.
+    pub(crate) fn multipart(self, parts: &[(&str, Option<(&str, &str)>, &[u8])]) -> Self {
+        let mut body = Vec::new();
+        for (name, file, bytes) in parts {
+            body.extend_from_slice(b"--bound\r\nContent-Disposition: form-data; name=\"");
+            body.extend_from_slice(name.as_bytes());
+            if let Some((file_name, media_type)) = file {
+                body.extend_from_slice(format!("\"; filename=\"{file_name}").as_bytes());
+                body.extend_from_slice(format!("\"\r\nContent-Type: {media_type}").as_bytes());
+            } else {
+                body.extend_from_slice(b"\"");
+            }
+            body.extend_from_slice(b"\r\n\r\n");
+            body.extend_from_slice(bytes);
+            body.extend_from_slice(b"\r\n");
+        }
+        body.extend_from_slice(b"--bound--\r\n");
+        self.header("content-type", "multipart/form-data; boundary=bound").body(body)
+    }
+
+    pub(crate) async fn send(self) -> Reply {
+        let response = self.router.clone().oneshot(self.request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Reply { status: parts.status, headers: parts.headers, body }
+    }
+}
+
+pub(crate) fn path(text: &str) -> NodePath {
+    NodePath::new(text).unwrap()
+}
