@@ -26,6 +26,7 @@ mod page;
 mod phase;
 mod plan;
 mod project;
+mod repeats;
 mod report;
 mod requests;
 mod sources;
