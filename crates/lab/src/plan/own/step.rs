@@ -191,7 +191,7 @@ impl Compiler<'_> {
                     "`query` cannot be added to a `url` with variables; write `target` and `path`",
                 );
             }
-            return HttpSpec { path: template, ..HttpSpec::default() };
+            return HttpSpec { path: template, is_own: true, ..HttpSpec::default() };
         }
         match Url::parse(&url.text) {
             Ok(parsed) => {
