@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::answer::Answer;
 use super::json_path;
 use super::markup::{Found, Tree, XPath};
@@ -77,6 +79,8 @@ pub(super) enum Judge {
         is_html: bool,
         variable: Option<Template>,
     },
+    /// The answer is well-formed XML.
+    Xml,
     /// Run by the thread itself, because it may say more than right or wrong.
     Script(Arc<Script>),
 }
@@ -101,6 +105,10 @@ impl Judge {
         match self {
             Self::Response { .. } => self.judge_response(answer, scope, patterns),
             Self::Script(_) => Verdict::Right,
+            Self::Xml if answer.body.is_empty() => Verdict::Wrong("Response was null".to_owned()),
+            Self::Xml => {
+                Tree::well_formed(&answer.body).map_or_else(Verdict::Wrong, |()| Verdict::Right)
+            }
             Self::Duration(most) => {
                 let most: u64 = most.draw(scope).trim().parse().unwrap_or(0);
                 if most == 0 || answer.elapsed_ms <= most {
@@ -251,6 +259,15 @@ fn judge_path(text: &str, path: &str, (inverts, is_html): (bool, bool)) -> Optio
     }
 }
 
+/// Reports whether a value is what a text says: by its worth, so that 1.5 is 1.50, but the whole number 1 is not 1.0. A text
+/// that is no JSON stands for itself.
+fn is_json(value: &Value, expected: &str) -> bool {
+    match serde_json::from_str::<Value>(expected) {
+        Ok(expected) => *value == expected,
+        Err(_) => matches!(value, Value::String(text) if text == expected.trim()),
+    }
+}
+
 fn judge_json(
     answer: &Answer,
     path: &str,
@@ -271,12 +288,22 @@ fn judge_json(
         return (!is_null).then(|| format!("Value at `{path}` is not null"));
     }
     let expected = expected?;
-    let holds = found.iter().any(|value| {
-        let shown = super::extract::shown(value);
+    let mut candidates: Vec<Value> = found.iter().map(|value| (**value).clone()).collect();
+    // Of a list, one that fits is enough, or the whole of it.
+    if let [Value::Array(items)] = candidates.as_slice() {
+        let items = items.clone();
+        candidates.extend(items);
+    }
+    if path.contains(['*', '?', ',']) || path.contains("..") {
+        let all = candidates.clone();
+        candidates.push(Value::Array(all));
+    }
+    let holds = candidates.iter().any(|value| {
         if is_regex {
+            let shown = super::extract::shown(value);
             patterns.find_whole(expected).is_some_and(|pattern| pattern.is_match(&shown))
         } else {
-            shown == expected
+            is_json(value, expected)
         }
     });
     let first = found.first().map(|value| super::extract::shown(value)).unwrap_or_default();

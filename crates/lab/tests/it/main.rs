@@ -15,6 +15,7 @@ mod fleet;
 mod forms;
 mod get;
 mod jmeter;
+mod jmeter_requests;
 mod journal;
 mod latency;
 mod left_out;
