@@ -6,6 +6,7 @@ mod opening;
 pub mod overlay;
 pub mod sheet;
 pub(crate) mod slow;
+mod statistics;
 mod text;
 mod trace;
 
@@ -14,6 +15,7 @@ use std::time::{Duration, SystemTime};
 
 pub use html::html;
 pub(crate) use html::{STYLE, escape};
+pub use statistics::statistics;
 pub use text::{json, junit, markdown, plain};
 
 use crate::goal::Judged;
