@@ -675,6 +675,7 @@ impl Writer<'_> {
                     is_regex: false,
                     expects_null: false,
                     inverts: false,
+                    ..
                 } => {
                     values.push(format!("{} = {}", quote(path.source()), quote(expected.source())))
                 }

@@ -71,6 +71,8 @@ pub(super) enum Judge {
         is_regex: bool,
         expects_null: bool,
         inverts: bool,
+        /// What is expected is the text of a value, as in plans in TOML; else it is JSON itself.
+        by_text: bool,
     },
     Path {
         path: Template,
@@ -151,12 +153,17 @@ impl Judge {
                     Some(fault) => Verdict::Wrong(fault),
                 }
             }
-            Self::Json { path, expected, is_regex, expects_null, inverts } => {
+            Self::Json { path, expected, is_regex, expects_null, inverts, by_text } => {
                 let path = path.draw(scope).into_owned();
                 let expected = expected.as_ref().map(|expected| expected.draw(scope).into_owned());
                 let expected = expected.as_deref();
-                let fault =
-                    judge_json(answer, &path, expected, (*is_regex, *expects_null), patterns);
+                let fault = judge_json(
+                    answer,
+                    &path,
+                    expected,
+                    (*is_regex, *expects_null, *by_text),
+                    patterns,
+                );
                 match (fault, inverts) {
                     (None, false) | (Some(_), true) => Verdict::Right,
                     (Some(fault), false) => Verdict::Wrong(fault),
@@ -272,7 +279,7 @@ fn judge_json(
     answer: &Answer,
     path: &str,
     expected: Option<&str>,
-    (is_regex, expects_null): (bool, bool),
+    (is_regex, expects_null, by_text): (bool, bool, bool),
     patterns: &mut Patterns,
 ) -> Option<String> {
     let document: serde_json::Value = match serde_json::from_str(&answer.body) {
@@ -303,7 +310,7 @@ fn judge_json(
             let shown = super::extract::shown(value);
             patterns.find_whole(expected).is_some_and(|pattern| pattern.is_match(&shown))
         } else {
-            is_json(value, expected)
+            is_json(value, expected) || (by_text && super::extract::shown(value) == expected)
         }
     });
     let first = found.first().map(|value| super::extract::shown(value)).unwrap_or_default();

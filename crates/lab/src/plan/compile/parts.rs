@@ -397,6 +397,7 @@ impl<'a> Compiler<'a> {
                     is_regex: element.flag("ISREGEX", true),
                     expects_null: element.flag("EXPECT_NULL", false),
                     inverts: element.flag("INVERT", false),
+                    by_text: false,
                 }
             }
             _ => return None,

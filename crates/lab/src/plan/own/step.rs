@@ -504,6 +504,7 @@ fn json(table: &Table<'_, '_>, path: &Text, expected: Option<Template>) -> Judge
         is_regex: false,
         expects_null: false,
         inverts: false,
+        by_text: true,
     }
 }
 
