@@ -451,12 +451,21 @@ pub(crate) struct Jmeter {
     /// Deletes the result file and an old report first.
     #[arg(short = 'f', long = "forceDeleteResultFile")]
     pub(crate) deletes: bool,
-    /// Hosts of remote engines; refused with what to use instead.
+    /// Hosts that run the plan too, each with all of its threads; `ssh` reaches them.
     #[arg(short = 'R', long = "remotestart", value_name = "HOSTS")]
     pub(crate) remote: Option<String>,
-    /// All remote engines; refused with what to use instead.
+    /// The same on the hosts of the property `remote_hosts`.
     #[arg(short = 'r', long = "runremote")]
     pub(crate) is_remote: bool,
+    /// Divides the threads of the plan, and the rows of its data, among remote hosts.
+    #[arg(long = "divide")]
+    pub(crate) divides: bool,
+    /// The program on remote hosts.
+    #[arg(long, default_value = "tympan")]
+    pub(crate) agent_program: String,
+    /// What takes the place of `ssh`.
+    #[arg(long, default_value = "ssh")]
+    pub(crate) ssh: PathBuf,
     /// The address of a name for this run, `name=address`, whatever the system says; may be repeated.
     #[arg(long, value_name = "NAME=ADDRESS")]
     pub(crate) resolve: Vec<String>,
@@ -488,9 +497,9 @@ pub(crate) struct Run {
     /// Users at a time, who wait for answers, instead of the plan's own load.
     #[arg(long)]
     pub(crate) users: Option<u64>,
-    /// How long a load of --rate or --users lasts.
-    #[arg(long = "for", value_name = "TIME", default_value = "1m")]
-    pub(crate) lasts: String,
+    /// How long a load of --rate or --users lasts; a minute unless given.
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) lasts: Option<String>,
     /// A property, `name=value`; may be repeated.
     #[arg(short = 'J', long = "property")]
     pub(crate) properties: Vec<String>,
@@ -515,9 +524,9 @@ pub(crate) struct Run {
     /// Threads; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
-    /// What random numbers derive from.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
+    /// What random numbers derive from, so that a run draws what another one drew; they differ from run to run unless given.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
     /// Keeps N exchanges of each label whole, and N that failed, and shows them in the report.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) trace: usize,

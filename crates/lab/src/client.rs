@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 
-use crate::net::{Connection, Failure, Head, Keep, Progress, Reply, Request, Targets, Url};
+use crate::net::{
+    Attempt, Connection, Failure, Head, Keep, Progress, Reply, Request, Targets, Url,
+};
 use crate::{Error, Result};
 
 /// Most bytes of a body that are kept.
@@ -88,7 +90,7 @@ impl Client {
     /// # Errors
     /// [`Error::Resolve`], [`Error::Tls`], [`Error::Engine`]; [`Error::Unanswered`] if no whole answer came.
     pub(crate) fn ask(&mut self, question: &Question<'_>) -> Result<Answer> {
-        let mut request = self.request(question)?;
+        let mut request = (self.request(question)?, Attempt::First);
         loop {
             let mut reply = self.exchange(request)?;
             if let Some(again) = reply.again.take() {
@@ -153,9 +155,9 @@ impl Client {
     }
 
     /// Carries out one exchange, on the open connection if it leads there.
-    fn exchange(&mut self, request: Request) -> Result<Box<Reply>> {
+    fn exchange(&mut self, request: (Request, Attempt)) -> Result<Box<Reply>> {
         let started = Instant::now();
-        let target = request.target.clone();
+        let target = request.0.target.clone();
         let mut connection = match self.connection.take() {
             Some(connection) if connection.leads_to(&target) => connection,
             _ => match Connection::open(&target) {

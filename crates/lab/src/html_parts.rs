@@ -51,6 +51,19 @@ pub(crate) fn of_style(css: &str) -> Vec<String> {
     found
 }
 
+/// Returns how the text of an element is read that begins with a tag of this name: in some, tags are no tags.
+pub(crate) fn raw_text_of(name: &str) -> TokenSinkResult<()> {
+    match name {
+        "script" => TokenSinkResult::RawData(RawKind::ScriptData),
+        "style" | "xmp" | "iframe" | "noembed" | "noframes" => {
+            TokenSinkResult::RawData(RawKind::Rawtext)
+        }
+        "title" | "textarea" => TokenSinkResult::RawData(RawKind::Rcdata),
+        "plaintext" => TokenSinkResult::Plaintext,
+        _ => TokenSinkResult::Continue,
+    }
+}
+
 fn unquote(text: &str) -> &str {
     text.trim().trim_matches(['"', '\'']).trim()
 }
@@ -109,15 +122,7 @@ impl Sink {
         if !self.is_without_scripts.get() {
             self.note(name, tag);
         }
-        match name {
-            "script" => TokenSinkResult::RawData(RawKind::ScriptData),
-            "style" | "xmp" | "iframe" | "noembed" | "noframes" => {
-                TokenSinkResult::RawData(RawKind::Rawtext)
-            }
-            "title" | "textarea" => TokenSinkResult::RawData(RawKind::Rcdata),
-            "plaintext" => TokenSinkResult::Plaintext,
-            _ => TokenSinkResult::Continue,
-        }
+        raw_text_of(name)
     }
 
     fn note(&self, name: &str, tag: &Tag) {

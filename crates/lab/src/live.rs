@@ -413,6 +413,7 @@ mod tests {
             lag: Timing::new(),
             late: 2,
             unsent: 0,
+            repeated: 0,
             active: 4,
             cpu: Duration::from_millis(cpu),
             traces: Vec::new(),

@@ -14,7 +14,7 @@ use crate::goal::{Goal, judge, show};
 use crate::html_parts;
 use crate::net::{Head, Url, cache_says, is_for_one_server};
 use crate::plan::answer::to_text;
-use crate::plan::cache::Cache;
+use crate::plan::cache::{Cache, Exchanged, Freshness};
 use crate::record::{Results, Series};
 use crate::report::sheet::{Bar, Grid, Part, Sheet, Tone};
 use crate::{Error, Result};
@@ -200,7 +200,13 @@ impl Browser {
         visit.elements.push(Element::of(got, began));
         if let Some(cache) = &self.cache {
             let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
-            cache.note(&show_url(&got.url), got.status, &got.head, SystemTime::now());
+            let exchanged = Exchanged {
+                url: &show_url(&got.url),
+                request: &[],
+                status: got.status,
+                head: &got.head,
+            };
+            cache.note(&exchanged, Freshness::Browser, SystemTime::now());
         }
     }
 
@@ -246,11 +252,11 @@ impl Browser {
             if let Some(cache) = &self.cache {
                 let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
                 // The page itself is asked for again, as by a visitor who comes back.
-                if self.is_page_there && cache.is_fresh(&shown, SystemTime::now()) {
+                if self.is_page_there && cache.is_fresh(&shown, &[], SystemTime::now()) {
                     self.visit.lock().unwrap_or_else(PoisonError::into_inner).kept += 1;
                     continue;
                 }
-                ask.headers.extend(cache.conditions(&shown));
+                ask.headers.extend(cache.conditions(&shown, &[]));
             }
             if !ask.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("Accept-Encoding")) {
                 ask.headers.push(("Accept-Encoding".to_owned(), "gzip, deflate".to_owned()));

@@ -1,6 +1,6 @@
 //! Reads `request.log` and `access.log`: slowest requests, requests at a time, times per type, and what a cache kept away.
 //!
-//! Entries and exits are joined by the request's number. A number occurs again after a restart, so an entry under a known
+//! Entries and exits are joined by the request's number, and by the instance where lines name it. A number occurs again after a restart, so an entry under a known
 //! number replaces the old one, which then counts as unfinished.
 
 use std::collections::{BTreeMap, HashMap};
@@ -54,6 +54,9 @@ pub struct PathTotal {
     pub elapsed: Duration,
 }
 
+/// Entries without an exit so far, by instance and number.
+type OpenRequests = HashMap<(Option<String>, u64), (LogTime, String, String)>;
+
 /// What a `request.log` holds.
 #[derive(Debug, Clone, Default)]
 pub struct RequestLog {
@@ -75,7 +78,7 @@ pub struct RequestLog {
 /// [`Error::File`] while reading; [`Error::Input`] if no line is one of such a log.
 pub fn read(input: &mut dyn BufRead, name: &str, limits: Limits) -> Result<RequestLog> {
     let mut log = RequestLog::default();
-    let mut open: HashMap<u64, (LogTime, String, String)> = HashMap::new();
+    let mut open = OpenRequests::new();
     let mut text = Vec::new();
     loop {
         text.clear();
@@ -91,9 +94,10 @@ pub fn read(input: &mut dyn BufRead, name: &str, limits: Limits) -> Result<Reque
         if line.is_empty() {
             continue;
         }
+        let (line, instance) = request_log::split_instance(line);
         match request_log::parse_line(line) {
             Err(_) => log.malformed += 1,
-            Ok(line) => log.take(line, &mut open, limits),
+            Ok(line) => log.take((line, instance), &mut open, limits),
         }
     }
     log.unfinished += open.len() as u64;
@@ -108,18 +112,19 @@ pub fn read(input: &mut dyn BufRead, name: &str, limits: Limits) -> Result<Reque
 impl RequestLog {
     fn take(
         &mut self,
-        line: request_log::Line,
-        open: &mut HashMap<u64, (LogTime, String, String)>,
+        (line, instance): (request_log::Line, Option<&str>),
+        open: &mut OpenRequests,
         limits: Limits,
     ) {
+        let key = (instance.map(str::to_owned), line.request);
         match line.event {
             request_log::Event::Entry { method, target, .. } => {
-                let replaced = open.insert(line.request, (line.at, method, target));
+                let replaced = open.insert(key, (line.at, method, target));
                 self.unfinished += u64::from(replaced.is_some());
                 self.most_at_a_time = self.most_at_a_time.max(open.len());
             }
             request_log::Event::Exit { status, media_type, elapsed, sample } => {
-                let Some((at, method, target)) = open.remove(&line.request) else {
+                let Some((at, method, target)) = open.remove(&key) else {
                     self.orphans += 1;
                     return;
                 };
@@ -303,6 +308,7 @@ impl CacheReport {
     /// [`Error::File`] while reading.
     pub fn add_requests(&mut self, input: &mut dyn BufRead, name: &str) -> Result<u64> {
         each_line(input, name, &mut |line| {
+            let (line, _) = request_log::split_instance(line);
             let Ok(line) = request_log::parse_line(line) else { return false };
             let request_log::Event::Entry { target, .. } = line.event else { return true };
             self.reached += 1;

@@ -189,6 +189,20 @@ pub fn parse_line(text: &str) -> Result<Line, Malformed> {
     read_line(text).ok_or(Malformed)
 }
 
+/// Returns a line without the name of the instance that wrote it, and that name: AEM as a Cloud Service puts the logs of
+/// several instances together and ends each line with ` [cm-p1-e1-aem-publish-1]`. Numbers of requests are those of one
+/// instance.
+#[must_use]
+pub fn split_instance(text: &str) -> (&str, Option<&str>) {
+    let split = text.strip_suffix(']').and_then(|text| text.rsplit_once(" ["));
+    match split {
+        Some((line, name)) if !name.is_empty() && !name.contains([' ', '[', ']']) => {
+            (line, Some(name))
+        }
+        _ => (text, None),
+    }
+}
+
 fn read_line(text: &str) -> Option<Line> {
     let (at, rest) = LogTime::parse_prefix(text)?;
     let (request, rest) = rest.strip_prefix(" [")?.split_once("] ")?;

@@ -13,7 +13,7 @@ use super::keep::Keeper;
 use super::logs::WatchedLogs;
 use super::send::{load, tell_left_out};
 use super::{Telling, conclude, duration, fault, goals, read_text};
-use crate::args::lab::{Output, Run};
+use crate::args::lab::{Jmeter, Output, Run};
 use crate::args::lab_fleet::{Agent, Agents, Data};
 use crate::command::{Fault, Outcome};
 use crate::open_program::OPEN_PROGRAM;
@@ -74,6 +74,7 @@ pub(super) fn fleet(arguments: &Agents) -> Result<Option<Fleet>, Fault> {
         places: Vec::new(),
         door: None,
         copies_rows: arguments.data == Data::Copy,
+        copies_load: false,
         patience: wait(arguments, PATIENCE)?,
     };
     match (count, arguments.listen) {
@@ -106,6 +107,31 @@ pub(super) fn fleet(arguments: &Agents) -> Result<Option<Fleet>, Fault> {
         }
     }
     Ok(Some(fleet))
+}
+
+/// Returns the agents of JMeter's `-R` and `-r`: each runs all threads of the plan with all rows of its data, unless the load
+/// is to be divided.
+pub(super) fn remote_engines(arguments: &Jmeter, hosts: &str) -> Result<Fleet, Fault> {
+    let hosts: Vec<&str> =
+        hosts.split(',').map(str::trim).filter(|host| !host.is_empty()).collect();
+    if hosts.is_empty() {
+        return Err(Fault::usage(
+            "no remote host is named: give -R HOST,HOST, or the property remote_hosts with -r",
+        ));
+    }
+    let place = |host: &&str| Place::Host {
+        ssh: arguments.ssh.clone().into_os_string(),
+        // JMeter's hosts may have the port of its registry, which nobody speaks to here.
+        host: host.split(':').next().unwrap_or(host).to_owned(),
+        program: arguments.agent_program.clone(),
+    };
+    Ok(Fleet {
+        places: hosts.iter().map(place).collect(),
+        door: None,
+        copies_rows: !arguments.divides,
+        copies_load: !arguments.divides,
+        patience: PATIENCE,
+    })
 }
 
 /// Tells where agents dial in, on standard error: standard output is for what was measured.
@@ -209,7 +235,7 @@ pub(super) fn emit(arguments: &Run, run: &PlanRun) -> Outcome {
     words.extend(run.left_out.iter().map(|class| format!("--allow-ignore={class}")));
     words.extend(run.hosts.iter().map(|(name, at)| format!("--resolve={name}={at}")));
     words.sort_unstable();
-    words.push(format!("--seed={}", arguments.seed));
+    words.push(format!("--seed={}", run.seed));
     if arguments.agents.data == Data::Copy {
         words.push("--data=copy".to_owned());
     }

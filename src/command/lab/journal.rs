@@ -242,9 +242,9 @@ impl Asked {
         self.note_if("rate", run.rate.as_ref());
         self.note_if("users", run.users.as_ref());
         if run.rate.is_some() || run.users.is_some() {
-            self.note("time", &run.lasts);
+            self.note("time", run.lasts.as_deref().unwrap_or("1m"));
         }
-        self.note("seed", run.seed);
+        self.note_if("seed", run.seed.as_ref());
         if !left_out.is_empty() {
             self.note("left out", sorted(left_out.iter().cloned()));
         }

@@ -141,7 +141,7 @@ fn conclude(results: &mut Results, telling: &Telling<'_>) -> Outcome {
     let report = Report { title: telling.title, results, goals: &judged, is_own: telling.is_own };
     telling.keeper.write(results, &report)?;
     if let Some(path) = &telling.output.report {
-        write(path, &report::html(&report))?;
+        write_report(path, &report)?;
     }
     if let Some(path) = &telling.output.junit {
         write(path, &report::junit(&report))?;
@@ -155,6 +155,15 @@ fn conclude(results: &mut Results, telling: &Telling<'_>) -> Outcome {
         say!("{}", report::plain(&report).trim_end());
     }
     Ok(exit_code(results, &judged, telling.is_own))
+}
+
+/// Writes a report; beside the index of a folder, as JMeter makes one, its numbers too.
+fn write_report(path: &Path, report: &Report<'_>) -> Result<(), Fault> {
+    write(path, &report::html(report))?;
+    if path.file_name().is_some_and(|name| name == "index.html") {
+        write(&path.with_file_name("statistics.json"), &report::statistics(report.results))?;
+    }
+    Ok(())
 }
 
 /// Tells "slow" from "not measured": a saturated generator, or a target that never answered, measures nothing.

@@ -23,10 +23,12 @@ use crate::say;
 pub(super) fn check(arguments: &Check) -> Outcome {
     let mut problems = 0;
     let mut told = Vec::new();
+    let mut refusals = Refusals::default();
     for path in &arguments.plans {
         let check = plan::check_without(path, &arguments.allowed.allow_ignore);
         let check = check.map_err(|error| fault(&error))?;
         problems += check.findings.len();
+        refusals.add(&check.findings);
         let is_jmx = path.extension().is_none_or(|extension| extension != "toml");
         if arguments.json {
             told.push(check_json(path, &check, is_jmx));
@@ -46,9 +48,73 @@ pub(super) fn check(arguments: &Check) -> Outcome {
         }
     }
     if arguments.json {
-        say!("{}", json!({ "plans": told }));
+        say!("{}", json!({ "plans": told, "refused": refusals.to_json() }));
+    } else if arguments.plans.len() > 1 {
+        refusals.print();
     }
     Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+/// What plans were refused for, and how often.
+#[derive(Debug, Default)]
+struct Refusals(BTreeMap<String, (usize, usize)>);
+
+impl Refusals {
+    /// Adds the findings of one plan.
+    fn add(&mut self, findings: &[Finding]) {
+        let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+        for finding in findings {
+            *reasons.entry(reason_of(&finding.message)).or_default() += 1;
+        }
+        for (reason, count) in reasons {
+            let (plans, all) = self.0.entry(reason).or_default();
+            *plans += 1;
+            *all += count;
+        }
+    }
+
+    /// Returns reasons with the plans that have them and how often they occur in all, the most frequent first.
+    fn by_frequency(&self) -> Vec<(&str, usize, usize)> {
+        let mut all: Vec<_> =
+            self.0.iter().map(|(reason, (plans, all))| (reason.as_str(), *plans, *all)).collect();
+        all.sort_by_key(|(reason, plans, all)| (std::cmp::Reverse((*plans, *all)), *reason));
+        all
+    }
+
+    fn print(&self) {
+        if self.0.is_empty() {
+            return;
+        }
+        say!("refused, the most frequent first:");
+        say!("    plans  times  reason");
+        for (reason, plans, all) in self.by_frequency() {
+            say!("    {plans:>5}  {all:>5}  {reason}");
+        }
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        let entries = self.by_frequency().into_iter();
+        entries
+            .map(|(reason, plans, all)| json!({ "reason": reason, "plans": plans, "times": all }))
+            .collect()
+    }
+}
+
+/// Returns what a finding is about without the element's own name and the line in its script.
+fn reason_of(message: &str) -> String {
+    let (class, rest) = match message.split_once(" \"") {
+        Some((class, rest)) if class.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+            (class, rest)
+        }
+        _ => return message.to_owned(),
+    };
+    let reason = rest.split_once("\": ").map_or(rest, |(_, reason)| reason);
+    let numbered = reason.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
+    let reason = match numbered {
+        Some((number, reason)) if number.bytes().all(|byte| byte.is_ascii_digit()) => reason,
+        _ => reason,
+    };
+    format!("{class}: {reason}")
 }
 
 fn check_json(path: &Path, check: &plan::Check, is_jmx: bool) -> serde_json::Value {
@@ -120,7 +186,7 @@ pub(super) fn report(arguments: &ReportArguments) -> Outcome {
         let judged = goal::judge(&goals, &results);
         let report =
             reports::Report { title: &name, results: &results, goals: &judged, is_own: false };
-        write(path, &reports::html(&report))?;
+        super::write_report(path, &report)?;
     }
     conclude(
         &mut results,
@@ -366,4 +432,34 @@ pub(super) fn upload_goal(arguments: &UploadGoal) -> Outcome {
         uploads.assets_per_minute()
     );
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_counted_by_reason_and_plan() {
+        let finding = |message: &str| Finding {
+            file: "p.jmx".to_owned(),
+            line: 1,
+            column: 1,
+            message: message.to_owned(),
+        };
+        let mut refusals = Refusals::default();
+        refusals.add(&[
+            finding("JSR223Sampler \"a\": line 3: script calls `collect()` (not supported)"),
+            finding("JSR223Sampler \"b\": line 9: script calls `collect()` (not supported)"),
+            finding("JDBCSampler \"load: users\": not supported"),
+        ]);
+        refusals.add(&[finding("JDBCSampler \"x\": not supported"), finding("it is no plan")]);
+        assert_eq!(
+            refusals.by_frequency(),
+            [
+                ("JDBCSampler: not supported", 2, 2),
+                ("JSR223Sampler: script calls `collect()` (not supported)", 1, 2),
+                ("it is no plan", 1, 1),
+            ]
+        );
+    }
 }

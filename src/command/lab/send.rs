@@ -127,14 +127,19 @@ pub(super) fn plan_run(arguments: &Run) -> Result<PlanRun, Fault> {
         detour: None,
         rows: arguments.jtl.clone(),
         workers: arguments.workers,
-        seed: arguments.seed,
+        seed: arguments.seed.unwrap_or_else(new_seed),
         without_listeners: arguments.without_listeners,
         offer: match arguments.rate.is_some() || arguments.users.is_some() {
             true => Some(super::phases::offer(
                 arguments.rate.as_deref(),
                 arguments.users,
-                ("--for", &arguments.lasts),
+                ("--for", arguments.lasts.as_deref().unwrap_or("1m")),
             )?),
+            false if arguments.lasts.is_some() => {
+                return Err(Fault::usage(
+                    "--for is the time of a load of --rate or --users; the plan itself says how long its own load lasts",
+                ));
+            }
             false => None,
         },
         trace: arguments.trace,
@@ -144,6 +149,12 @@ pub(super) fn plan_run(arguments: &Run) -> Result<PlanRun, Fault> {
         added: added(arguments.jtl_us, arguments.mark),
         mark: run_mark(arguments.mark),
     })
+}
+
+/// Returns what the random numbers of a run derive from where nobody says it.
+fn new_seed() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::hash::RandomState::new().build_hasher().finish()
 }
 
 fn added(microseconds: bool, mark: bool) -> Added {
@@ -267,14 +278,6 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
         output.report = report_path(arguments);
     }
     let Some(plan) = &arguments.plan else { return Err(Fault::usage("-t names no plan")) };
-    if arguments.is_remote || arguments.remote.is_some() {
-        let hosts = arguments.remote.as_deref().unwrap_or("HOST,HOST");
-        return Err(Fault::usage(format!(
-            "there are no remote engines to start; `tympan lab run {} --agents {hosts}` divides the load among machines, \
-             and `--data copy` gives each all rows as JMeter does",
-            plan.display()
-        )));
-    }
     if arguments.deletes {
         for path in arguments.rows.iter().chain(&output.report) {
             delete(path)?;
@@ -286,14 +289,32 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
     }
     properties_of_all.extend(properties(&arguments.global_properties)?);
     properties_of_all.extend(properties(&arguments.properties)?);
+    let seed = match properties_of_all.get("tympan.seed") {
+        None => new_seed(),
+        Some(text) => text.trim().parse().map_err(|_| {
+            Fault::usage(format!("the property tympan.seed is a whole number, not `{text}`"))
+        })?,
+    };
     let run = PlanRun {
         properties: properties_of_all,
+        seed,
         rows: arguments.rows.clone(),
         hosts: hosts(&arguments.resolve)?,
         left_out: arguments.allowed.allow_ignore.clone(),
         ..PlanRun::default()
     };
     let logs = WatchedLogs::begin(&arguments.logs)?;
+    let hosts = match &arguments.remote {
+        Some(hosts) => Some(hosts.clone()),
+        None if arguments.is_remote => {
+            Some(run.properties.get("remote_hosts").cloned().unwrap_or_default())
+        }
+        None => None,
+    };
+    if let Some(hosts) = hosts {
+        let fleet = super::fleet::remote_engines(arguments, &hosts)?;
+        return super::fleet::run(fleet, plan, &run, (&output, logs));
+    }
     play(plan, &run, &output, (Keeper::nothing(), logs))
 }
 

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::plan::embedded;
+use crate::html_parts;
 
 /// Returns the references of a page, each once: links, then what the page is made of.
 pub(super) fn references(html: &str) -> Vec<String> {
@@ -18,7 +18,7 @@ pub(super) fn references(html: &str) -> Vec<String> {
         let value = captures.get(1).or(captures.get(2)).or(captures.get(3))?;
         Some(value.as_str().trim().replace("&amp;", "&"))
     });
-    for reference in links.chain(embedded::references(html)) {
+    for reference in links.chain(html_parts::of_page(html).references) {
         if !reference.is_empty() && !found.contains(&reference) {
             found.push(reference);
         }

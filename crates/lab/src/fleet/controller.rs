@@ -49,6 +49,8 @@ pub struct Fleet {
     pub door: Option<(TcpListener, Token, usize)>,
     /// Whether every agent uses all rows of the plan's data, as JMeter's remote engines do.
     pub copies_rows: bool,
+    /// Whether every agent makes the whole load, with all threads of the plan, as JMeter's remote engines do.
+    pub copies_load: bool,
     /// How long all agents together may take until they are ready.
     pub patience: Duration,
 }
@@ -164,7 +166,12 @@ impl Fleet {
             Work::Get(get) => get.trace,
             Work::Plan { trace, .. } => *trace,
         };
-        let job = Job { portion: Portion::default(), wants_rows: rows.is_some(), work };
+        let job = Job {
+            portion: Portion::default(),
+            is_whole: self.copies_load,
+            wants_rows: rows.is_some(),
+            work,
+        };
         let rows = rows.map(RowFile::create).transpose()?;
         let clock = Instant::now();
         let (post, events) = channel();
@@ -289,8 +296,7 @@ fn attend(
             // Too many came; whoever is left over is sent home.
             Ok(None) => return,
             Ok(Some((index, name))) => {
-                let portion = Portion { index: index as u64, count: taken_count(&taken) };
-                let job = Job { portion, ..job };
+                let job = job.of_agent(index as u64, taken_count(&taken));
                 brief(&mut *input, &output, (&job, &files), clock)
                     .map(|(offset_us, early)| {
                         (Seat { index, name: name.clone(), output, offset_us, process }, early)

@@ -21,7 +21,7 @@ use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Both sides speak this, or do not speak.
-pub(super) const PROTOCOL: u32 = 3;
+pub(super) const PROTOCOL: u32 = 4;
 /// Largest body.
 const MOST: u32 = 16 << 20;
 /// Bytes of a file in one frame.

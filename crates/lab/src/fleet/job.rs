@@ -23,8 +23,26 @@ pub(super) struct Hello {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) portion: Portion,
+    /// Every agent does all of the work.
+    #[serde(skip)]
+    pub(super) is_whole: bool,
     pub(super) wants_rows: bool,
     pub(super) work: Work,
+}
+
+impl Job {
+    /// Returns the job of one of several agents.
+    pub(super) fn of_agent(mut self, index: u64, count: u64) -> Self {
+        if !self.is_whole {
+            self.portion = Portion { index, count };
+            return self;
+        }
+        // Agents that do the same draw other random values.
+        if let Work::Plan { seed, .. } = &mut self.work {
+            *seed = seed.wrapping_add(index);
+        }
+        self
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

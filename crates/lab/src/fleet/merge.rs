@@ -80,6 +80,7 @@ impl Merger {
         generator.lag.add(&interval.lag);
         generator.late += interval.late;
         generator.unsent += interval.unsent;
+        generator.repeated += interval.repeated;
         generator.most_active = generator.most_active.max(interval.active);
         share.member.samples += interval
             .labels
@@ -160,6 +161,7 @@ mod tests {
             lag: Timing::new(),
             late: 0,
             unsent: 0,
+            repeated: 0,
             active: 0,
             cpu: Duration::ZERO,
             traces: Vec::new(),

@@ -85,7 +85,9 @@ pub(super) fn encode(interval: &Interval) -> Vec<u8> {
     put(&mut out, interval.worker as u64);
     put(&mut out, interval.second.into());
     put_timing(&mut out, &interval.lag);
-    for number in [interval.late, interval.unsent, interval.active, micros(interval.cpu)] {
+    let counts =
+        [interval.late, interval.unsent, interval.repeated, interval.active, micros(interval.cpu)];
+    for number in counts {
         put(&mut out, number);
     }
     put(&mut out, interval.labels.len() as u64);
@@ -197,6 +199,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Interval> {
         lag: cursor.timing()?,
         late: cursor.number()?,
         unsent: cursor.number()?,
+        repeated: cursor.number()?,
         active: cursor.number()?,
         cpu: Duration::from_micros(cursor.number()?),
         traces: Vec::new(),

@@ -28,7 +28,7 @@ use rustix::time::{
 
 use super::timer::{Timers, until};
 use super::{Crowd, Schedule, Step, Turn, User};
-use crate::net::{Connection, Failure, Progress, Reply, Request};
+use crate::net::{Attempt, Connection, Failure, Progress, Reply, Request};
 use crate::record::Recorder;
 
 /// Makes a user for an arrival; `None` when there may be no more.
@@ -408,7 +408,7 @@ impl Worker {
         let Some(slot) = self.slots.get_mut(index) else { return };
         slot.replies.push(None);
         slot.running += 1;
-        self.start(index, 0, request, Instant::now());
+        self.start(index, 0, (request, Attempt::First), Instant::now());
     }
 
     fn fetch(&mut self, index: usize, requests: Vec<Request>, parallel: usize) {
@@ -429,7 +429,7 @@ impl Worker {
         let Some(slot) = self.slots.get_mut(index) else { return };
         let Some((number, request)) = slot.waiting.remove(place) else { return };
         slot.running += 1;
-        self.start(index, number, request, Instant::now());
+        self.start(index, number, (request, Attempt::First), Instant::now());
     }
 
     /// Returns the first waiting request whose host takes one more.
@@ -445,7 +445,13 @@ impl Worker {
         })
     }
 
-    fn start(&mut self, index: usize, number: usize, request: Request, started: Instant) {
+    fn start(
+        &mut self,
+        index: usize,
+        number: usize,
+        (request, attempt): (Request, Attempt),
+        started: Instant,
+    ) {
         self.has_limits |= request.connect_timeout.is_some() || request.response_timeout.is_some();
         let place = match self.idle_connection(index, &request) {
             Some(place) => place,
@@ -459,7 +465,7 @@ impl Worker {
         entry.request = number;
         self.busy += 1;
         self.begun += 1;
-        let progress = entry.connection.begin(request, started, &mut self.buffer);
+        let progress = entry.connection.begin((request, attempt), started, &mut self.buffer);
         self.take_progress(place, progress);
     }
 
@@ -534,7 +540,12 @@ impl Worker {
                     self.forget(place);
                 }
                 match reply.again.take() {
-                    Some(request) => self.start(user, number, request, reply.started),
+                    Some((request, attempt)) => {
+                        if attempt == Attempt::Repeated && reply.sent > 0 {
+                            self.recorder.repeat();
+                        }
+                        self.start(user, number, (request, attempt), reply.started);
+                    }
                     None => self.deliver(user, number, reply),
                 }
             }

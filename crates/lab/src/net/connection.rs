@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::response::Reader;
 use super::tls::Agreed;
-use super::{Failure, Reply, Request, Target};
+use super::{Attempt, Failure, Reply, Request, Target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -46,6 +46,7 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 struct Exchange {
     request: Request,
+    attempt: Attempt,
     written: usize,
     started: Instant,
     connect: Duration,
@@ -115,14 +116,19 @@ impl Connection {
     /// Begins an exchange that started at `started`; the connection must be idle.
     pub(crate) fn begin(
         &mut self,
-        request: Request,
+        (request, attempt): (Request, Attempt),
         started: Instant,
         buffer: &mut [u8],
     ) -> Progress {
         self.exchanges += 1;
+        // A close that has arrived and was not looked at yet would lose a request that may not be repeated.
+        let is_closed = self.exchanges > 1
+            && !request.is_repeatable()
+            && matches!(self.look_at_idle(buffer), Progress::Dead);
         let reader = Reader::new(request.is_head, request.keep);
         self.exchange = Some(Exchange {
             request,
+            attempt,
             written: 0,
             started,
             connect: Duration::ZERO,
@@ -131,6 +137,9 @@ impl Connection {
             received: 0,
             reader,
         });
+        if is_closed {
+            return self.finish(Err(Failure::NoResponse), false);
+        }
         if self.state == State::Open && self.tls.is_none() {
             // The response cannot be there yet: only write, and leave reading to its event.
             return match self.write_plain() {
@@ -334,8 +343,13 @@ impl Connection {
         let is_lost = self.exchanges > 1
             && exchange.received == 0
             && matches!(result, Err(Failure::NoResponse | Failure::Reset));
+        let next = match exchange.attempt {
+            attempt if exchange.written == 0 => Some(attempt),
+            Attempt::First if exchange.request.is_repeatable() => Some(Attempt::Repeated),
+            _ => None,
+        };
         Progress::Done(Box::new(Reply {
-            again: is_lost.then_some(exchange.request),
+            again: next.filter(|_| is_lost).map(|attempt| (exchange.request, attempt)),
             started: exchange.started,
             connect: exchange.connect,
             first_byte: exchange.first_byte.unwrap_or(ended),
@@ -431,7 +445,7 @@ mod tests {
             response_timeout: None,
         };
         let mut buffer = vec![0; 1024];
-        let begun = connection.begin(request, Instant::now(), &mut buffer);
+        let begun = connection.begin((request, Attempt::First), Instant::now(), &mut buffer);
         assert!(matches!(begun, Progress::Pending), "{begun:?}");
         // What it has not read makes its close a reset.
         assert!(server.read(&mut buffer).unwrap() > 0);

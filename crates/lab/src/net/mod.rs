@@ -5,6 +5,7 @@
 //! Invariants
 //! * One exchange at a time on a connection; a connection is used again only after a response that ended by its own
 //!   framing and left no bytes over.
+//! * A request that a server may have received is sent again only if it is repeatable, once, and that is counted.
 //! * A body is counted, and kept only as far as the request asks.
 //!
 //! Not here: when to send (`load`), what to send and what the answer means (`plan`).
@@ -39,6 +40,25 @@ pub(crate) struct Request {
     pub(crate) response_timeout: Option<Duration>,
 }
 
+impl Request {
+    /// Reports whether a server that receives the request twice does no more than one that receives it once. PUT and
+    /// DELETE are idempotent too, but a plan that counts what it creates and removes would count wrong.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        [&b"GET "[..], b"HEAD ", b"OPTIONS ", b"TRACE "]
+            .iter()
+            .any(|method| self.bytes.starts_with(method))
+    }
+}
+
+/// Whether a server may have received a request already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// No byte of it was sent before.
+    First,
+    /// It was sent on a kept connection that the server closed without an answer.
+    Repeated,
+}
+
 /// What came back.
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -56,8 +76,9 @@ pub(crate) struct Reply {
     pub(crate) result: Result<Response, Failure>,
     /// Whether the connection can be used again.
     pub(crate) kept_alive: bool,
-    /// The request, if a kept connection turned out to be closed and a new one may succeed.
-    pub(crate) again: Option<Request>,
+    /// The request and how it has to be sent next, if a kept connection turned out to be closed. A request of which a
+    /// byte was sent is here only if it is repeatable, and only once.
+    pub(crate) again: Option<(Request, Attempt)>,
 }
 
 /// A complete response.

@@ -366,6 +366,19 @@ fn tell(search: &Search, all: &[Measured], steps: &[Step], signs: &[Option<Sign>
         (Some(_), None) => {
             sheet.say(Tone::Bad, format!("broken from the first step on; begin with fewer {unit}"))
         }
+        // What a generator at its limit did not find may be there.
+        (None, _) if !doubts.is_empty() => {
+            let sound = all.iter().zip(steps).filter(|(measured, _)| measured.doubts.is_empty());
+            let held = sound.map(|(_, step)| step.level).fold(0.0, f64::max);
+            let held = match held > 0.0 {
+                true => format!("; up to {held} {unit} it held"),
+                false => String::new(),
+            };
+            sheet.say(
+                Tone::Doubt,
+                format!("it is not known where the target breaks: the generator was late{held}"),
+            );
+        }
         (None, _) => sheet.say(
             Tone::Plain,
             format!("did not break up to {} {unit}", steps.last().map_or(0.0, |step| step.level)),
@@ -530,6 +543,60 @@ mod tests {
         check(Step { errors: 0.06, ..step(150.0, 150.0, 0.01) }, Some(Sign::Errors));
         // Users who stay are not compared with what they achieve.
         check(Step { is_rate: false, ..step(400.0, 120.0, 0.015) }, None);
+    }
+
+    /// A generator that is late has not seen how the target bears the load.
+    #[test]
+    fn a_late_generator_does_not_say_that_nothing_broke() {
+        let measured = |level: f64, doubts: &[&str]| Measured {
+            phase: Phase {
+                name: format!("{level}/s"),
+                offer: Offer {
+                    amount: Amount::Rate(level),
+                    lasts: Duration::from_secs(1),
+                    ramp: Duration::ZERO,
+                    is_random: false,
+                },
+            },
+            results: {
+                let mut results = crate::record::Results::new(std::time::SystemTime::UNIX_EPOCH);
+                results.elapsed = Duration::from_secs(1);
+                results
+            },
+            total: {
+                let mut total = crate::record::Stats::default();
+                total.response.record(Duration::from_millis(1));
+                *total.statuses.entry(200).or_default() += 1;
+                total
+            },
+            achieved: level,
+            doubts: doubts.iter().map(|doubt| (*doubt).to_owned()).collect(),
+            faults: Vec::new(),
+            watched: Vec::new(),
+        };
+        let search = Search {
+            from: 100.0,
+            by_users: false,
+            growth: Growth::Times(2.0),
+            dwell: Duration::from_secs(1),
+            is_exact: true,
+            most_steps: 2,
+            most: None,
+            p95_limit: None,
+            narrows: false,
+        };
+        let steps = [step(100.0, 100.0, 0.001), step(200.0, 200.0, 0.001)];
+        let told = |doubts: &[&str]| {
+            let all = [measured(100.0, &[]), measured(200.0, doubts)];
+            let sheet = tell(&search, &all, &steps, &[None, None]);
+            (sheet.plain(), sheet.is_doubtful())
+        };
+        let (text, is_doubtful) =
+            told(&["GENERATOR SATURATED: it sent 30.0 ms later than planned"]);
+        assert!(is_doubtful && !text.contains("did not break"), "{text}");
+        assert!(text.contains("up to 100 visits/s it held"), "{text}");
+        let (text, is_doubtful) = told(&[]);
+        assert!(!is_doubtful && text.contains("did not break up to 200 visits/s"), "{text}");
     }
 
     #[test]

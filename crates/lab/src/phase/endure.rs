@@ -45,6 +45,8 @@ const P95: &str = "p95 ms";
 const P95_FLOOR: f64 = 0.5;
 /// Fewer windows show no trend.
 const FEWEST: usize = 6;
+/// Fewer samples say nothing of a window's times.
+const FEWEST_SAMPLES: u64 = 10;
 
 /// Returns the slope of points (seconds, value); `None` with fewer than three.
 #[must_use]
@@ -117,6 +119,10 @@ pub struct Trend {
     pub share: f64,
     /// Worse than allowed, and surely so.
     pub is_worse: bool,
+    /// Neither surely worse than allowed nor surely not.
+    pub is_unclear: bool,
+    /// The worst change per hour that is not ruled out, as a share of the median; positive for the worse.
+    pub bad_end: f64,
 }
 
 impl Series {
@@ -134,7 +140,13 @@ impl Series {
             Worse::Less => (-share, slope.high < 0.0),
         };
         let is_worse = bad > allowed && is_sure && slope.per_hour.abs() > self.floor;
-        Some(Trend { slope, median, share, is_worse })
+        let end = match self.worse {
+            Worse::More => slope.high,
+            Worse::Less => -slope.low,
+        };
+        let bad_end = if median == 0.0 { 0.0 } else { end / median };
+        let is_unclear = !is_worse && bad_end > allowed && end > self.floor;
+        Some(Trend { slope, median, share, is_worse, is_unclear, bad_end })
     }
 }
 
@@ -174,14 +186,19 @@ fn tell(endurance: &Endurance, measured: &Measured) -> Sheet {
         &["figure", "median", "per hour", "95 % interval", "share", ""],
     );
     let mut trends = serde_json::Map::new();
-    let (mut worse, mut judged) = (Vec::new(), 0);
+    let (mut worse, mut unclear, mut judged) = (Vec::new(), Vec::new(), 0);
     for series in &all {
         let Some(trend) = series.trend(endurance.trend) else { continue };
         judged += 1;
-        let (tone, word) =
-            if trend.is_worse { (Tone::Bad, "worse") } else { (Tone::Good, "steady") };
+        let (tone, word) = match (trend.is_worse, trend.is_unclear) {
+            (true, _) => (Tone::Bad, "worse"),
+            (false, true) => (Tone::Doubt, "unclear"),
+            (false, false) => (Tone::Good, "steady"),
+        };
         if trend.is_worse {
             worse.push(format!("{} {:+.1} %/h", series.name, trend.share * 100.0));
+        } else if trend.is_unclear {
+            unclear.push(format!("{} up to {:+.1} %/h", series.name, trend.bad_end * 100.0));
         }
         grid.add(
             tone,
@@ -208,14 +225,24 @@ fn tell(endurance: &Endurance, measured: &Measured) -> Sheet {
     if measured.is_unreachable() {
         sheet.say(Tone::Doubt, "the target never answered");
     }
+    if !unclear.is_empty() {
+        sheet.say(
+            Tone::Doubt,
+            format!(
+                "too little data: what was measured allows changes for the worse of {}; a longer run, or more load, tells",
+                unclear.join(", ")
+            ),
+        );
+    }
     match (judged, worse.is_empty()) {
         (0, _) => sheet.say(
             Tone::Doubt,
             format!(
-                "too short for a trend: it needs {FEWEST} windows after the warm-up of {}",
+                "too short for a trend, with too little data: it needs {FEWEST} windows of {FEWEST_SAMPLES} samples after the warm-up of {}",
                 show(endurance.warm_up)
             ),
         ),
+        (_, true) if !unclear.is_empty() => {}
         (_, true) => sheet.say(
             Tone::Good,
             format!(
@@ -251,7 +278,17 @@ fn windows<'s>(
     first: u64,
     last: u64,
 ) -> (u64, Vec<(u64, Timing)>) {
-    let width = (last.saturating_sub(first)).div_ceil(WINDOWS).max(1);
+    let span = last.saturating_sub(first);
+    let labels: Vec<_> = labels.collect();
+    let samples: u64 = labels
+        .iter()
+        .flat_map(|series| series.seconds.range(u32::try_from(first).unwrap_or(u32::MAX)..))
+        .map(|(_, values)| values.count)
+        .sum();
+    // Windows are as wide as their times need, as long as enough of them are left.
+    let by_samples = (span * FEWEST_SAMPLES * 2).div_ceil(samples.max(1));
+    let widest = span / (2 * FEWEST as u64);
+    let width = span.div_ceil(WINDOWS).max(by_samples.min(widest)).max(1);
     let count = usize::try_from(last.saturating_sub(first) / width).unwrap_or(0);
     let mut windows: Vec<(u64, Timing)> = Vec::new();
     windows.resize_with(count, || (0, Timing::new()));
@@ -272,11 +309,16 @@ fn series(endurance: &Endurance, measured: &Measured) -> Vec<Series> {
     let first = endurance.warm_up.as_secs();
     let last = endurance.offer.lasts.as_secs();
     let (width, windows) = windows(measured.results.labels.values(), first, last);
+    let at = |place: usize| (first + place as u64 * width + width / 2) as f64;
     let over = |value: &dyn Fn(&(u64, Timing)) -> f64| -> Vec<(f64, f64)> {
-        let at = |place: usize| (first + place as u64 * width + width / 2) as f64;
         windows.iter().enumerate().map(|(place, window)| (at(place), value(window))).collect()
     };
-    let quantile = |share: f64| over(&|window| window.1.quantile(share).as_secs_f64() * 1000.0);
+    // A window without samples has no times; one with few of them has them by chance.
+    let quantile = |share: f64| -> Vec<(f64, f64)> {
+        let told = windows.iter().enumerate().filter(|(_, window)| window.0 >= FEWEST_SAMPLES);
+        told.map(|(place, window)| (at(place), window.1.quantile(share).as_secs_f64() * 1000.0))
+            .collect()
+    };
     let watched = |value: &dyn Fn(&super::watch::Facts) -> f64| -> Vec<(f64, f64)> {
         let seen: Vec<_> =
             measured.watched.iter().filter(|facts| facts.at.as_secs() >= first).collect();
@@ -320,6 +362,33 @@ mod tests {
             "{slope:?}"
         );
         assert_eq!(theil_sen(&points[..2]), None);
+    }
+
+    /// Ten seconds say nothing of an hour, whatever they look like.
+    #[test]
+    fn a_short_run_is_not_steady() {
+        let series = |apart: f64| Series {
+            name: P95,
+            worse: Worse::More,
+            points: (0..10u64)
+                .map(|at| (at as f64 * apart, 100.0 + (crate::load::random(1, at) % 5) as f64))
+                .collect(),
+            floor: P95_FLOOR,
+        };
+        let short = series(1.0).trend(0.02).unwrap();
+        assert!(short.is_unclear && !short.is_worse, "{short:?}");
+        let long = series(36_000.0).trend(0.02).unwrap();
+        assert!(!long.is_unclear && !long.is_worse, "{long:?}");
+    }
+
+    #[test]
+    fn windows_are_as_wide_as_their_samples_need() {
+        let second = |count| crate::record::Second { count, ..crate::record::Second::default() };
+        let mut series = crate::record::Series::default();
+        (0..600).for_each(|at| drop(series.seconds.insert(at, second(1))));
+        let (width, all) = windows(std::iter::once(&series), 0, 600);
+        assert_eq!((width, all.len()), (20, 30));
+        assert!(all.iter().all(|window| window.0 >= FEWEST_SAMPLES));
     }
 
     #[test]

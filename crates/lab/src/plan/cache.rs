@@ -1,6 +1,9 @@
 //! The browser cache of one user, as JMeter's cache manager keeps it.
+//!
+//! An answer with `Vary` counts only for requests with the same values of the headers that it names.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::net::Head;
@@ -11,19 +14,47 @@ struct Entry {
     etag: Option<String>,
     last_modified: Option<String>,
     fresh_until: Option<SystemTime>,
+    /// The headers by which answers differ; what is known of each stands under a key of its own.
+    vary: Option<String>,
 }
 
 /// Responses that were seen.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cache(HashMap<String, Entry>);
 
+/// How long an answer stays fresh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// Never: each request asks whether the answer has changed.
+    Unused,
+    /// As `Cache-Control` and `Expires` say.
+    Browser,
+    /// The same; an answer with neither is fresh for a tenth of its age, or for a year if that is unknown.
+    JMeter,
+}
+
+/// An answer, and what it answers.
+#[derive(Debug)]
+pub(crate) struct Exchanged<'a> {
+    pub(crate) url: &'a str,
+    /// The headers of the request.
+    pub(crate) request: &'a [(Arc<str>, Arc<str>)],
+    pub(crate) status: u16,
+    pub(crate) head: &'a Head,
+}
+
 /// JMeter's default bound.
 const MOST: usize = 5000;
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Cache {
     /// Returns the headers that ask whether a URL has changed.
-    pub(crate) fn conditions(&self, url: &str) -> Vec<(String, String)> {
-        let Some(entry) = self.0.get(url) else { return Vec::new() };
+    pub(crate) fn conditions(
+        &self,
+        url: &str,
+        request: &[(Arc<str>, Arc<str>)],
+    ) -> Vec<(String, String)> {
+        let Some(entry) = self.entry(url, request) else { return Vec::new() };
         let mut headers = Vec::new();
         if let Some(date) = &entry.last_modified {
             headers.push(("If-Modified-Since".to_owned(), date.clone()));
@@ -35,33 +66,100 @@ impl Cache {
     }
 
     /// Reports whether a URL needs not be asked for.
-    pub(crate) fn is_fresh(&self, url: &str, now: SystemTime) -> bool {
-        self.0.get(url).and_then(|entry| entry.fresh_until).is_some_and(|until| until > now)
+    pub(crate) fn is_fresh(
+        &self,
+        url: &str,
+        request: &[(Arc<str>, Arc<str>)],
+        now: SystemTime,
+    ) -> bool {
+        let entry = self.entry(url, request);
+        entry.and_then(|entry| entry.fresh_until).is_some_and(|until| until > now)
+    }
+
+    fn entry(&self, url: &str, request: &[(Arc<str>, Arc<str>)]) -> Option<&Entry> {
+        let entry = self.0.get(url)?;
+        match &entry.vary {
+            None => Some(entry),
+            Some(vary) => self.0.get(&variant(url, vary, request)),
+        }
     }
 
     /// Notes a response.
-    pub(crate) fn note(&mut self, url: &str, status: u16, head: &Head, now: SystemTime) {
-        if !(200..300).contains(&status) || (self.0.len() >= MOST && !self.0.contains_key(url)) {
+    pub(crate) fn note(
+        &mut self,
+        exchanged: &Exchanged<'_>,
+        freshness: Freshness,
+        now: SystemTime,
+    ) {
+        let Exchanged { url, request, status, head } = exchanged;
+        if !(200..300).contains(status) || (self.0.len() >= MOST && !self.0.contains_key(*url)) {
+            return;
+        }
+        let vary = head.all("Vary").collect::<Vec<_>>().join(", ");
+        if vary.split(',').any(|name| name.trim() == "*") {
             return;
         }
         let control = head.header("Cache-Control").unwrap_or_default().to_ascii_lowercase();
         if control.contains("no-store") {
             return;
         }
-        let max_age = control
-            .split(',')
-            .find_map(|part| part.trim().strip_prefix("max-age="))
-            .and_then(|seconds| seconds.parse().ok())
-            .map(|seconds| now + Duration::from_secs(seconds));
-        let expires = head.header("Expires").and_then(|date| httpdate::parse_http_date(date).ok());
-        let is_uncached = control.contains("no-cache");
-        let entry = Entry {
+        let mut entry = Entry {
             etag: head.header("ETag").map(str::to_owned),
             last_modified: head.header("Last-Modified").map(str::to_owned),
-            fresh_until: if is_uncached { None } else { max_age.or(expires) },
+            fresh_until: fresh_until(head, &control, freshness, now),
+            vary: None,
         };
-        if entry.etag.is_some() || entry.last_modified.is_some() || entry.fresh_until.is_some() {
-            self.0.insert(url.to_owned(), entry);
+        let tells = ["ETag", "Last-Modified", "Expires", "Cache-Control"];
+        if !tells.iter().any(|name| head.header(name).is_some()) {
+            return;
+        }
+        if !vary.is_empty() {
+            self.0.insert(variant(url, &vary, request), entry);
+            entry = Entry { vary: Some(vary), ..Entry::default() };
+        }
+        self.0.insert((*url).to_owned(), entry);
+    }
+}
+
+/// Returns until when an answer needs not be asked for again.
+fn fresh_until(
+    head: &Head,
+    control: &str,
+    freshness: Freshness,
+    now: SystemTime,
+) -> Option<SystemTime> {
+    if freshness == Freshness::Unused || control.contains("no-cache") {
+        return None;
+    }
+    let max_age = control
+        .split(',')
+        .find_map(|part| part.trim().strip_prefix("max-age="))
+        .and_then(|seconds| seconds.parse().ok())
+        .and_then(|seconds| now.checked_add(Duration::from_secs(seconds)));
+    let date = |name: &str| {
+        head.header(name)
+            .map(|date| httpdate::parse_http_date(date).unwrap_or(SystemTime::UNIX_EPOCH))
+    };
+    let by_age = || {
+        let age = match (date("Date"), date("Last-Modified")) {
+            (Some(date), Some(modified)) => date.duration_since(modified).unwrap_or_default() / 10,
+            _ => YEAR,
+        };
+        (freshness == Freshness::JMeter).then(|| now + age)
+    };
+    max_age.or_else(|| date("Expires")).or_else(by_age)
+}
+
+/// Returns the key of the answers to requests that are alike in what `vary` names. JMeter compares names by their case.
+fn variant(url: &str, vary: &str, request: &[(Arc<str>, Arc<str>)]) -> String {
+    let mut key = format!("vary-{vary}");
+    for name in vary.split(',').map(str::trim) {
+        for (_, value) in request.iter().filter(|(known, _)| &**known == name) {
+            key.push('-');
+            key.push_str(name);
+            key.push('=');
+            key.push_str(value);
         }
     }
+    format!("{key}-{url}")
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::data::Share;
 use super::extract::{Extractor, Field};
-use super::http::HttpSpec;
+use super::http::{HttpSpec, decode_form, encode_form};
 use super::judge::{Judge, Subject, Way};
 use super::model::{
     Action, After, CookieManager, Event, Flow, Group, Kind, Model, NodeId, OnError, Sampler, Shape,
@@ -39,6 +39,13 @@ struct Writer<'m> {
     remarks: Vec<String>,
     /// Where most steps go: what the first one says.
     target: Option<String>,
+}
+
+/// Where parameters of a request stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ParameterPlace {
+    Query,
+    Form,
 }
 
 /// A step, as the lines of its table.
@@ -514,8 +521,16 @@ impl Writer<'_> {
             if !body.is_empty() {
                 payload.lines.push(format!("body = {}", quote(&body)));
             }
+        } else if method == "HEAD" {
+            // JMeter sends none of its parameters.
         } else if is_query {
-            payload.query = self.pairs(name, spec);
+            if method == "DELETE" && !spec.arguments.is_empty() && !spec.is_java {
+                let what = format!(
+                    "`{name}`: JMeter sends the parameters of a DELETE in the address and in the body; here they stand in the address only"
+                );
+                self.remark(&what);
+            }
+            payload.query = self.pairs(name, spec, ParameterPlace::Query);
         } else if !spec.arguments.is_empty() {
             let mut names: Vec<&str> = spec.arguments.iter().map(|one| one.name.source()).collect();
             names.sort_unstable();
@@ -533,7 +548,10 @@ impl Writer<'_> {
             } else if spec.is_multipart {
                 self.problem(name, "a multipart form in which a name stands twice");
             } else {
-                payload.lines.push(format!("body = {}", quote(&self.pairs(name, spec))));
+                payload.lines.push(format!(
+                    "body = {}",
+                    quote(&self.pairs(name, spec, ParameterPlace::Form))
+                ));
                 payload.media_type = Some("application/x-www-form-urlencoded");
             }
         }
@@ -560,12 +578,25 @@ impl Writer<'_> {
     }
 
     /// Returns parameters as they stand in an address or a form.
-    fn pairs(&mut self, name: &str, spec: &HttpSpec) -> String {
+    fn pairs(&mut self, name: &str, spec: &HttpSpec, place: ParameterPlace) -> String {
+        let is_recoded = place == ParameterPlace::Form && !spec.is_java;
         let mut pairs = Vec::new();
         for one in &spec.arguments {
             let mut text = |template: &Template| {
-                if !one.encodes {
-                    return template.source().to_owned();
+                match template.as_literal() {
+                    _ if one.encodes => {}
+                    // JMeter decodes what a form has encoded, and encodes it again.
+                    Some(text) if is_recoded => {
+                        let decoded = decode_form(text).unwrap_or_else(|_| text.to_owned());
+                        return encode_form(&decoded);
+                    }
+                    None if is_recoded && !template.source().contains(',') => {
+                        return format!(
+                            "${{__urlencode(${{__urldecode({})}})}}",
+                            template.source()
+                        );
+                    }
+                    _ => return template.source().to_owned(),
                 }
                 match template.as_literal() {
                     Some(text) => percent_encoding::utf8_percent_encode(
@@ -644,6 +675,7 @@ impl Writer<'_> {
                     is_regex: false,
                     expects_null: false,
                     inverts: false,
+                    ..
                 } => {
                     values.push(format!("{} = {}", quote(path.source()), quote(expected.source())))
                 }

@@ -82,9 +82,17 @@ pub(super) struct DataSet {
     pub(super) recycles: bool,
     pub(super) stops_thread: bool,
     pub(super) share: Share,
-    cursors: Mutex<HashMap<String, Arc<Mutex<Cursor>>>>,
-    /// The only cursor, where the name of the file is fixed and all threads share it.
-    only: Mutex<Option<Arc<Mutex<Cursor>>>>,
+    columns: Mutex<HashMap<String, Arc<Columns>>>,
+    /// The only ones, where the name of the file is fixed and all threads share it.
+    only: Mutex<Option<Arc<Columns>>>,
+}
+
+/// A data set's view of a cursor: data sets that draw from one file share its rows, whatever they call its columns.
+#[derive(Debug)]
+struct Columns {
+    names: Vec<String>,
+    delimiter: char,
+    cursor: Arc<Mutex<Cursor>>,
 }
 
 /// What a thread got.
@@ -98,14 +106,12 @@ pub(super) enum Drawn {
     Broken(String),
 }
 
+/// The place in a file from which rows are drawn.
 #[derive(Debug)]
-struct Cursor {
+pub(super) struct Cursor {
     path: PathBuf,
-    names: Vec<String>,
-    delimiter: char,
     is_quoted: bool,
     coding: Coding,
-    fills_up: bool,
     skips: bool,
     /// The rows in the order in which they come, if that is not the file's.
     deck: Option<Deck>,
@@ -142,34 +148,34 @@ impl DataSet {
             recycles: true,
             stops_thread: false,
             share: Share::All,
-            cursors: Mutex::default(),
+            columns: Mutex::default(),
             only: Mutex::default(),
         }
     }
 
-    /// Forgets which rows were given.
+    /// Forgets the cursors of an earlier run.
     pub(super) fn rewind(&self) {
-        self.cursors.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.columns.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.only.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Gives the next row to a user.
     pub(super) fn draw(&self, scope: &mut Scope) -> Drawn {
         let is_only = self.share == Share::All && self.file.as_literal().is_some();
-        let cursor = if is_only { self.only_cursor(scope) } else { self.cursor(scope) };
-        let cursor = match cursor {
-            Ok(cursor) => cursor,
+        let columns = if is_only { self.only_columns(scope) } else { self.columns(scope) };
+        let columns = match columns {
+            Ok(columns) => columns,
             Err(fault) => return Drawn::Broken(fault),
         };
-        let mut cursor = cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cursor = columns.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         match cursor.next(self.recycles) {
             Ok(true) => {
-                cursor.set(scope);
+                columns.set(&cursor, self.fills_up, scope);
                 Drawn::Row
             }
             Ok(false) if self.stops_thread => Drawn::Stop,
             Ok(false) => {
-                for name in &cursor.names {
+                for name in &columns.names {
                     scope.set(name, "<EOF>");
                 }
                 Drawn::Row
@@ -178,14 +184,14 @@ impl DataSet {
         }
     }
 
-    fn only_cursor(&self, scope: &mut Scope) -> Result<Arc<Mutex<Cursor>>, String> {
+    fn only_columns(&self, scope: &mut Scope) -> Result<Arc<Columns>, String> {
         let mut only = self.only.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cursor) = &*only {
-            return Ok(Arc::clone(cursor));
+        if let Some(columns) = &*only {
+            return Ok(Arc::clone(columns));
         }
-        let cursor = self.cursor(scope)?;
-        *only = Some(Arc::clone(&cursor));
-        Ok(cursor)
+        let columns = self.columns(scope)?;
+        *only = Some(Arc::clone(&columns));
+        Ok(columns)
     }
 
     /// Returns the file's name, and the name of the cursor that the user draws from.
@@ -193,18 +199,20 @@ impl DataSet {
         let file = self.file.draw(scope).trim().to_owned();
         let key = match &self.share {
             Share::All => file.clone(),
-            Share::Group => format!("{file}@{}", scope.group),
+            Share::Group => format!("{file}@{} {}", scope.group_root, scope.group),
             Share::Thread => format!("{file}@{}", scope.thread_name),
             Share::Named(word) => format!("{file}@={word}"),
         };
+        // Rows in random order are not those of the file.
+        let key = if self.is_random { format!("{key}@random") } else { key };
         (file, key)
     }
 
-    fn cursor(&self, scope: &mut Scope) -> Result<Arc<Mutex<Cursor>>, String> {
+    fn columns(&self, scope: &mut Scope) -> Result<Arc<Columns>, String> {
         let (file, key) = self.key(scope);
-        let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cursor) = cursors.get(&key) {
-            return Ok(Arc::clone(cursor));
+        let mut known = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(columns) = known.get(&key) {
+            return Ok(Arc::clone(columns));
         }
         let delimiter = match self.delimiter.draw(scope).as_ref() {
             "" => ',',
@@ -214,11 +222,8 @@ impl DataSet {
         let names = self.names.draw(scope).trim().to_owned();
         let mut cursor = Cursor {
             path: scope.world.files.locate(&file)?,
-            names: names.split(',').map(|name| name.trim().to_owned()).collect(),
-            delimiter,
             is_quoted: self.is_quoted,
             coding: self.coding,
-            fills_up: self.fills_up,
             skips: self.skips_first || names.is_empty(),
             deck: None,
             input: None,
@@ -230,19 +235,23 @@ impl DataSet {
                 Share::All | Share::Group | Share::Named(_) => scope.world.turns(&key),
             },
         };
-        if names.is_empty() {
+        let trimmed = |name: &str| name.trim().to_owned();
+        let names: Vec<String> = if names.is_empty() {
             cursor.open()?;
-            let first = if cursor.read()? { cursor.values() } else { Vec::new() };
-            cursor.names = first.iter().map(|name| name.trim().to_owned()).collect();
+            let first = if cursor.read()? { cursor.values(delimiter) } else { Vec::new() };
             cursor.input = None;
-        }
+            first.iter().map(|name| trimmed(name)).collect()
+        } else {
+            names.split(',').map(trimmed).collect()
+        };
         if self.is_random {
             // All processes that share the rows have them in the same order.
             cursor.deck = Some(Deck { seed: scope.world.seed(), ..Deck::default() });
         }
-        let cursor = Arc::new(Mutex::new(cursor));
-        cursors.insert(key, Arc::clone(&cursor));
-        Ok(cursor)
+        let cursor = scope.world.cursor(&key, cursor);
+        let columns = Arc::new(Columns { names, delimiter, cursor });
+        known.insert(key, Arc::clone(&columns));
+        Ok(columns)
     }
 }
 
@@ -327,25 +336,6 @@ impl Cursor {
         }
     }
 
-    /// Gives the values of the last row to a user.
-    fn set(&self, scope: &mut Scope) {
-        let default = self.fills_up.then_some("");
-        if self.is_quoted {
-            let values = self.values();
-            for (place, name) in self.names.iter().enumerate() {
-                let Some(value) = values.get(place).map(String::as_str).or(default) else { return };
-                scope.set(name, value);
-            }
-            return;
-        }
-        let line = self.line();
-        let mut values = line.split(self.delimiter);
-        for name in &self.names {
-            let Some(value) = values.next().or(default) else { return };
-            scope.set(name, value);
-        }
-    }
-
     /// Returns the last row as text; files may begin with a mark of their coding.
     fn line(&self) -> Cow<'_, str> {
         let text = self.text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&self.text);
@@ -353,13 +343,34 @@ impl Cursor {
     }
 
     /// Returns the values of the last row.
-    fn values(&self) -> Vec<String> {
+    fn values(&self, delimiter: char) -> Vec<String> {
         let line = self.line();
         if self.is_quoted {
-            let values = split_record(&line, self.delimiter).into_iter();
+            let values = split_record(&line, delimiter).into_iter();
             values.map(Cow::into_owned).collect()
         } else {
-            line.split(self.delimiter).map(str::to_owned).collect()
+            line.split(delimiter).map(str::to_owned).collect()
+        }
+    }
+}
+
+impl Columns {
+    /// Gives the values of a cursor's last row to a user.
+    fn set(&self, cursor: &Cursor, fills_up: bool, scope: &mut Scope) {
+        let default = fills_up.then_some("");
+        if cursor.is_quoted {
+            let values = cursor.values(self.delimiter);
+            for (place, name) in self.names.iter().enumerate() {
+                let Some(value) = values.get(place).map(String::as_str).or(default) else { return };
+                scope.set(name, value);
+            }
+            return;
+        }
+        let line = cursor.line();
+        let mut values = line.split(self.delimiter);
+        for name in &self.names {
+            let Some(value) = values.next().or(default) else { return };
+            scope.set(name, value);
         }
     }
 }

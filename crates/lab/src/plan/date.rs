@@ -9,7 +9,6 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-use super::scope::Scope;
 use super::template::Template;
 
 /// The letters of Java's date patterns that are understood, with what they are to `strftime`.
@@ -92,6 +91,22 @@ pub(super) fn check(format: &Template) -> Result<(), String> {
     }
 }
 
+/// Reports whether the names of days and months that a pattern has are those of the locale that a call asks for: only English
+/// ones are written.
+///
+/// # Errors
+/// Another locale.
+pub(super) fn check_locale(format: &Template, locale: Option<&Template>) -> Result<(), String> {
+    let Some(locale) = locale.and_then(Template::as_literal).map(str::trim) else { return Ok(()) };
+    let is_english = locale.is_empty() || locale.to_ascii_lowercase().starts_with("en");
+    let has_names =
+        |format: &str| ["MMM", "LLL", "E", "a"].iter().any(|letters| format.contains(letters));
+    if is_english || !format.as_literal().is_some_and(has_names) {
+        return Ok(());
+    }
+    Err(format!("names of days and months in the language `{locale}`: not supported, only English"))
+}
+
 fn is_plain(format: &str) -> bool {
     format.is_empty()
         || format.starts_with('/')
@@ -124,8 +139,17 @@ fn write(java: &str, at: &Zoned) -> String {
     at.strftime(&pattern.replace(UTC_AS_LETTER, offset)).to_string()
 }
 
-/// Reads a date by its pattern; what the pattern does not hold is that of the epoch's first moment.
-fn read(java: &str, text: &str) -> Option<Zoned> {
+/// What a date has that its pattern does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// Nothing: day, month and year must be there.
+    Refused,
+    /// The first day, the first month, this year.
+    Defaults { year: i16 },
+}
+
+/// Reads a date by its pattern. A day beyond the end of its month is the last one, as in Java.
+fn read(java: &str, text: &str, missing: Missing) -> Option<Zoned> {
     let pattern = pattern(java)?;
     // Where an offset is expected, `Z` is one too.
     let (pattern, text): (String, Cow<'_, str>) = match text.trim().strip_suffix('Z') {
@@ -138,22 +162,41 @@ fn read(java: &str, text: &str) -> Option<Zoned> {
     if let Ok(zoned) = found.to_zoned() {
         return Some(zoned);
     }
-    let date = found.to_date().unwrap_or(Date::constant(1970, 1, 1));
+    let date = match (missing, found.to_date()) {
+        (_, Ok(date)) => date,
+        (Missing::Refused, Err(_)) => within_month(found.year()?, found.month()?, found.day()?)?,
+        (Missing::Defaults { year }, Err(_)) => within_month(
+            found.year().unwrap_or(year),
+            found.month().unwrap_or(1),
+            found.day().unwrap_or(1),
+        )?,
+    };
     let at: DateTime = found.to_time().map(|time| date.to_datetime(time)).ok()?;
     at.to_zoned(TimeZone::system()).ok()
 }
 
+/// Returns a day, or the last one of its month if the month is shorter.
+fn within_month(year: i16, month: i8, day: i8) -> Option<Date> {
+    let first = Date::new(year, month, 1).ok()?;
+    Date::new(year, month, day.min(first.days_in_month())).ok()
+}
+
 /// Shifts a date, or now, by a duration such as `P2D` or `-PT1H`, as `__timeShift` does.
-pub(super) fn shift(format: &str, date: &str, amount: &str) -> String {
-    let now = || i64::try_from(Scope::now_ms()).unwrap_or(i64::MAX);
+pub(super) fn shift(format: &str, date: &str, amount: &str, now_ms: u64) -> String {
+    let now = i64::try_from(now_ms).unwrap_or(i64::MAX);
+    let year =
+        Timestamp::from_millisecond(now).map_or(1970, |at| at.to_zoned(TimeZone::system()).year());
     let given = match date.trim() {
-        "" => Some(now()),
+        "" => None,
         date if format.is_empty() => date.parse().ok(),
-        date => read(format, date).map(|at| at.timestamp().as_millisecond()),
+        date => {
+            let at = read(format, date, Missing::Defaults { year });
+            at.map(|at| at.timestamp().as_millisecond())
+        }
     };
-    // A date that does not read shifts nothing: JMeter tells it in its log and gives an empty text.
-    let Some(mut ms) = given else { return String::new() };
-    if let Ok(span) = amount.trim().parse::<jiff::Span>() {
+    // What does not read as a date stands for now: JMeter tells it in its log only.
+    let mut ms = given.unwrap_or(now);
+    if let Some(span) = java_duration(amount.trim()) {
         let day = jiff::SpanRelativeTo::days_are_24_hours();
         ms += span.total((jiff::Unit::Millisecond, day)).unwrap_or(0.0) as i64;
     }
@@ -161,12 +204,31 @@ pub(super) fn shift(format: &str, date: &str, amount: &str) -> String {
     if format.is_empty() { ms.to_string() } else { of_millis(format, ms) }
 }
 
+/// Reads a duration of Java: days, hours, minutes and seconds; months, years and weeks are none.
+fn java_duration(text: &str) -> Option<jiff::Span> {
+    let upper = text.to_ascii_uppercase();
+    let (days, _) = upper.split_once('T').unwrap_or((&upper, ""));
+    if days.contains(['Y', 'M', 'W', '.']) {
+        return None;
+    }
+    // Java takes the sign of a part too.
+    let (sign, rest) = match upper.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, upper.as_str()),
+    };
+    let signed = rest.strip_prefix("P-").filter(|rest| !rest.contains(['-', '+']));
+    match signed {
+        Some(rest) => format!("P{rest}").parse::<jiff::Span>().ok()?.checked_mul(-sign).ok(),
+        None => rest.parse::<jiff::Span>().ok()?.checked_mul(sign).ok(),
+    }
+}
+
 /// Writes a date in another pattern, as `__dateTimeConvert` does; without a pattern it is milliseconds of the epoch.
 pub(super) fn convert(date: &str, from: &str, to: &str) -> String {
     if from.is_empty() {
         return date.trim().parse().map(|ms| of_millis(to, ms)).unwrap_or_default();
     }
-    read(from, date).map(|at| write(to, &at)).unwrap_or_default()
+    read(from, date, Missing::Refused).map(|at| write(to, &at)).unwrap_or_default()
 }
 
 /// Returns a day from the first one on and before the last one, as `__RandomDate` does; `at` is from 0 to below 1.
@@ -174,7 +236,7 @@ pub(super) fn random(format: &str, first: &str, last: &str, at: f64) -> String {
     let format = if format.is_empty() { "yyyy-MM-dd" } else { format };
     let day = |text: &str| match text.trim() {
         "" => Some(Zoned::now().date()),
-        text => read(format, text).map(|at| at.date()),
+        text => read(format, text, Missing::Refused).map(|at| at.date()),
     };
     let (Some(first), Some(last)) = (day(first), day(last)) else { return String::new() };
     let days = first.until(last).map_or(0, |span| span.get_days());
@@ -194,7 +256,10 @@ mod tests {
             ("dd.MM.yyyy", "05.03.2024", "2024-03-05 00:00:00"),
             ("yyyy-MM-dd'T'HH:mm:ss", "2024-02-29T07:08:09", "2024-02-29 07:08:09"),
             ("MMM d, yyyy h:mm a", "Mar 5, 2024 3:07 PM", "2024-03-05 15:07:00"),
-            ("HH:mm", "12:30", "1970-01-01 12:30:00"),
+            ("dd/MM/yyyy", "30/02/2024", "2024-02-29 00:00:00"),
+            // Without a day there is no date.
+            ("HH:mm", "12:30", ""),
+            ("MM yyyy", "01 2024", ""),
         ] {
             assert_eq!(convert(text, format, "yyyy-MM-dd HH:mm:ss"), written, "{format}");
         }
@@ -208,8 +273,33 @@ mod tests {
         let at = Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC);
         assert_eq!(write("yyyy-MM-dd'T'HH:mm:ss.SSSXXX", &at), "1970-01-01T00:00:00.000Z");
         assert_eq!(write("HH:mmxxx", &at), "00:00+00:00");
-        let read = read("yyyy-MM-dd'T'HH:mm:ssXXX", "1970-01-01T00:00:01Z").unwrap();
+        let read =
+            read("yyyy-MM-dd'T'HH:mm:ssXXX", "1970-01-01T00:00:01Z", Missing::Refused).unwrap();
         assert_eq!(read.timestamp().as_second(), 1);
+    }
+
+    #[test]
+    fn dates_are_shifted_as_in_java() {
+        // In the middle of 2026, wherever it is.
+        let now_ms = 1_782_907_200_000;
+        for (format, date, amount, expected) in [
+            ("yyyy-MM-dd", "2024-02-30", "P1D", "2024-03-01"),
+            ("yyyy-MM", "2024-02", "P1M", "2024-02"),
+            ("MM/yyyy", "06/2024", "P31D", "07/2024"),
+            ("dd/MM", "15/06", "P1D", "16/06"),
+            ("dd/MM/yyyy", "28/02/2024", "-P1D", "27/02/2024"),
+            ("dd/MM/yyyy", "28/02/2024", "P-1D", "27/02/2024"),
+            ("yyyyMMdd", "20240228", "P2DT3H", "20240301"),
+            ("yyyy-MM-dd", "2024-02-28", "PT36H", "2024-02-29"),
+            ("yyyy-MM-dd", "2024-02-28", "P1Y", "2024-02-28"),
+            ("yyyy-MM-dd", "2024-02-28", "P1W", "2024-02-28"),
+            ("yyyy-MM-dd", "2024-02-28", "1D", "2024-02-28"),
+            ("yyyy-MM-dd", "2024-02-28", "bogus", "2024-02-28"),
+            ("", "1000", "PT1S", "2000"),
+        ] {
+            assert_eq!(shift(format, date, amount, now_ms), expected, "{format} {date} {amount}");
+        }
+        assert!(shift("yyyy-MM", "bogus", "", now_ms).starts_with("2026-"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::actor::{Actor, Phase};
 use super::answer::{Answer, decode, to_text};
+use super::cache::{Exchanged, Freshness};
 use super::digest::{Challenge, Sent};
 use super::embedded;
 use super::http::{Drawn, HttpSpec, show};
@@ -23,6 +24,8 @@ pub(super) struct Exchange {
     node: NodeId,
     drawn: Drawn,
     hops: usize,
+    /// The redirect under way repeats the request with its method and body.
+    keeps_method: bool,
     /// The request that failed to become one, with Java's name and message.
     fault: Option<(String, String)>,
     sum: Option<Sum>,
@@ -93,6 +96,7 @@ impl Actor {
             node,
             drawn,
             hops: 0,
+            keeps_method: false,
             fault: None,
             sum: None,
             subs: self.tells_subs(turn).then(Box::default),
@@ -114,7 +118,11 @@ impl Actor {
     fn is_fresh(&mut self, drawn: &Drawn, spec: &HttpSpec) -> bool {
         let Some(place) = spec.cache.filter(|_| drawn.method == "GET") else { return false };
         self.model.caches.get(place).is_some_and(|manager| manager.uses_expires)
-            && self.caches.entry(place).or_default().is_fresh(&drawn.shown_url(), SystemTime::now())
+            && self.caches.entry(place).or_default().is_fresh(
+                &drawn.shown_url(),
+                &drawn.headers,
+                SystemTime::now(),
+            )
     }
 
     fn send(
@@ -127,12 +135,13 @@ impl Actor {
             if exchange.is_traced { Keep::Body(MOST_BODY) } else { self.keep(exchange.node, spec) };
         match self.request(&exchange.drawn, spec, keep) {
             Ok(mut request) => {
+                exchange.keeps_method = false;
                 if let Some(mark) = &exchange.mark {
                     put_mark(&mut request.bytes, mark);
                 }
                 exchange.traced = exchange.is_traced.then(|| Arc::clone(&request.bytes));
-                // It is sent again where the server asks for credentials.
-                if spec.logins.is_empty() {
+                // It is sent again where the server asks for credentials, and where a redirect says so.
+                if spec.logins.is_empty() && !spec.follows_silently {
                     exchange.drawn.body.clear();
                 }
                 self.request = Some(Arc::clone(&request.bytes));
@@ -191,14 +200,15 @@ impl Actor {
             match exchange.drawn.url.join(&location) {
                 Ok(url) => {
                     exchange.drawn.url = url;
-                    if exchange.drawn.method != "HEAD" {
-                        exchange.drawn.method = "GET".into();
+                    if !exchange.keeps_method {
+                        if exchange.drawn.method != "HEAD" {
+                            exchange.drawn.method = "GET".into();
+                        }
+                        // What the plan's headers say goes along, also of a body that does not.
+                        exchange.drawn.body.clear();
+                        exchange.drawn.media_type = None;
+                        exchange.drawn.has_body = false;
                     }
-                    exchange.drawn.body.clear();
-                    exchange
-                        .drawn
-                        .headers
-                        .retain(|(name, _)| !name.eq_ignore_ascii_case("Content-Type"));
                     // Credentials are for their own addresses: another host is not told them.
                     exchange.drawn.authorization =
                         spec.credentials(&exchange.drawn.url, &mut self.scope);
@@ -214,14 +224,15 @@ impl Actor {
             }
         }
         let page = exchange.sum.as_ref().filter(|sum| sum.is_ok && spec.embedded.is_some());
-        let Some(references) = page.map(|sum| embedded::references(&sum.answer.body)) else {
+        let url = &exchange.drawn.url;
+        let Some(urls) = page.map(|sum| embedded::references(&sum.answer.body, url)) else {
             self.finish(exchange);
             return None;
         };
         let place = Vec::new();
         let page =
             Part { drawn: exchange.drawn.clone(), hops: 0, depth: 0, place, has_place: true };
-        let parts = self.parts(&references, &page, spec);
+        let parts = self.parts(urls, &page, spec);
         self.fetch_parts(exchange, spec, parts)
     }
 
@@ -265,7 +276,7 @@ impl Actor {
                 let password = login.password.draw(&mut self.scope).into_owned();
                 let nonce = format!("{:016x}", self.scope.random());
                 let sent =
-                    Sent { method: &drawn.method, target: &drawn.url.target, body: &drawn.body };
+                    Sent { method: &drawn.method, target: &drawn.target(), body: &drawn.body };
                 digest.answer((&user, &password), sent, &nonce).into()
             }
             None if takes_basic => login.basic(&mut self.scope),
@@ -281,8 +292,8 @@ impl Actor {
     }
 
     /// Returns the parts that a page, or a style sheet of it, refers to, as far as they are wanted and not in the cache.
-    fn parts(&mut self, references: &[String], of: &Part, spec: &HttpSpec) -> Vec<Part> {
-        let Some(wanted) = spec.embedded.as_ref().filter(|_| !references.is_empty()) else {
+    fn parts(&mut self, urls: Vec<Url>, of: &Part, spec: &HttpSpec) -> Vec<Part> {
+        let Some(wanted) = spec.embedded.as_ref().filter(|_| !urls.is_empty()) else {
             return Vec::new();
         };
         let mut pattern = |template: &Option<super::template::Template>| {
@@ -291,8 +302,7 @@ impl Actor {
         };
         let (only, except) = (pattern(&wanted.only), pattern(&wanted.except));
         let mut parts = Vec::new();
-        for reference in references {
-            let Ok(url) = of.drawn.url.join(reference) else { continue };
+        for url in urls {
             let shown = show(&url);
             let is_wanted = only.as_ref().is_none_or(|only| only.is_match(&shown))
                 && !except.as_ref().is_some_and(|except| except.is_match(&shown));
@@ -313,6 +323,8 @@ impl Actor {
         let mut drawn = like.clone();
         drawn.method = "GET".into();
         drawn.body.clear();
+        drawn.media_type = None;
+        drawn.has_body = false;
         drawn.authorization = spec.credentials(&url, &mut self.scope);
         drawn.url = url;
         drawn
@@ -387,8 +399,9 @@ impl Actor {
         }
         let body = decode(response.body, head.header("Content-Encoding"));
         let references = embedded::imports(&to_text(body, head.header("Content-Type")));
+        let urls = references.iter().filter_map(|one| part.drawn.url.join(one).ok()).collect();
         let part = Part { depth: part.depth + 1, ..part };
-        self.parts(&references, &part, spec)
+        self.parts(urls, &part, spec)
     }
 
     /// Adds a reply to the sample; returns where a redirect leads.
@@ -410,6 +423,8 @@ impl Actor {
         // Only an exchange that is kept whole tells it.
         let media_type = content_type.filter(|_| traced.is_some()).unwrap_or_default().to_owned();
         let location = redirect_of(&head, status, &exchange.drawn.method, spec);
+        exchange.keeps_method =
+            spec.follows_silently && matches!(status, 307 | 308) && exchange.drawn.method == "POST";
         let answer = Answer {
             url: exchange.drawn.shown_url(),
             code,
@@ -473,8 +488,13 @@ impl Actor {
         if let Some(place) = spec.cache
             && drawn.method == "GET"
         {
+            let uses_expires =
+                self.model.caches.get(place).is_some_and(|manager| manager.uses_expires);
+            let freshness = if uses_expires { Freshness::JMeter } else { Freshness::Unused };
             let cache = self.caches.entry(place).or_default();
-            cache.note(&drawn.shown_url(), status, head, SystemTime::now());
+            let exchanged =
+                Exchanged { url: &drawn.shown_url(), request: &drawn.headers, status, head };
+            cache.note(&exchanged, freshness, SystemTime::now());
         }
     }
 
@@ -555,9 +575,14 @@ fn no_answer(exception: &str, words: &str) -> (String, String) {
 
 /// Returns where an answer sends on to, if it is followed.
 fn redirect_of(head: &Head, status: u16, method: &str, spec: &HttpSpec) -> Option<String> {
+    let is_safe = matches!(method, "GET" | "HEAD");
+    // JMeter itself turns every method into a GET; Apache's client follows for few, and Java's for all.
     let is_redirect = match status {
+        301 | 302 if spec.follows_silently && !spec.is_java => is_safe || method == "POST",
         301..=303 => true,
-        307 | 308 => matches!(method, "GET" | "HEAD"),
+        307 | 308 if spec.follows_silently && !spec.is_java => is_safe || method == "POST",
+        308 => !spec.is_own || is_safe,
+        307 => is_safe,
         _ => false,
     };
     let follows = spec.follows || spec.follows_silently;

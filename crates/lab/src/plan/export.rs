@@ -501,7 +501,7 @@ impl Writer<'_> {
                         |_| (),
                     );
                 }
-                Judge::Json { path, expected, is_regex, expects_null, inverts } => {
+                Judge::Json { path, expected, is_regex, expects_null, inverts, .. } => {
                     let value =
                         expected.as_ref().map(|expected| expected.source()).unwrap_or_default();
                     let inner = format!(

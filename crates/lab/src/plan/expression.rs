@@ -15,8 +15,22 @@ pub(crate) enum Value {
     #[default]
     Null,
     Bool(bool),
+    /// A number of a language that has one kind of them.
     Number(f64),
+    /// A whole number of JEXL.
+    Integer(i128),
+    /// A number with a fraction of JEXL.
+    Double(f64),
     Text(String),
+}
+
+/// How a language counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// All numbers are alike, and a quotient has a fraction: JavaScript, and Groovy as far as it is understood here.
+    Decimal,
+    /// Whole numbers stay whole, as in Java; what is no number is an error.
+    Jexl,
 }
 
 impl fmt::Display for Value {
@@ -25,6 +39,8 @@ impl fmt::Display for Value {
             Self::Null => f.write_str("null"),
             Self::Bool(value) => write!(f, "{value}"),
             Self::Number(value) => write!(f, "{value}"),
+            Self::Integer(value) => write!(f, "{value}"),
+            Self::Double(value) => f.write_str(&java_double(*value)),
             Self::Text(value) => f.write_str(value),
         }
     }
@@ -35,14 +51,16 @@ impl Value {
         match self {
             Self::Null => false,
             Self::Bool(value) => *value,
-            Self::Number(value) => *value != 0.0,
+            Self::Number(value) | Self::Double(value) => *value != 0.0,
+            Self::Integer(value) => *value != 0,
             Self::Text(value) => !value.is_empty() && value != "false",
         }
     }
 
     fn number(&self) -> Option<f64> {
         match self {
-            Self::Number(value) => Some(*value),
+            Self::Number(value) | Self::Double(value) => Some(*value),
+            Self::Integer(value) => Some(*value as f64),
             Self::Text(value) => value.trim().parse().ok(),
             Self::Bool(_) | Self::Null => None,
         }
@@ -50,7 +68,11 @@ impl Value {
 
     fn equals(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Number(_), Self::Text(_)) | (Self::Text(_), Self::Number(_)) => {
+            (
+                Self::Number(_) | Self::Integer(_) | Self::Double(_),
+                Self::Text(_) | Self::Number(_) | Self::Integer(_) | Self::Double(_),
+            )
+            | (Self::Text(_), Self::Number(_) | Self::Integer(_) | Self::Double(_)) => {
                 self.number().is_some_and(|number| Some(number) == other.number())
             }
             (Self::Bool(value), Self::Text(text)) | (Self::Text(text), Self::Bool(value)) => {
@@ -67,7 +89,7 @@ impl Value {
 /// What the script says that is not supported.
 pub(crate) fn check(script: &Template) -> Result<(), String> {
     let text = script.with_stand_in("1");
-    let mut reader = Reader { rest: text.trim(), scope: None, depth: 0 };
+    let mut reader = Reader { rest: text.trim(), scope: None, numbers: Numbers::Decimal, depth: 0 };
     reader
         .whole()
         .map(drop)
@@ -78,14 +100,28 @@ pub(crate) fn check(script: &Template) -> Result<(), String> {
 ///
 /// # Errors
 /// What it says that is not supported.
-pub(crate) fn evaluate(text: &str, scope: &mut Scope) -> Result<Value, String> {
-    Reader { rest: text.trim(), scope: Some(scope), depth: 0 }.whole()
+pub(crate) fn evaluate(text: &str, numbers: Numbers, scope: &mut Scope) -> Result<Value, String> {
+    Reader { rest: text.trim(), scope: Some(scope), numbers, depth: 0 }.whole()
+}
+
+/// Returns a number as Java writes a `double`.
+fn java_double(value: f64) -> String {
+    if value == 0.0 || (1e-3..1e7).contains(&value.abs()) || !value.is_finite() {
+        return format!("{value:?}");
+    }
+    let text = format!("{value:e}");
+    match text.split_once('e') {
+        Some((digits, power)) if digits.contains('.') => format!("{digits}E{power}"),
+        Some((digits, power)) => format!("{digits}.0E{power}"),
+        None => text,
+    }
 }
 
 struct Reader<'a, 'b> {
     rest: &'a str,
     /// Absent while checking.
     scope: Option<&'b mut Scope>,
+    numbers: Numbers,
     depth: u32,
 }
 
@@ -150,6 +186,10 @@ impl<'a> Reader<'a, '_> {
 
     fn choice_inside(&mut self) -> Outcome {
         let condition = self.either()?;
+        if self.eat("?:") {
+            let other = self.choice()?;
+            return Ok(if condition.is_true() { condition } else { other });
+        }
         if self.eat("?") {
             let yes = self.choice()?;
             if !self.eat(":") {
@@ -186,7 +226,7 @@ impl<'a> Reader<'a, '_> {
         for operator in operators {
             if self.eat(operator) {
                 let right = self.sum()?;
-                return compare(operator, &left, &right);
+                return compare(operator, &left, &right, self.numbers);
             }
         }
         for (word, operator) in
@@ -194,7 +234,7 @@ impl<'a> Reader<'a, '_> {
         {
             if self.eat_word(word) {
                 let right = self.sum()?;
-                return compare(operator, &left, &right);
+                return compare(operator, &left, &right, self.numbers);
             }
         }
         Ok(left)
@@ -206,12 +246,13 @@ impl<'a> Reader<'a, '_> {
             if self.eat("+") {
                 let right = self.product()?;
                 left = match (&left, &right) {
+                    _ if self.numbers == Numbers::Jexl => add_jexl(&left, &right)?,
                     (Value::Number(one), Value::Number(two)) => Value::Number(one + two),
                     _ => Value::Text(format!("{left}{right}")),
                 };
             } else if self.eat("-") {
                 let right = self.product()?;
-                left = arithmetic(&left, &right, |one, two| one - two);
+                left = self.calculate('-', &left, &right)?;
             } else {
                 return Ok(left);
             }
@@ -221,18 +262,34 @@ impl<'a> Reader<'a, '_> {
     fn product(&mut self) -> Outcome {
         let mut left = self.sign()?;
         loop {
-            let operation: fn(f64, f64) -> f64 = if self.eat("*") {
-                |one, two| one * two
-            } else if self.eat("/") {
-                |one, two| one / two
-            } else if self.eat("%") {
-                |one, two| one % two
+            let operator = if self.eat("*") {
+                '*'
+            } else if self.eat("/") || self.eat_word("div") {
+                '/'
+            } else if self.eat("%") || self.eat_word("mod") {
+                '%'
             } else {
                 return Ok(left);
             };
             let right = self.sign()?;
-            left = arithmetic(&left, &right, operation);
+            left = self.calculate(operator, &left, &right)?;
         }
+    }
+
+    /// Returns a number, as a whole one where the language has such and it is one.
+    fn whole_number(&self, number: f64) -> Value {
+        match self.numbers {
+            Numbers::Decimal => Value::Number(number),
+            Numbers::Jexl if number.fract() == 0.0 => Value::Integer(number as i128),
+            Numbers::Jexl => Value::Double(number),
+        }
+    }
+
+    fn calculate(&self, operator: char, left: &Value, right: &Value) -> Outcome {
+        if self.numbers == Numbers::Jexl {
+            return calculate_jexl(operator, left, right);
+        }
+        Ok(arithmetic(left, right, |one, two| operate(operator, one, two)))
     }
 
     fn sign(&mut self) -> Outcome {
@@ -252,7 +309,12 @@ impl<'a> Reader<'a, '_> {
         }
         if self.eat("-") {
             let value = self.sign()?;
-            return Ok(value.number().map_or(Value::Null, |number| Value::Number(-number)));
+            return match value {
+                _ if self.numbers == Numbers::Jexl => {
+                    calculate_jexl('-', &Value::Integer(0), &value)
+                }
+                _ => Ok(value.number().map_or(Value::Null, |number| Value::Number(-number))),
+            };
         }
         let mut value = self.primary()?;
         while self.rest.starts_with('.') {
@@ -282,12 +344,30 @@ impl<'a> Reader<'a, '_> {
                 .unwrap_or(self.rest.len());
             let (digits, rest) = self.rest.split_at(end);
             self.rest = rest.strip_prefix(['L', 'l', 'd', 'f']).unwrap_or(rest);
-            return digits
-                .parse()
-                .map(Value::Number)
-                .map_err(|_| format!("`{digits}` is no number"));
+            let value = self.number_of(digits, rest)?;
+            return Ok(match self.numbers {
+                Numbers::Jexl => value,
+                Numbers::Decimal => value.number().map_or(Value::Null, Value::Number),
+            });
         }
         self.word()
+    }
+
+    /// Reads the rest of a number: its power of ten.
+    fn number_of(&mut self, digits: &str, rest: &'a str) -> Outcome {
+        let is_power = |text: &&str| {
+            let digits = text.trim_start_matches(['+', '-']);
+            digits.starts_with(|c: char| c.is_ascii_digit())
+        };
+        let mut text = digits.to_owned();
+        if let Some(power) = rest.strip_prefix(['e', 'E']).filter(is_power) {
+            let digits = power.trim_start_matches(['+', '-']);
+            let sign = power.len() - digits.len();
+            let count = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+            text = format!("{text}e{}", power.get(..sign + count).unwrap_or_default());
+            self.rest = power.get(sign + count..).unwrap_or_default();
+        }
+        jexl_number(&text).ok_or_else(|| format!("`{text}` is no number"))
     }
 
     fn quoted(&mut self, quote: char) -> Outcome {
@@ -332,10 +412,14 @@ impl<'a> Reader<'a, '_> {
             "parseInt" | "Number" | "parseFloat" => {
                 let arguments = self.arguments()?;
                 let number = arguments.first().and_then(Value::number);
-                Ok(number.map_or(Value::Null, Value::Number))
+                Ok(number.map_or(Value::Null, |number| self.whole_number(number)))
             }
             "empty" => {
-                let arguments = self.arguments()?;
+                self.skip();
+                let arguments = match self.rest.starts_with('(') {
+                    true => self.arguments()?,
+                    false => vec![self.sign()?],
+                };
                 let is_empty = arguments.first().is_none_or(|value| {
                     matches!(value, Value::Null)
                         || matches!(value, Value::Text(text) if text.is_empty())
@@ -345,7 +429,7 @@ impl<'a> Reader<'a, '_> {
             "size" => {
                 let arguments = self.arguments()?;
                 let size = arguments.first().map_or(0, |value| value.to_string().chars().count());
-                Ok(Value::Number(size as f64))
+                Ok(self.whole_number(size as f64))
             }
             _ => Err(format!("`{before}` is not supported")),
         }
@@ -401,7 +485,7 @@ impl<'a> Reader<'a, '_> {
     fn method(&mut self, on: &Value) -> Outcome {
         let name = self.name();
         if name == "length" && !self.rest.trim_start().starts_with('(') {
-            return Ok(Value::Number(on.to_string().chars().count() as f64));
+            return Ok(self.whole_number(on.to_string().chars().count() as f64));
         }
         let arguments = self.arguments()?;
         let text = on.to_string();
@@ -414,17 +498,25 @@ impl<'a> Reader<'a, '_> {
             "endsWith" => Value::Bool(text.ends_with(&given)),
             "matches" => Value::Bool(matches(&text, &given, true)?),
             "isEmpty" => Value::Bool(text.is_empty()),
-            "length" | "size" => Value::Number(text.chars().count() as f64),
+            "length" | "size" => self.whole_number(text.chars().count() as f64),
             "indexOf" => {
                 let place = text.find(&given).and_then(|at| text.get(..at));
-                Value::Number(place.map_or(-1.0, |before| before.chars().count() as f64))
+                self.whole_number(place.map_or(-1.0, |before| before.chars().count() as f64))
+            }
+            "substring" => {
+                let place = |at: usize| arguments.get(at).and_then(Value::number);
+                let letters: Vec<char> = text.chars().collect();
+                let from = place(0).unwrap_or(0.0) as usize;
+                let to = place(1).map_or(letters.len(), |to| to as usize);
+                let part = letters.get(from..to).ok_or("`substring` goes beyond the text")?;
+                Value::Text(part.iter().collect())
             }
             "trim" => Value::Text(text.trim().to_owned()),
             "toUpperCase" => Value::Text(text.to_uppercase()),
             "toLowerCase" => Value::Text(text.to_lowercase()),
             "toString" => Value::Text(text),
             "toInteger" | "toLong" | "toDouble" | "intValue" => {
-                on.number().map_or(Value::Null, Value::Number)
+                on.number().map_or(Value::Null, |number| self.whole_number(number))
             }
             _ => return Err(format!("script calls `{name}` (not supported)")),
         })
@@ -438,13 +530,77 @@ fn arithmetic(left: &Value, right: &Value, operation: impl Fn(f64, f64) -> f64) 
     }
 }
 
+fn operate(operator: char, one: f64, two: f64) -> f64 {
+    match operator {
+        '-' => one - two,
+        '*' => one * two,
+        '/' => one / two,
+        _ => one % two,
+    }
+}
+
+/// Returns the number that a text is to JEXL.
+fn jexl_number(text: &str) -> Option<Value> {
+    let text = text.trim();
+    match text.parse() {
+        Ok(whole) => Some(Value::Integer(whole)),
+        Err(_) => text.parse().ok().map(Value::Double),
+    }
+}
+
+/// Adds as JEXL does: texts are put together, and what is not there is an error.
+fn add_jexl(left: &Value, right: &Value) -> Outcome {
+    match (left, right) {
+        (Value::Null, _) | (_, Value::Null) => Err("`null` is no number".to_owned()),
+        (Value::Integer(one), Value::Integer(two)) => {
+            one.checked_add(*two).map(Value::Integer).ok_or_else(|| "it is too large".to_owned())
+        }
+        (Value::Integer(_) | Value::Double(_), Value::Integer(_) | Value::Double(_)) => {
+            let sum = left.number().unwrap_or_default() + right.number().unwrap_or_default();
+            Ok(Value::Double(sum))
+        }
+        _ => Ok(Value::Text(format!("{left}{right}"))),
+    }
+}
+
+/// Subtracts, multiplies and divides as JEXL does.
+fn calculate_jexl(operator: char, left: &Value, right: &Value) -> Outcome {
+    let number = |value: &Value| match value {
+        Value::Text(text) => jexl_number(text),
+        Value::Integer(_) | Value::Double(_) => Some(value.clone()),
+        Value::Number(number) => Some(Value::Double(*number)),
+        Value::Null | Value::Bool(_) => None,
+    };
+    let (Some(one), Some(two)) = (number(left), number(right)) else {
+        return Err(format!("`{left} {operator} {right}` is no number"));
+    };
+    if matches!(operator, '/' | '%') && two.number() == Some(0.0) {
+        return Err("it divides by zero".to_owned());
+    }
+    if let (Value::Integer(one), Value::Integer(two)) = (&one, &two) {
+        let result = match operator {
+            '-' => one.checked_sub(*two),
+            '*' => one.checked_mul(*two),
+            '/' => one.checked_div(*two),
+            _ => one.checked_rem(*two),
+        };
+        return result.map(Value::Integer).ok_or_else(|| "it is too large".to_owned());
+    }
+    let (one, two) = (one.number().unwrap_or_default(), two.number().unwrap_or_default());
+    Ok(Value::Double(operate(operator, one, two)))
+}
+
 fn matches(text: &str, pattern: &str, is_whole: bool) -> Result<bool, String> {
     let compiled = if is_whole { compile_whole(pattern) } else { compile(pattern) };
     Ok(compiled?.is_match(text))
 }
 
-fn compare(operator: &str, left: &Value, right: &Value) -> Outcome {
+fn compare(operator: &str, left: &Value, right: &Value, numbers: Numbers) -> Outcome {
+    let are_texts = matches!((left, right), (Value::Text(_), Value::Text(_)));
     let order = || match (left.number(), right.number()) {
+        _ if numbers == Numbers::Jexl && are_texts => {
+            Some(left.to_string().cmp(&right.to_string()))
+        }
         (Some(one), Some(two)) => one.partial_cmp(&two),
         _ => Some(left.to_string().cmp(&right.to_string())),
     };
@@ -479,7 +635,10 @@ mod tests {
         let template = Template::parse(text).unwrap();
         check(&template).unwrap();
         let drawn = template.draw(&mut scope).into_owned();
-        assert_eq!(evaluate(&drawn, &mut scope).unwrap().to_string(), expected, "{text}");
+        for numbers in [Numbers::Decimal, Numbers::Jexl] {
+            let value = evaluate(&drawn, numbers, &mut scope).unwrap();
+            assert_eq!(value.to_string(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! JMeter's functions, those that plans use.
 
 use super::date;
-use super::expression;
+use super::expression::{self, Numbers};
+use super::html_entity::HTML_ENTITIES;
 use super::pattern::compile;
 use super::scope::Scope;
 use super::script::{self, Dialect};
@@ -28,7 +29,8 @@ pub(crate) enum Function {
     Variable,
     Evaluate,
     EvaluateVariable,
-    Expression,
+    Jexl,
+    JavaScript,
     Groovy,
     Base64Encode,
     Base64Decode,
@@ -46,6 +48,7 @@ pub(crate) enum Function {
     MachineAddress,
     Character,
     Log,
+    LogOnly,
     ConvertTime,
     RandomDate,
     Digest,
@@ -85,7 +88,8 @@ impl Function {
             "__V" => Self::Variable,
             "__eval" => Self::Evaluate,
             "__evalVar" => Self::EvaluateVariable,
-            "__jexl3" | "__jexl2" | "__javaScript" => Self::Expression,
+            "__jexl3" | "__jexl2" => Self::Jexl,
+            "__javaScript" => Self::JavaScript,
             "__groovy" => Self::Groovy,
             "__base64Encode" => Self::Base64Encode,
             "__base64Decode" => Self::Base64Decode,
@@ -102,7 +106,8 @@ impl Function {
             "__machineName" => Self::MachineName,
             "__machineIP" => Self::MachineAddress,
             "__char" => Self::Character,
-            "__log" | "__logn" => Self::Log,
+            "__log" => Self::Log,
+            "__logn" => Self::LogOnly,
             "__dateTimeConvert" => Self::ConvertTime,
             "__RandomDate" => Self::RandomDate,
             "__digest" => Self::Digest,
@@ -140,7 +145,8 @@ impl Function {
             | Self::Variable
             | Self::Evaluate
             | Self::EvaluateVariable
-            | Self::Expression
+            | Self::Jexl
+            | Self::JavaScript
             | Self::Groovy
             | Self::Base64Encode
             | Self::Base64Decode
@@ -167,10 +173,14 @@ impl Function {
             return Err(format!("`${{{}`: {needed} arguments are needed", call.source));
         }
         match (self, call.arguments.first()) {
-            (Self::Expression, Some(script)) => expression::check(script),
+            (Self::Jexl | Self::JavaScript, Some(script)) => expression::check(script),
             (Self::Groovy, Some(script)) => expression::check(script)
                 .or_else(|fault| script::check(script, Dialect::Groovy).map_err(|_| fault)),
-            (Self::Time | Self::TimeShift | Self::RandomDate, Some(format)) => date::check(format),
+            (Self::TimeShift, Some(format)) => {
+                date::check(format)?;
+                date::check_locale(format, call.arguments.get(3))
+            }
+            (Self::Time | Self::RandomDate, Some(format)) => date::check(format),
             (Self::ConvertTime, _) => {
                 call.arguments.iter().skip(1).take(2).try_for_each(date::check)
             }
@@ -229,7 +239,7 @@ impl Function {
             Self::RandomString => (random_string(number(0), text(1), scope), 2),
             Self::Uuid => (uuid(scope), usize::MAX),
             Self::Time => (date::now(text(0), Scope::now_ms()), 1),
-            Self::TimeShift => (date::shift(text(0), text(1), text(2)), 4),
+            Self::TimeShift => (date::shift(text(0), text(1), text(2), Scope::now_ms()), 4),
             Self::ThreadNumber => (scope.thread.to_string(), usize::MAX),
             Self::ThreadGroupName => (scope.group.to_string(), usize::MAX),
             Self::ThreadName => (scope.thread_name.to_string(), usize::MAX),
@@ -255,11 +265,13 @@ impl Function {
                 let inner = scope.variable(text(0)).unwrap_or_default().to_owned();
                 (evaluate(&inner, scope), usize::MAX)
             }
-            Self::Expression => {
-                (shown(&expression::evaluate(text(0), scope).unwrap_or_default()), 1)
+            Self::Jexl | Self::JavaScript => {
+                let numbers = if self == Self::Jexl { Numbers::Jexl } else { Numbers::Decimal };
+                let value = expression::evaluate(text(0), numbers, scope).unwrap_or_default();
+                (shown(&value), 1)
             }
             Self::Groovy => {
-                let value = match expression::evaluate(text(0), scope) {
+                let value = match expression::evaluate(text(0), Numbers::Decimal, scope) {
                     Ok(value) => shown(&value),
                     // More than an expression.
                     Err(_) => match script::run(text(0), Dialect::Groovy, scope) {
@@ -283,13 +295,15 @@ impl Function {
             Self::MachineName => (machine_name(), 0),
             Self::MachineAddress => ("127.0.0.1".to_owned(), 0),
             Self::Log => (text(0).to_owned(), usize::MAX),
+            // It tells the log only, which nobody reads here.
+            Self::LogOnly => (String::new(), usize::MAX),
             Self::ConvertTime => (date::convert(text(0), text(1), text(2)), 3),
             Self::RandomDate => {
                 let random = 1.0 - scope.random_unit();
                 (date::random(text(0), text(1), text(2), random), 4)
             }
             Self::Digest => {
-                let salted = format!("{}{}", text(2), text(1));
+                let salted = format!("{}{}", text(1), text(2));
                 let found = digest(text(0), &salted).unwrap_or_default();
                 let is_upper = text(3).trim().eq_ignore_ascii_case("true");
                 (if is_upper { found.to_uppercase() } else { found }, 4)
@@ -297,7 +311,7 @@ impl Function {
             Self::RandomOfVariables => (random_of_variables(text(0), scope), 1),
             Self::Regex => {
                 let subject = scope.variable(text(6)).unwrap_or_default().to_owned();
-                (find_pattern(&given, &subject, scope), 5)
+                (find_pattern(&given, &subject, scope), usize::MAX)
             }
             Self::Length => (text(0).chars().count().to_string(), 1),
             Self::Substring => {
@@ -373,11 +387,7 @@ fn convert(function: Function, given: &[String]) -> String {
             out.push(letter);
             out
         }),
-        Function::EscapeHtml => text
-            .replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;")
-            .replace('"', "&quot;"),
+        Function::EscapeHtml => escape_html(text),
         Function::Lowercase => text.to_lowercase(),
         Function::Uppercase => text.to_uppercase(),
         Function::Character => given
@@ -442,14 +452,15 @@ fn uuid(scope: &mut Scope) -> String {
 }
 
 fn change_case(text: &str, mode: &str) -> String {
-    match mode.trim() {
+    match mode.trim().to_ascii_uppercase().as_str() {
+        "" | "UPPER" => text.to_uppercase(),
         "LOWER" => text.to_lowercase(),
         "CAPITALIZE" => {
             let mut chars = text.chars();
             let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
             first + chars.as_str()
         }
-        _ => text.to_uppercase(),
+        _ => text.to_owned(),
     }
 }
 
@@ -514,10 +525,10 @@ fn digest(name: &str, text: &str) -> Option<String> {
     let bytes = match name.trim().to_ascii_uppercase().as_str() {
         "MD5" => md5::Md5::digest(text).to_vec(),
         "SHA" | "SHA1" | "SHA-1" => sha1::Sha1::digest(text).to_vec(),
-        "SHA-224" => sha2::Sha224::digest(text).to_vec(),
-        "SHA-256" => sha2::Sha256::digest(text).to_vec(),
-        "SHA-384" => sha2::Sha384::digest(text).to_vec(),
-        "SHA-512" => sha2::Sha512::digest(text).to_vec(),
+        "SHA-224" | "SHA224" => sha2::Sha224::digest(text).to_vec(),
+        "SHA-256" | "SHA256" => sha2::Sha256::digest(text).to_vec(),
+        "SHA-384" | "SHA384" => sha2::Sha384::digest(text).to_vec(),
+        "SHA-512" | "SHA512" => sha2::Sha512::digest(text).to_vec(),
         _ => return None,
     };
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -540,27 +551,55 @@ fn random_of_variables(names: &str, scope: &mut Scope) -> String {
     values.into_iter().nth(at).unwrap_or_default()
 }
 
-/// Looks for an expression in a text: template, which match (a number, `RAND`, `ALL`), what stands between all, default.
+/// Looks for an expression in a text: template, which match (a number, `RAND`, `ALL`), what stands between all, default,
+/// and the variable that gets the result, with its groups and the number of matches.
 fn find_pattern(given: &[String], subject: &str, scope: &mut Scope) -> String {
     let text = |place: usize| given.get(place).map_or("", String::as_str);
-    let found = compile(text(0)).map(|pattern| pattern.groups(subject)).unwrap_or_default();
-    let fill = |groups: &Vec<String>| super::extract::fill(text(1), groups);
-    let last = i64::try_from(found.len()).unwrap_or(0) - 1;
-    if last < 0 {
-        return text(4).to_owned();
-    }
-    match text(2).trim() {
-        "ALL" => found.iter().map(fill).collect::<Vec<_>>().join(text(3)),
-        "RAND" => {
+    let matches = compile(text(0)).map(|pattern| pattern.groups(subject)).unwrap_or_default();
+    let last = i64::try_from(matches.len()).unwrap_or(0) - 1;
+    let chosen = match text(2).trim() {
+        "ALL" => matches.last(),
+        "RAND" if last >= 0 => {
             let at = usize::try_from(scope.random_between(0, last)).unwrap_or(0);
-            found.get(at).map(fill).unwrap_or_default()
+            matches.get(at)
         }
-        "" => found.first().map(fill).unwrap_or_default(),
+        "" | "RAND" => matches.first(),
         number => {
             let at = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-            at.and_then(|at| found.get(at)).map_or_else(|| text(4).to_owned(), fill)
+            at.and_then(|at| matches.get(at))
+        }
+    };
+    let fill = |groups: &Vec<String>| super::extract::fill(text(1), groups);
+    let name = text(5).trim();
+    let result = chosen.map_or_else(|| text(4).to_owned(), fill);
+    if !name.is_empty() {
+        scope.set(&format!("{name}_matchNr"), &matches.len().to_string());
+        for (number, group) in chosen.into_iter().flatten().enumerate() {
+            scope.set(&format!("{name}_g{number}"), group);
+        }
+        scope.set(name, &result);
+    }
+    if text(2).trim() == "ALL" && !matches.is_empty() {
+        return matches.iter().map(fill).collect::<Vec<_>>().join(text(3));
+    }
+    result
+}
+
+/// Writes the letters that HTML 4 has names for by their names.
+fn escape_html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match HTML_ENTITIES.binary_search_by_key(&letter, |(_, known)| *known) {
+            Ok(place) => {
+                let name = HTML_ENTITIES.get(place).map_or("", |(name, _)| name);
+                out.push('&');
+                out.push_str(name);
+                out.push(';');
+            }
+            Err(_) => out.push(letter),
         }
     }
+    out
 }
 
 /// Resolves what pages write for letters: names of the common ones, and numbers.
@@ -593,34 +632,10 @@ fn entity(name: &str) -> Option<char> {
         };
         return code.ok().and_then(char::from_u32);
     }
-    Some(match name {
-        "amp" => '&',
-        "lt" => '<',
-        "gt" => '>',
-        "quot" => '"',
-        "apos" => '\'',
-        "nbsp" => '\u{a0}',
-        "auml" => 'ä',
-        "ouml" => 'ö',
-        "uuml" => 'ü',
-        "Auml" => 'Ä',
-        "Ouml" => 'Ö',
-        "Uuml" => 'Ü',
-        "szlig" => 'ß',
-        "eacute" => 'é',
-        "egrave" => 'è',
-        "agrave" => 'à',
-        "ccedil" => 'ç',
-        "euro" => '€',
-        "copy" => '©',
-        "reg" => '®',
-        "laquo" => '«',
-        "raquo" => '»',
-        "ndash" => '–',
-        "mdash" => '—',
-        "hellip" => '…',
-        _ => return None,
-    })
+    if name == "apos" {
+        return Some('\'');
+    }
+    HTML_ENTITIES.iter().find(|(known, _)| *known == name).map(|(_, letter)| *letter)
 }
 
 #[cfg(test)]
@@ -665,7 +680,7 @@ mod tests {
     #[test]
     fn functions_give_what_they_give_in_jmeter() {
         check("${__digest(MD5,Errare humanum est,,,)}", "c49f00b92667a35c63708933384dad52");
-        check("${__digest(SHA-1,b,a,true,)}", "DA23614E02469A0D7C7BD1BDAB5C9C474B1904DC");
+        check("${__digest(SHA-1,b,a,true,)}", "6C0596B8AC609191181A90517D51C0B486F23799");
         check("${__RandomFromMultipleVars(v)}", "seven");
         check("${__regexFunction(id=(\\d),$1$,ALL,-,none,,body)}", "7-8");
         check("${__regexFunction(no=(\\d),$1$,1,,none,,body)}", "none");
@@ -673,6 +688,48 @@ mod tests {
         check("${__unescapeHtml(&lt;a&#33; &bogus; &)}", "<a! &bogus; &");
         check("${__escapeXml(<'a'>)}", "&lt;&apos;a&apos;&gt;");
         check("${__escapeOroRegexpChars([^\"].+?,)}", "\\[\\^\\\"\\]\\.\\+\\?");
+        check("${__logn(x)}${__log(y)}", "y");
+        check(
+            "${__changeCase(Hello,lower,)}${__changeCase(Hello,bogus)}${__changeCase(a)}",
+            "helloHelloA",
+        );
+        check(
+            "${__digest(SHA-256,abc,salt,,)}",
+            "169b3a2b0977ebee2eb1fd392c6aa470a3281d439ff32f20baea7309d7f40eec",
+        );
+        check(
+            "${__digest(SHA256,abc,,,)}",
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        );
+        check(
+            "${__regexFunction((i)d=(\\d),$2$,1,,none,r,body)}|${r}|${r_g1}|${r_g2}|${r_matchNr}",
+            "7|7|i|7|2",
+        );
+        check("${__regexFunction(id=(\\d),$1$,ALL,-,none,r,body)}|${r}", "7-8|8");
+        check("${__escapeHtml(<é\u{2013}'€>)}", "&lt;&eacute;&ndash;'&euro;&gt;");
+        check("${__unescapeHtml(&hearts;&bogus;&#233;)}", "\u{2665}&bogus;é");
+        check(
+            "${__jexl3(7/2)}|${__jexl3(10/4*2)}|${__jexl3(7/2.0)}|${__jexl3(-7/2)}",
+            "3|4|3.5|-3",
+        );
+        check(
+            "${__jexl3(1.0+2)}|${__jexl3(2*3.5)}|${__jexl3(1.50)}|${__jexl3(1e10)}",
+            "3.0|7.0|1.5|1.0E10",
+        );
+        check(
+            "${__jexl3(100000*100000)}|${__jexl3(\"3\"*2)}|${__jexl3(5 - \"2\")}",
+            "10000000000|6|3",
+        );
+        check(
+            "${__jexl3(1/0)}|${__jexl3(\"1\"+2)}|${__jexl3(7 div 2)}|${__jexl3(7 mod 4)}",
+            "|12|3|3",
+        );
+        check(
+            "${__jexl3(\"10\" > \"9\")}|${__jexl3(\"5\" > 3)}|${__jexl3(2 == 2.0)}",
+            "false|true|true",
+        );
+        check("${__jexl3(\"\" ?: \"d\")}|${__jexl3(empty \"\")}", "d|true");
+        check("${__javaScript(7/2)}|${__groovy(7/2)}|${__javaScript(6/2)}", "3.5|3.5|3");
         check("${__strLen(äbc)}${__substring(abcdef,1,3)}", "3bc");
         check("${__chooseRandom(a,a,x)}${x}", "aa");
         check("${__groovy(def n = 2; n * 3)}${__groovy(vars.get('none'))}", "6");

@@ -16,7 +16,7 @@ use crate::net::Url;
 pub(super) struct Argument {
     pub(super) name: Template,
     pub(super) value: Template,
-    /// Encoded by the sampler; else sent as it stands.
+    /// Encoded by the sampler; else it is encoded already: a query has it as it stands, a form decodes and encodes it.
     pub(super) encodes: bool,
     /// `=`, or nothing.
     pub(super) separator: String,
@@ -55,6 +55,8 @@ pub(super) struct HttpSpec {
     pub(super) is_raw: bool,
     /// Java's own client instead of Apache's: other headers.
     pub(super) is_java: bool,
+    /// A plan of the lab's own: a query is nothing but a query, and addresses are sent as they are written.
+    pub(super) is_own: bool,
     pub(super) is_multipart: bool,
     /// Parts of a form say no more of themselves than browsers let them.
     pub(super) is_browser_form: bool,
@@ -92,8 +94,15 @@ pub(super) struct Drawn {
     pub(super) url: Url,
     /// What the header `Connection` says, which comes first.
     pub(super) keep_alive: bool,
-    /// Names and values in the order of sending, `Connection`, `Cookie` and `Content-Length` excepted.
+    /// Names and values in the order of sending, `Connection` and `Content-Length` excepted; a `Cookie` is sent only
+    /// where the cookie manager has none.
     pub(super) headers: Vec<(Arc<str>, Arc<str>)>,
+    /// The type of the body, where no header says it.
+    pub(super) media_type: Option<Arc<str>>,
+    /// A body is announced even if it is empty.
+    pub(super) has_body: bool,
+    /// Empty segments of the path are not sent, as by Apache's client.
+    pub(super) drops_empty_segments: bool,
     /// The credentials of the plan's authorization manager for this address.
     pub(super) authorization: Option<Arc<str>>,
     pub(super) body: Vec<u8>,
@@ -145,17 +154,26 @@ impl HttpSpec {
             }
         }
         let (body, media_type) = self.draw_body(&method, scope)?;
-        if let Some(media_type) = media_type
-            && !has(&headers, "Content-Type")
-        {
-            headers.push(("Content-Type".into(), media_type.into()));
-        }
         let authorization = self.credentials(&url, scope);
-        Ok(Drawn { method, url, keep_alive: self.keep_alive, headers, authorization, body })
+        Ok(Drawn {
+            has_body: self.sends_form(&method),
+            drops_empty_segments: !self.is_own && !self.is_java,
+            method,
+            url,
+            keep_alive: self.keep_alive,
+            headers,
+            media_type: media_type.map(Into::into),
+            authorization,
+            body,
+        })
     }
 
     fn draw_url(&self, method: &str, scope: &mut Scope) -> Result<Url, (String, String)> {
-        let path = self.path.draw(scope);
+        let mut path = self.path.draw(scope);
+        // JMeter encodes spaces of the path, and of the query that stands there, and nothing else of them.
+        if !self.is_own && path.contains(' ') {
+            path = path.replace(' ', "%20").into();
+        }
         if path.starts_with("http://") || path.starts_with("https://") {
             return parse_url(&path);
         }
@@ -168,7 +186,9 @@ impl HttpSpec {
             target.push('/');
         }
         target.push_str(&path);
-        if matches!(method, "GET" | "DELETE" | "OPTIONS" | "HEAD") && !self.is_raw {
+        let has_query =
+            matches!(method, "GET" | "DELETE" | "OPTIONS") || (method == "HEAD" && self.is_own);
+        if has_query && !self.is_raw {
             let query = self.draw_form(scope);
             if !query.is_empty() {
                 target.push(if path.contains('?') { '&' } else { '?' });
@@ -189,7 +209,33 @@ impl HttpSpec {
         parse_url(&text)
     }
 
-    /// Returns the parameters as a query or a form.
+    /// Returns the parameters as the body of a form. What is not to be encoded is encoded already, so that JMeter
+    /// decodes it first.
+    fn draw_form_body(&self, scope: &mut Scope) -> Result<String, (String, String)> {
+        if self.is_java || self.is_own {
+            return Ok(self.draw_form(scope));
+        }
+        let mut out = String::new();
+        for argument in &self.arguments {
+            let mut name = argument.name.draw(scope).into_owned();
+            if name.is_empty() {
+                continue;
+            }
+            let mut value = argument.value.draw(scope).into_owned();
+            if !argument.encodes {
+                (name, value) = (decode_form(&name)?, decode_form(&value)?);
+            }
+            if !out.is_empty() {
+                out.push('&');
+            }
+            out.push_str(&encode_form(&name));
+            out.push('=');
+            out.push_str(&encode_form(&value));
+        }
+        Ok(out)
+    }
+
+    /// Returns the parameters as a query.
     fn draw_form(&self, scope: &mut Scope) -> String {
         let mut out = String::new();
         for argument in &self.arguments {
@@ -219,7 +265,10 @@ impl HttpSpec {
         method: &str,
         scope: &mut Scope,
     ) -> Result<(Vec<u8>, Option<String>), (String, String)> {
-        let has_form = matches!(method, "POST" | "PUT" | "PATCH");
+        let has_form = self.sends_form(method);
+        if !self.is_own && !self.is_java && matches!(method, "HEAD" | "OPTIONS" | "TRACE") {
+            return Ok((Vec::new(), None));
+        }
         if has_form && (self.is_multipart || (!self.files.is_empty() && !self.is_single_file())) {
             return self.draw_multipart(scope);
         }
@@ -245,10 +294,20 @@ impl HttpSpec {
             return Ok((body.into_bytes(), Some("text/plain; charset=UTF-8".to_owned())));
         }
         if has_form {
-            let form = self.draw_form(scope);
+            let form = self.draw_form_body(scope)?;
             return Ok((form.into_bytes(), Some(FORM.to_owned())));
         }
         Ok((Vec::new(), None))
+    }
+
+    /// Reports whether parameters of a method are sent as a form. Apache's client sends those of a DELETE twice: JMeter
+    /// puts them into the address, and the client into the body.
+    fn sends_form(&self, method: &str) -> bool {
+        match method {
+            "POST" | "PUT" | "PATCH" => true,
+            "GET" | "HEAD" | "OPTIONS" | "TRACE" => false,
+            _ => !self.is_own && !self.is_java,
+        }
     }
 
     fn has_nameless_arguments(&self) -> bool {
@@ -361,7 +420,7 @@ fn plain_place(protocol: &str, domain: &str, port: &str) -> Option<(bool, u16)> 
 
 /// Reports whether a byte stands for itself in path and query, whatever is beside it.
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !is_forbidden(byte) && byte != b'#'
+    byte.is_ascii_graphic() && !is_forbidden(byte) && !matches!(byte, b'#' | b'%' | b'[' | b']')
 }
 
 /// Reports whether Java refuses a byte in an address.
@@ -369,11 +428,104 @@ fn is_forbidden(byte: u8) -> bool {
     matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
+/// Reports whether the path of a target has a segment without a name before its last one.
+fn has_empty_segment(target: &str) -> bool {
+    target.split('?').next().is_some_and(|path| path.contains("//"))
+}
+
+/// Leaves empty segments of a path out, but for the last one. Apache's client decodes and encodes the others then.
+fn without_empty_segments(target: &str) -> String {
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let mut out = String::with_capacity(target.len());
+    for (place, segment) in segments.iter().enumerate() {
+        if segment.is_empty() && place + 1 < segments.len() {
+            continue;
+        }
+        out.push('/');
+        let decoded = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
+        for byte in decoded.bytes() {
+            let is_plain = byte.is_ascii_alphanumeric() || b"_-.*!~'();:@&=+$,".contains(&byte);
+            if is_plain {
+                out.push(char::from(byte));
+            } else {
+                write!(out, "%{byte:02X}").ok();
+            }
+        }
+    }
+    if let Some(query) = query {
+        out.push('?');
+        out.push_str(query);
+    }
+    out
+}
+
+/// Returns where Java finds an escape in an address that is none.
+fn malformed_escape(text: &str) -> Option<usize> {
+    text.match_indices('%').map(|(at, _)| at).find(|at| {
+        let digits = text.as_bytes().get(at + 1..at + 3).unwrap_or_default();
+        digits.len() < 2 || !digits.iter().all(u8::is_ascii_hexdigit)
+    })
+}
+
+/// Decodes what a form holds, as Java does.
+pub(super) fn decode_form(text: &str) -> Result<String, (String, String)> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let fault = |words: &str| {
+                    (
+                        "java.lang.IllegalArgumentException".to_owned(),
+                        format!("URLDecoder: {words}"),
+                    )
+                };
+                let digits = after
+                    .get(..2)
+                    .ok_or_else(|| fault("Incomplete trailing escape (%) pattern"))?;
+                let value = std::str::from_utf8(digits)
+                    .ok()
+                    .filter(|_| digits.iter().all(u8::is_ascii_hexdigit))
+                    .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+                    .ok_or_else(|| fault("Illegal hex characters in escape (%) pattern"))?;
+                bytes.push(value);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            other => bytes.push(other),
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Reads an address as Java does, which refuses some characters.
 fn parse_url(text: &str) -> Result<Url, (String, String)> {
     let is_illegal =
         |c: char| c.is_whitespace() || c.is_control() || u8::try_from(c).is_ok_and(is_forbidden);
-    if let Some(at) = text.find(is_illegal) {
+    let authority_end = text.find("://").map_or(0, |at| at + 3);
+    let path_end = text.find(['?', '#']).unwrap_or(text.len());
+    let path_start = text
+        .get(authority_end..path_end)
+        .and_then(|rest| rest.find('/'))
+        .map_or(path_end, |at| authority_end + at);
+    let is_bracket = |c: char| matches!(c, '[' | ']');
+    let bracket = text
+        .get(path_start..path_end)
+        .and_then(|path| path.find(is_bracket))
+        .map(|at| path_start + at);
+    if bracket.is_none()
+        && text.find(is_illegal).is_none()
+        && let Some(at) = malformed_escape(text)
+    {
+        let message = format!("Malformed escape pair at index {at}: {text}");
+        return Err(("java.net.URISyntaxException".to_owned(), message));
+    }
+    if let Some(at) = bracket.into_iter().chain(text.find(is_illegal)).min() {
         let is_query = text.find('?').is_some_and(|query| query < at);
         let part = if is_query { "query" } else { "path" };
         let message = format!("Illegal character in {part} at index {at}: {text}");
@@ -392,6 +544,14 @@ fn read_file(path: &Template, scope: &mut Scope) -> Result<Vec<u8>, (String, Str
 }
 
 impl Drawn {
+    /// Returns path and query as they are sent.
+    pub(super) fn target(&self) -> Cow<'_, str> {
+        if self.drops_empty_segments && has_empty_segment(&self.url.target) {
+            return without_empty_segments(&self.url.target).into();
+        }
+        self.url.target.as_str().into()
+    }
+
     /// Returns the bytes to write.
     pub(super) fn bytes(&self, cookies: Option<&str>) -> Vec<u8> {
         let headers: usize =
@@ -401,11 +561,24 @@ impl Drawn {
         let mut text = String::with_capacity(length + cookies.map_or(0, str::len) + 256);
         text.push_str(&self.method);
         text.push(' ');
-        text.push_str(&self.url.target);
+        text.push_str(&self.target());
         text.push_str(" HTTP/1.1\r\n");
         push_header(&mut text, "Connection", if self.keep_alive { "keep-alive" } else { "close" });
+        // The manager's cookies stand in the place of the first ones that the plan writes itself.
+        let mut manager = cookies;
         for (name, value) in &self.headers {
-            push_header(&mut text, name, value);
+            match manager.filter(|_| name.eq_ignore_ascii_case("Cookie")) {
+                Some(cookies) => {
+                    push_header(&mut text, "Cookie", cookies);
+                    manager = None;
+                }
+                None => push_header(&mut text, name, value),
+            }
+        }
+        if let Some(media_type) =
+            self.media_type.as_ref().filter(|_| !has(&self.headers, "Content-Type"))
+        {
+            push_header(&mut text, "Content-Type", media_type);
         }
         if let Some(authorization) = &self.authorization {
             push_header(&mut text, "Authorization", authorization);
@@ -418,10 +591,10 @@ impl Drawn {
         if !has(&self.headers, "User-Agent") {
             push_header(&mut text, "User-Agent", USER_AGENT);
         }
-        if let Some(cookies) = cookies {
+        if let Some(cookies) = manager {
             push_header(&mut text, "Cookie", cookies);
         }
-        if !self.body.is_empty() || matches!(&*self.method, "POST" | "PUT" | "PATCH") {
+        if !self.body.is_empty() || self.has_body {
             write!(text, "Content-Length: {}\r\n", self.body.len()).ok();
         }
         text.push_str("\r\n");

@@ -18,7 +18,7 @@ pub(super) struct Source {
     pub(super) name: String,
     /// As findings name it.
     pub(super) file: String,
-    text: String,
+    pub(super) text: String,
 }
 
 /// Reads a plan and all files that it includes.

@@ -307,8 +307,18 @@ fn parse(path: &str) -> Result<Vec<Step>, String> {
     if path.len() > LONGEST {
         return Err(format!("JSONPath: longer than {LONGEST} bytes"));
     }
-    let rest = path.trim().strip_prefix('$').ok_or_else(wrong)?;
-    match steps(rest) {
+    let path_text = path.trim();
+    if path_text.is_empty() {
+        return Err(wrong());
+    }
+    // Without a root, a path begins at it.
+    let rooted = match path_text.strip_prefix(['$', '@']) {
+        Some(rest) => rest.to_owned(),
+        None => format!(".{path_text}"),
+    };
+    match steps(
+        rooted.strip_prefix(".[").map_or(rooted.clone(), |rest| format!("[{rest}")).as_str(),
+    ) {
         Some((steps, "")) => Ok(steps),
         _ => Err(wrong()),
     }
@@ -555,6 +565,11 @@ mod tests {
     #[test]
     fn paths_of_real_plans_lead_where_they_say() {
         check("$.id", &["7"]);
+        check("id", &["7"]);
+        check("store.book[0].title", &["A"]);
+        check("['id']", &["7"]);
+        check("@.id", &["7"]);
+        check(".id", &["7"]);
         check("$.store.book[0].title", &["A"]);
         check("$.store.book[-1:].title", &["C"]);
         check("$['store']['na.me']", &["n"]);
@@ -601,8 +616,8 @@ mod tests {
     fn paths_that_are_not_understood_are_told() {
         for path in [
             "",
-            "id",
             "$.",
+            "..id",
             "$[",
             "$.a[?(foo())]",
             "$.sum(x)",

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::answer::Answer;
 use super::json_path;
 use super::markup::{Found, Tree, XPath};
@@ -69,6 +71,8 @@ pub(super) enum Judge {
         is_regex: bool,
         expects_null: bool,
         inverts: bool,
+        /// What is expected is the text of a value, as in plans in TOML; else it is JSON itself.
+        by_text: bool,
     },
     Path {
         path: Template,
@@ -77,6 +81,8 @@ pub(super) enum Judge {
         is_html: bool,
         variable: Option<Template>,
     },
+    /// The answer is well-formed XML.
+    Xml,
     /// Run by the thread itself, because it may say more than right or wrong.
     Script(Arc<Script>),
 }
@@ -101,6 +107,10 @@ impl Judge {
         match self {
             Self::Response { .. } => self.judge_response(answer, scope, patterns),
             Self::Script(_) => Verdict::Right,
+            Self::Xml if answer.body.is_empty() => Verdict::Wrong("Response was null".to_owned()),
+            Self::Xml => {
+                Tree::well_formed(&answer.body).map_or_else(Verdict::Wrong, |()| Verdict::Right)
+            }
             Self::Duration(most) => {
                 let most: u64 = most.draw(scope).trim().parse().unwrap_or(0);
                 if most == 0 || answer.elapsed_ms <= most {
@@ -143,12 +153,17 @@ impl Judge {
                     Some(fault) => Verdict::Wrong(fault),
                 }
             }
-            Self::Json { path, expected, is_regex, expects_null, inverts } => {
+            Self::Json { path, expected, is_regex, expects_null, inverts, by_text } => {
                 let path = path.draw(scope).into_owned();
                 let expected = expected.as_ref().map(|expected| expected.draw(scope).into_owned());
                 let expected = expected.as_deref();
-                let fault =
-                    judge_json(answer, &path, expected, (*is_regex, *expects_null), patterns);
+                let fault = judge_json(
+                    answer,
+                    &path,
+                    expected,
+                    (*is_regex, *expects_null, *by_text),
+                    patterns,
+                );
                 match (fault, inverts) {
                     (None, false) | (Some(_), true) => Verdict::Right,
                     (Some(fault), false) => Verdict::Wrong(fault),
@@ -251,11 +266,20 @@ fn judge_path(text: &str, path: &str, (inverts, is_html): (bool, bool)) -> Optio
     }
 }
 
+/// Reports whether a value is what a text says: by its worth, so that 1.5 is 1.50, but the whole number 1 is not 1.0. A text
+/// that is no JSON stands for itself.
+fn is_json(value: &Value, expected: &str) -> bool {
+    match serde_json::from_str::<Value>(expected) {
+        Ok(expected) => *value == expected,
+        Err(_) => matches!(value, Value::String(text) if text == expected.trim()),
+    }
+}
+
 fn judge_json(
     answer: &Answer,
     path: &str,
     expected: Option<&str>,
-    (is_regex, expects_null): (bool, bool),
+    (is_regex, expects_null, by_text): (bool, bool, bool),
     patterns: &mut Patterns,
 ) -> Option<String> {
     let document: serde_json::Value = match serde_json::from_str(&answer.body) {
@@ -271,12 +295,22 @@ fn judge_json(
         return (!is_null).then(|| format!("Value at `{path}` is not null"));
     }
     let expected = expected?;
-    let holds = found.iter().any(|value| {
-        let shown = super::extract::shown(value);
+    let mut candidates: Vec<Value> = found.iter().map(|value| (**value).clone()).collect();
+    // Of a list, one that fits is enough, or the whole of it.
+    if let [Value::Array(items)] = candidates.as_slice() {
+        let items = items.clone();
+        candidates.extend(items);
+    }
+    if path.contains(['*', '?', ',']) || path.contains("..") {
+        let all = candidates.clone();
+        candidates.push(Value::Array(all));
+    }
+    let holds = candidates.iter().any(|value| {
         if is_regex {
+            let shown = super::extract::shown(value);
             patterns.find_whole(expected).is_some_and(|pattern| pattern.is_match(&shown))
         } else {
-            shown == expected
+            is_json(value, expected) || (by_text && super::extract::shown(value) == expected)
         }
     });
     let first = found.first().map(|value| super::extract::shown(value)).unwrap_or_default();

@@ -26,6 +26,7 @@ mod expression;
 mod extract;
 pub(crate) mod files;
 mod function;
+mod html_entity;
 mod http;
 mod include;
 mod json_path;
@@ -373,6 +374,8 @@ fn compile(
         compiler.model.included.extend(names);
         compiler.inventory.left_out = left_out.into_values().collect();
         compiler.inventory.left_out.sort();
+        compiler.model.has_loop_indexes =
+            sources.iter().any(|source| source.text.contains("__jm__"));
         return (compiler.model, compiler.inventory, compiler.findings);
     }
 }

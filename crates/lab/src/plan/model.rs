@@ -43,6 +43,8 @@ pub(super) struct Model {
     /// Shared counts of throughput controllers and timers.
     pub(super) meters: Vec<Meter>,
     pub(super) files: Files,
+    /// Something in the plan refers to the passes of controllers (`__jm__NAME__idx`).
+    pub(super) has_loop_indexes: bool,
     /// Properties that stand in the place of secrets: without them the plan does not run.
     pub(super) needs: BTreeSet<String>,
     /// Names of the files that the plan was put together from.

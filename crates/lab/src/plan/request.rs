@@ -30,7 +30,11 @@ impl Actor {
         if let Some(place) = spec.cache
             && drawn.method == "GET"
         {
-            let conditions = self.caches.entry(place).or_default().conditions(&drawn.shown_url());
+            let conditions = self
+                .caches
+                .entry(place)
+                .or_default()
+                .conditions(&drawn.shown_url(), &drawn.headers);
             if !conditions.is_empty() {
                 conditional = drawn.clone();
                 let shared = |(name, value): (String, String)| (name.into(), value.into());

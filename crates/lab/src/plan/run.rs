@@ -271,6 +271,7 @@ fn divide_rows(
     let mut drawing: HashMap<String, Vec<&Prepared<'_>>> = HashMap::new();
     for prepared in groups {
         first.group = prepared.group.name.draw(first).into_owned().into();
+        first.group_root = prepared.group.root;
         for data in model.shared_data_below(prepared.group.root) {
             let (_, cursor) = data.key(first);
             drawing.entry(cursor).or_default().push(prepared);
@@ -438,6 +439,7 @@ impl Casting {
         };
         scope.thread_name = format!("{name} {}-{}", place.0, place.1).into();
         scope.group = name.into();
+        scope.group_root = self.model.groups.get(group).map_or(0, |group| group.root);
         Actor::new(Arc::clone(&self.model), Arc::clone(&self.shared), Arc::clone(squad), scope)
     }
 }

@@ -7,7 +7,9 @@ use std::time::SystemTime;
 
 use hashbrown::HashMap;
 
+use super::data::Cursor;
 use super::files::Files;
+use super::model::NodeId;
 use super::turns::Turns;
 use crate::load::{Portion, random};
 
@@ -25,6 +27,8 @@ pub(crate) struct World {
     pub(crate) files: Files,
     /// Critical sections.
     pub(super) sections: super::section::Sections,
+    /// Where data sets stand in their files.
+    cursors: Mutex<StdHashMap<String, Arc<Mutex<Cursor>>>>,
     /// Lines of files that functions read.
     lines: Mutex<StdHashMap<LinesOf, Arc<Vec<String>>>>,
     /// What of the run falls to this process.
@@ -62,6 +66,13 @@ impl World {
         let count = known.entry(counter.to_owned()).or_default();
         *count += 1;
         self.portion.place(*count - 1) + 1
+    }
+
+    /// Returns the cursor of a name, which is `new` if there was none: all data sets that draw from it share it.
+    pub(super) fn cursor(&self, name: &str, new: Cursor) -> Arc<Mutex<Cursor>> {
+        let mut known = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        let cursor = known.entry(name.to_owned()).or_insert_with(|| Arc::new(Mutex::new(new)));
+        Arc::clone(cursor)
     }
 
     /// Returns this process's turns at the rows of a cursor.
@@ -122,6 +133,8 @@ pub(crate) struct Scope {
     pub(crate) thread: usize,
     /// The group's name.
     pub(crate) group: Arc<str>,
+    /// Tells groups of one name apart.
+    pub(super) group_root: NodeId,
     /// `<group> <group number>-<thread number>`.
     pub(crate) thread_name: Arc<str>,
     /// The name of the sampler that runs.
@@ -144,6 +157,7 @@ impl Scope {
             rows: StdHashMap::new(),
             thread: 1,
             group: "".into(),
+            group_root: 0,
             thread_name: "".into(),
             sampler: "".into(),
             iteration: 0,

@@ -72,6 +72,7 @@ const THIRD: &[&str] = &[
     "XPath2Extractor",
     "HtmlExtractor",
     "XPathAssertion",
+    "XMLAssertion",
     "ModuleController",
     "IncludeController",
     "CriticalSectionController",

@@ -232,6 +232,10 @@ fn parse_reference(inside: &str) -> Result<Option<(Part, &str)>, Unknown> {
     let (name, rest) = inside.split_at(end);
     let name = name.trim();
     if let Some(after) = rest.strip_prefix('}') {
+        // JMeter's own variables of controllers look like functions.
+        if name.starts_with("__jm__") {
+            return Ok(Some((Part::Variable(name.into()), after)));
+        }
         if name.starts_with("__") {
             let function = Function::find(name).ok_or_else(|| unknown(name))?;
             return Ok(Some((call(function, Vec::new(), inside)?, after)));

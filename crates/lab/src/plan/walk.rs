@@ -112,7 +112,7 @@ impl Actor {
                 if *every || self.state(node).is_first {
                     let text = condition.draw(&mut self.scope).into_owned();
                     let holds = if *is_script {
-                        expression::evaluate(&text, &mut self.scope)
+                        expression::evaluate(&text, expression::Numbers::Decimal, &mut self.scope)
                             .is_ok_and(|value| value.is_true())
                     } else {
                         text.trim().eq_ignore_ascii_case("true")
@@ -300,12 +300,14 @@ impl Actor {
             if is_over(self.state(node)) | std::mem::take(&mut self.state(node).is_left) {
                 self.state(node).count = 0;
                 self.state(node).is_done = only_once;
+                self.tell_index(node);
                 return None;
             }
             let is_start = self.state(node).is_first && self.state(node).count == 0;
             if is_start {
                 self.allow_once(node);
             }
+            self.tell_index(node);
             if let Some(found) = self.pass(node) {
                 return Some(found);
             }
@@ -330,6 +332,18 @@ impl Actor {
         }
     }
 
+    /// Gives the variable that holds how many passes of a controller are over, as JMeter names it.
+    fn tell_index(&mut self, node: NodeId) {
+        if !self.model.has_loop_indexes {
+            return;
+        }
+        let model = std::sync::Arc::clone(&self.model);
+        let Some(entry) = model.nodes.get(node) else { return };
+        let name = format!("__jm__{}__idx", entry.name.draw(&mut self.scope));
+        let count = self.state(node).count.to_string();
+        self.scope.set(&name, &count);
+    }
+
     fn pick_while(
         &mut self,
         node: NodeId,
@@ -339,6 +353,7 @@ impl Actor {
             if std::mem::take(&mut self.state(node).is_left) {
                 break;
             }
+            self.tell_index(node);
             if self.state(node).is_first {
                 let at_end = self.state(node).count > 0;
                 let text = condition.draw(&mut self.scope).trim().to_owned();
@@ -360,6 +375,7 @@ impl Actor {
             self.state(node).count += 1;
         }
         self.state(node).count = 0;
+        self.tell_index(node);
         None
     }
 
@@ -373,6 +389,7 @@ impl Actor {
             if std::mem::take(&mut self.state(node).is_left) {
                 break;
             }
+            self.tell_index(node);
             let index = from + self.state(node).count;
             let dash = if *separator { "_" } else { "" };
             let value =
@@ -390,6 +407,7 @@ impl Actor {
             self.state(node).count += 1;
         }
         self.state(node).count = 0;
+        self.tell_index(node);
         None
     }
 

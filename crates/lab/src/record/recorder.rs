@@ -78,6 +78,8 @@ pub(crate) struct Interval {
     pub(crate) late: u64,
     /// Arrivals that were never sent.
     pub(crate) unsent: u64,
+    /// Requests that were sent a second time because the server had closed their connection.
+    pub(crate) repeated: u64,
     pub(crate) active: u64,
     /// Processor time of the worker's thread since its start.
     pub(crate) cpu: Duration,
@@ -114,6 +116,7 @@ pub(crate) struct Recorder {
     lag: Timing,
     late: u64,
     unsent: u64,
+    repeated: u64,
     sender: Sender<Interval>,
     rows: Option<RowSink>,
     text: Vec<u8>,
@@ -141,6 +144,7 @@ impl Recorder {
             lag: Timing::new(),
             late: 0,
             unsent: 0,
+            repeated: 0,
             sender,
             rows,
             text: Vec::new(),
@@ -286,6 +290,11 @@ impl Recorder {
         self.unsent += count;
     }
 
+    /// Notes a request that is sent a second time.
+    pub(crate) fn repeat(&mut self) {
+        self.repeated += 1;
+    }
+
     /// Reports whether rows are wanted.
     pub(crate) fn wants_rows(&self) -> bool {
         self.rows.is_some()
@@ -327,6 +336,7 @@ impl Recorder {
         self.lag.clear();
         let late = std::mem::take(&mut self.late);
         let unsent = std::mem::take(&mut self.unsent);
+        let repeated = std::mem::take(&mut self.repeated);
         let interval = Interval {
             worker: self.worker,
             second: self.second,
@@ -334,6 +344,7 @@ impl Recorder {
             lag,
             late,
             unsent,
+            repeated,
             active,
             cpu,
             traces: std::mem::take(&mut self.traces),

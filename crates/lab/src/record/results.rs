@@ -138,6 +138,8 @@ pub struct Generator {
     pub late: u64,
     /// Arrivals that the run's end left unsent.
     pub unsent: u64,
+    /// Requests that were sent a second time because the server had closed their kept connection.
+    pub repeated: u64,
     /// Most users at a time.
     pub most_active: u64,
     /// Whether it followed a schedule of arrivals.
@@ -216,6 +218,7 @@ impl Results {
         self.generator.lag.add(&interval.lag);
         self.generator.late += interval.late;
         self.generator.unsent += interval.unsent;
+        self.generator.repeated += interval.repeated;
         for trace in &interval.traces {
             self.traces.entry(trace.label.as_str().into()).or_default().push(trace.clone());
         }
@@ -279,6 +282,7 @@ impl Results {
         own.lag.add(&other.lag);
         own.late += other.late;
         own.unsent += other.unsent;
+        own.repeated += other.repeated;
         own.most_active = own.most_active.max(other.most_active);
         own.is_open |= other.is_open;
         own.offered = own.offered.or(other.offered);
@@ -447,6 +451,7 @@ mod tests {
             lag: Timing::new(),
             late: 0,
             unsent: 0,
+            repeated: 0,
             active: 1,
             cpu: Duration::ZERO,
             traces: Vec::new(),

@@ -6,6 +6,7 @@ mod opening;
 pub mod overlay;
 pub mod sheet;
 pub(crate) mod slow;
+mod statistics;
 mod text;
 mod trace;
 
@@ -14,6 +15,7 @@ use std::time::{Duration, SystemTime};
 
 pub use html::html;
 pub(crate) use html::{STYLE, escape};
+pub use statistics::statistics;
 pub use text::{json, junit, markdown, plain};
 
 use crate::goal::Judged;
@@ -59,7 +61,15 @@ impl Report<'_> {
              transaction within another one counts twice"
                 .to_owned()
         });
-        breach.into_iter().chain((others > 0).then(note)).chain(sums).collect()
+        let repeated = self.results.generator.repeated;
+        let repeats = (repeated > 0).then(|| {
+            format!(
+                "{} requests were sent a second time, because the server closed their kept connection without an \
+                 answer; only GET, HEAD, OPTIONS and TRACE are repeated",
+                text::count(repeated)
+            )
+        });
+        breach.into_iter().chain((others > 0).then(note)).chain(sums).chain(repeats).collect()
     }
 
     /// Returns what of the load is missing.

@@ -147,6 +147,7 @@ pub fn json(report: &Report<'_>) -> Value {
             "lag_p99_ms": generator.lag.quantile(0.99).as_secs_f64() * 1000.0,
             "offered_per_second": generator.offered,
             "late": generator.late,
+            "repeated": generator.repeated,
         },
     })
 }

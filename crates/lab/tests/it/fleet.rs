@@ -26,7 +26,16 @@ fn fleet(agents: usize) -> (Fleet, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let door = Some((listener, token(), agents));
-    (Fleet { places: Vec::new(), door, copies_rows: false, patience: PATIENCE }, address)
+    (
+        Fleet {
+            places: Vec::new(),
+            door,
+            copies_rows: false,
+            copies_load: false,
+            patience: PATIENCE,
+        },
+        address,
+    )
 }
 
 fn agent(address: SocketAddr, index: usize) -> JoinHandle<Result<()>> {
@@ -113,6 +122,30 @@ fn four_agents_use_each_row_of_the_data_once() {
         text.lines().skip(1).filter_map(|row| row.split(',').nth(5)).collect();
     assert!(threads.iter().all(|thread| thread.starts_with("g 1-")), "{threads:?}");
     assert!(threads.len() <= 10);
+}
+
+/// As JMeter's remote engines do with `-R`.
+#[test]
+fn agents_that_divide_nothing_run_all_threads_each() {
+    let origin = Origin::start(|_| Answer::html("hello"));
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), "users.csv", "a,1\nb,2\n");
+    let target = "/x?thread=${__threadNum}&amp;row=${user}&amp;random=${__Random(1,1000000000)}";
+    let inside = format!("{}{}{}", defaults(&origin), rows("users.csv"), sampler(target, ""));
+    let path = written(folder.path(), "plan.jmx", &plan("1", "2", &inside));
+    let (mut fleet, address) = fleet(3);
+    (fleet.copies_rows, fleet.copies_load) = (true, true);
+    let agents: Vec<_> = (0..3).map(|index| agent(address, index)).collect();
+    let outcome = fleet.run_plan(&path, &Run::default(), &mut |_| ()).unwrap();
+    agents.into_iter().for_each(|agent| agent.join().unwrap().unwrap());
+    assert_eq!(outcome.results.total().count(), 6);
+    let seen = seen(&origin);
+    for row in ["row=a", "row=b"] {
+        assert_eq!(seen.iter().filter(|target| target.contains(row)).count(), 3, "{seen:?}");
+    }
+    let randoms: std::collections::BTreeSet<&str> =
+        seen.iter().filter_map(|target| target.split("random=").nth(1)).collect();
+    assert_eq!(randoms.len(), 6, "{seen:?}");
 }
 
 #[test]
@@ -366,7 +399,13 @@ fn a_load_without_all_its_agents_does_not_begin() {
 #[test]
 fn a_program_that_is_no_agent_is_told() {
     let place = Place::Here { program: "true".into() };
-    let fleet = Fleet { places: vec![place], door: None, copies_rows: false, patience: PATIENCE };
+    let fleet = Fleet {
+        places: vec![place],
+        door: None,
+        copies_rows: false,
+        copies_load: false,
+        patience: PATIENCE,
+    };
     let get = Get { urls: vec!["http://127.0.0.1:1/".to_owned()], ..Get::default() };
     let error = fleet.run_get(&get, &mut |_| ()).unwrap_err().to_string();
     assert!(
@@ -375,6 +414,12 @@ fn a_program_that_is_no_agent_is_told() {
     );
     let place =
         Place::Host { ssh: "ssh".into(), host: "-oProxyCommand=x".into(), program: "t".into() };
-    let fleet = Fleet { places: vec![place], door: None, copies_rows: false, patience: PATIENCE };
+    let fleet = Fleet {
+        places: vec![place],
+        door: None,
+        copies_rows: false,
+        copies_load: false,
+        patience: PATIENCE,
+    };
     assert!(fleet.run_get(&get, &mut |_| ()).unwrap_err().is_usage());
 }

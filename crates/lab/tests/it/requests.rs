@@ -31,6 +31,25 @@ fn entries_and_exits_are_joined_by_their_number() {
     assert_eq!(types, ["-", "text/html"]);
 }
 
+/// AEM as a Cloud Service gives one log of several instances, each of which counts its own requests.
+#[test]
+fn requests_of_several_instances_in_one_log_are_told_apart() {
+    let log = "\
+21/Nov/2026:00:50:16 +0000 [7] -> GET /a.html HTTP/1.1 [cm-p1-e1-aem-publish-1]
+21/Nov/2026:00:50:16 +0000 [7] -> GET /b.html HTTP/1.1 [cm-p1-e1-aem-publish-2]
+21/Nov/2026:00:50:17 +0000 [7] <- 200 text/html; charset=utf-8 12ms [cm-p1-e1-aem-publish-2]
+21/Nov/2026:00:50:17 +0000 [7] <- 404 - 34ms [cm-p1-e1-aem-publish-1]
+";
+    let log = read(&mut log.as_bytes(), "request.log", Limits::default()).unwrap();
+    let told: Vec<(&str, u16, u128)> = log
+        .requests
+        .iter()
+        .map(|request| (request.target.as_str(), request.status, request.elapsed.as_millis()))
+        .collect();
+    assert_eq!(told, [("/b.html", 200, 12), ("/a.html", 404, 34)]);
+    assert_eq!((log.unfinished, log.orphans, log.malformed), (0, 0, 0));
+}
+
 #[test]
 fn what_is_asked_for_often_may_take_the_most_time() {
     let mut log = String::new();

@@ -23,6 +23,13 @@ pub(super) fn is_config(class: &str) -> bool {
 const HARMLESS: [&str; 3] =
     ["HTTPSampler.implementation", "HTTPSampler.concurrentPool", "HTTPSampler.monitor"];
 
+/// What the editor of GraphQL requests shows; what is sent stands in the body.
+const GRAPHQL: [&str; 3] = [
+    "GraphQLHTTPSampler.operationName",
+    "GraphQLHTTPSampler.query",
+    "GraphQLHTTPSampler.variables",
+];
+
 /// Properties that mean something and are not supported.
 const UNSUPPORTED: [(&str, &str); 3] = [
     ("HTTPSampler.proxyHost", "a proxy is not supported"),
@@ -85,6 +92,7 @@ impl<'a> Compiler<'a> {
 
     fn check_request(&mut self, element: &Element<'a>) {
         element.ignore(&HARMLESS);
+        element.ignore(&GRAPHQL);
         for (name, why) in UNSUPPORTED {
             if !matches!(element.text(name).trim(), "" | "false") {
                 let why = format!("property {name} is set; {why}");
@@ -187,6 +195,8 @@ impl<'a> Compiler<'a> {
     fn managers(&mut self, scope: &[&Element<'a>], spec: &mut HttpSpec) {
         for part in scope {
             match part.class {
+                // The nearest manager gives all that it has, the same name twice too; farther ones what is missing.
+                "HeaderManager" if spec.headers.is_empty() => spec.headers = self.headers(part),
                 "HeaderManager" => {
                     for (name, value) in self.headers(part) {
                         let known = |(other, _): &(Template, Template)| {

@@ -33,6 +33,7 @@ pub(super) fn is_known(class: &str) -> bool {
             | "XPath2Extractor"
             | "HtmlExtractor"
             | "XPathAssertion"
+            | "XMLAssertion"
             | "BoundaryExtractor"
             | "ResultAction"
             | "ResponseAssertion"
@@ -377,6 +378,7 @@ impl<'a> Compiler<'a> {
                     variable: self.variable_scope(element),
                 }
             }
+            "XMLAssertion" => Judge::Xml,
             "JSONPathAssertion" => {
                 // The plugin's older form of the element says what the answer is written in.
                 if element.text("INPUT_FORMAT") == "YAML" {
@@ -395,6 +397,7 @@ impl<'a> Compiler<'a> {
                     is_regex: element.flag("ISREGEX", true),
                     expects_null: element.flag("EXPECT_NULL", false),
                     inverts: element.flag("INVERT", false),
+                    by_text: false,
                 }
             }
             _ => return None,

@@ -54,6 +54,20 @@ const DEEPEST_ENTITIES: usize = 10;
 /// Most nodes of an answer that is looked into.
 const MOST_NODES: u32 = 2_000_000;
 
+/// Undeclared prefixes of a document that are looked past.
+const MOST_PREFIXES: usize = 100;
+
+/// Returns where the name in the first tag of a document ends.
+fn end_of_first_name(text: &str) -> Option<usize> {
+    let starts = text.match_indices('<').map(|(at, _)| at + 1);
+    let start = starts
+        .into_iter()
+        .find(|at| text.get(*at..).is_some_and(|rest| !rest.starts_with(['?', '!'])))?;
+    let name = text.get(start..)?;
+    let end = name.find(|c: char| c.is_whitespace() || matches!(c, '>' | '/'))?;
+    Some(start + end)
+}
+
 impl Tree {
     fn new() -> Self {
         let root = Node { kind: Kind::Root, parent: None, children: Vec::new() };
@@ -104,6 +118,29 @@ impl Tree {
             open.extend(children.into_iter().rev().map(|child| (child, place)));
         }
         Ok(tree)
+    }
+
+    /// Checks that a text is XML without a document type, as JMeter's parser does: prefixes need no declaration.
+    ///
+    /// # Errors
+    /// Why it is none, in words.
+    pub(super) fn well_formed(text: &str) -> Result<(), String> {
+        let mut text = text.trim_start_matches('\u{feff}').to_owned();
+        for _ in 0..MOST_PREFIXES {
+            let options =
+                roxmltree::ParsingOptions { nodes_limit: MOST_NODES, ..Default::default() };
+            let parsed = roxmltree::Document::parse_with_options(&text, options).map(drop);
+            match parsed {
+                Ok(()) => return Ok(()),
+                // Declared where the document begins, so that the parser goes on.
+                Err(roxmltree::Error::UnknownNamespace(prefix, _)) => {
+                    let Some(end) = end_of_first_name(&text) else { return Ok(()) };
+                    text.insert_str(end, &format!(" xmlns:{prefix}=\"urn:{prefix}\""));
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(())
     }
 
     /// Reads HTML; anything is HTML.

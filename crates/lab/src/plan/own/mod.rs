@@ -110,6 +110,7 @@ impl Target {
             protocol: self.protocol.clone(),
             domain: self.domain.clone(),
             port: self.port.clone(),
+            is_own: true,
             ..HttpSpec::default()
         }
     }

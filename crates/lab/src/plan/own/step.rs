@@ -191,7 +191,7 @@ impl Compiler<'_> {
                     "`query` cannot be added to a `url` with variables; write `target` and `path`",
                 );
             }
-            return HttpSpec { path: template, ..HttpSpec::default() };
+            return HttpSpec { path: template, is_own: true, ..HttpSpec::default() };
         }
         match Url::parse(&url.text) {
             Ok(parsed) => {
@@ -504,6 +504,7 @@ fn json(table: &Table<'_, '_>, path: &Text, expected: Option<Template>) -> Judge
         is_regex: false,
         expects_null: false,
         inverts: false,
+        by_text: true,
     }
 }
 
