@@ -134,6 +134,49 @@ fn the_homes_and_the_cache_of_version_1_are_served() {
     }
 }
 
+/// A save holds all that an author goes on with: branches, configuration, keys, and jobs and logins where they are asked for.
+/// `latest` is all that one save has made.
+#[test]
+fn an_author_goes_on_from_a_backup() {
+    let sample = Sample::unpack();
+    let noise = fs::read(sample.path(NOISE)).unwrap();
+    let author = sample.path("author");
+    fs::write(author.join("tympan.toml"), "[collect]\nevery = \"2h\"\n").unwrap();
+    fs::copy(sample.path("replication.key"), author.join("replication.key")).unwrap();
+    let (source, site) = (format!("repo:{}", author.display()), sample.text_path("site"));
+    let said = sample.backup("save", &["--with-state", &source, &site]);
+    assert!(said.contains("left out: earlier revisions"), "{said}");
+    let home = sample.text_path("home");
+    let said = sample.backup("restore", &["latest", "--home", &home]);
+    assert!(said.contains("spring") && said.contains("tympan.toml"), "{said}");
+    for name in ["tympan.toml", "replication.key"] {
+        let read = |home: &Path| fs::read(home.join(name)).unwrap();
+        assert_eq!(read(Path::new(&home)), read(&author), "{name}");
+    }
+    let branches = tympan().args(["repo", "branch", "list", "--home", &home]).output().unwrap();
+    assert!(String::from_utf8_lossy(&branches.stdout).contains("spring"), "{branches:?}");
+    let restored = sample.text_path("restored");
+    sample.backup("restore", &["latest", "--path", &site, "--to", &restored]);
+    let same = Command::new("diff").args(["-r", &site, &restored]).output().unwrap();
+    assert!(same.status.success(), "{same:?}");
+    // A token that was made before the save is good after the restore.
+    let token = fs::read_to_string(sample.path("author-token.txt")).unwrap();
+    check_author(Path::new(&home), &noise);
+    let address = free_address();
+    let _running = Running::start(&["author", "--home", &home, "--listen", &address.to_string()]);
+    let bearer = [("Authorization", format!("Bearer {}", token.trim()))];
+    let path = "/content/sample/news.json";
+    assert_eq!(ask(address, "GET", path, &bearer, b"").unwrap().status, 200);
+
+    // Without being asked for, jobs and logins are left out, and that is said.
+    let said = sample.backup("save", &[&source]);
+    assert!(said.contains("--with-state"), "{said}");
+    let other = sample.text_path("other");
+    let said = sample.backup("restore", &["latest", "--home", &other]);
+    assert!(said.contains("jobs and logins"), "{said}");
+    assert!(!Path::new(&other).join("state.db").exists());
+}
+
 #[test]
 fn the_vault_of_version_1_is_listed_and_restored() {
     let sample = Sample::unpack();
