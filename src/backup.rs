@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use tympan_backup::{
     Error, Index, Keep, LiveStore, Lock, LockMode, Progress, PruneOptions, RepositorySource, Run,
-    RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, Who, absolute, choose, prune,
-    save_directories, save_repository,
+    RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, Who, choose, prune, save_directories,
+    save_repository, source_path,
 };
 use tympan_blobs::ReadBlobs;
 use tympan_content::Repository;
@@ -31,8 +31,8 @@ use tympan_store::LocalStore;
 use crate::args::vault::PlaceArguments;
 use crate::base::MAIN;
 use crate::command::{
-    Before, ContentView, Fault, GivingWay, LeftBelow, Password, Settings, Yielded, backend_at,
-    keep_here, new_spool,
+    Before, ContentView, Fault, GivingWay, LeftBelow, Password, Settings, StateDatabase, Yielded,
+    backend_at, keep_here, new_spool, read_home_files,
 };
 use crate::config::{Span, parse_span};
 use crate::home::{Home, chain};
@@ -76,6 +76,9 @@ pub(crate) struct Backup {
     pub(crate) schedule: Option<String>,
     /// Folders that are saved beside the repository; default none. Name what else the machine needs to start anew.
     pub(crate) folders: Vec<PathBuf>,
+    /// Whether jobs and logins are saved with the repository; default `false`. Set it where a restored instance has to go on
+    /// with what waits in its queues; each save stores the state database anew then, as far as it has changed.
+    pub(crate) with_state: bool,
     /// Which snapshots of this instance stay, as `--keep` of `tympan backup forget`; default all. What they alone need goes
     /// in two phases, as by `tympan backup prune`.
     pub(crate) keep: Option<String>,
@@ -148,6 +151,7 @@ pub(crate) async fn register(
         place,
         password_file,
         folders: section.folders.clone(),
+        with_state: section.with_state,
         gives_way: section.give_way.unwrap_or(true),
         schedule: schedule.clone(),
         keep,
@@ -289,6 +293,7 @@ struct Save {
     place: PlaceArguments,
     password_file: PathBuf,
     folders: Vec<PathBuf>,
+    with_state: bool,
     gives_way: bool,
     /// Its schedule, as it is configured.
     schedule: String,
@@ -364,7 +369,7 @@ impl Save {
             let folders = Some(&*self.folders).filter(|folders| !folders.is_empty());
             // What is wrong with one must not cost the other.
             for source in [Some(None), folders.map(Some)].into_iter().flatten() {
-                match self.run_one((vault, index), &lock, context, source) {
+                match self.run_one((vault, index), &lock, (context, since), source) {
                     Ok(said) => words.push(said),
                     Err(fault) => faults.push(fault),
                 }
@@ -434,7 +439,7 @@ impl Save {
         &self,
         (vault, index): (&Arc<Vault>, &mut Arc<Index>),
         lock: &Lock,
-        context: &JobContext,
+        (context, since): (&JobContext, Timestamp),
         folders: Option<&[PathBuf]>,
     ) -> Result<String, String> {
         let start = now();
@@ -443,7 +448,8 @@ impl Save {
         let giving_way = if self.gives_way { self.give_way(&progress) } else { None };
         let done = Index::catch_up_locked(index, vault, lock).and_then(|()| {
             let session = Session::new((vault, index), lock, &progress);
-            let options = SaveOptions::new(self.client(), start);
+            // One time for all that is saved together.
+            let options = SaveOptions::new(self.client(), since);
             match folders {
                 Some(folders) => save_directories(&session, folders, &options).map(Some),
                 None => self.save_own(&session, &options),
@@ -458,6 +464,9 @@ impl Save {
         let run = Run::of((start, now()), names, outcome, &progress);
         self.note(&run);
         let saved = done.map_err(|error| chain(&error))?;
+        if let Some(fault) = index.damage().first() {
+            return Err(format!("it is saved, but the vault is damaged: {fault}"));
+        }
         if let Some(fault) = saved.iter().flat_map(|saved| &saved.faults).next() {
             return Err(format!("{} things are not saved, such as {fault}", run.faults));
         }
@@ -486,6 +495,9 @@ impl Save {
         session: &Session<'_>,
         options: &SaveOptions,
     ) -> tympan_backup::Result<Option<Saved>> {
+        let state = if self.with_state { StateDatabase::Saved } else { StateDatabase::LeftOut };
+        let files = &read_home_files(&self.dir, state)
+            .map_err(|fault| Error::Refused(fault.message().to_owned()))?;
         let (reference, path) = (MAIN, self.path.as_str());
         if let Some(OwnPart { chunks, blobs, .. }) = &self.own {
             let base = LiveStore::new(chunks.clone());
@@ -494,7 +506,7 @@ impl Save {
             let below = below.as_ref().map(LeftBelow::as_below);
             let blobs = &**blobs;
             let source =
-                RepositorySource { base: &base, blobs, reference, path, view: None, below };
+                RepositorySource { base: &base, blobs, reference, path, view: None, below, files };
             return save_repository(session, source, options);
         }
         let base = LiveStore::new(self.repository.chunks().clone());
@@ -506,6 +518,7 @@ impl Save {
             path,
             view: Some(&view as &dyn View),
             below: None,
+            files,
         };
         save_repository(session, source, options)
     }
@@ -519,9 +532,9 @@ impl Save {
     ) -> tympan_backup::Result<Option<String>> {
         let mut own = vault.snapshots()?;
         let client = self.client();
-        // As snapshots name them, however they are written in the configuration. One that is not there now is not known.
-        let named = |folder: &PathBuf| Some(absolute(folder).ok()?.to_string_lossy().into_owned());
-        let folders: Vec<String> = self.folders.iter().filter_map(named).collect();
+        // As snapshots name them, however they are written in the configuration.
+        let named = |folder: &PathBuf| source_path(folder).to_string_lossy().into_owned();
+        let folders: Vec<String> = self.folders.iter().map(named).collect();
         own.retain(|one| {
             let is_own = one.paths == [self.path.clone()]
                 || (!folders.is_empty() && one.paths.iter().all(|path| folders.contains(path)));
@@ -538,11 +551,7 @@ impl Save {
             return Ok(None);
         }
         let lock = Lock::take(vault, who, LockMode::Exclusive, LOCK_WAIT)?;
-        for id in &gone {
-            lock.confirm()?;
-            vault.forget(id)?;
-        }
-        let options = PruneOptions { grace: GRACE, now: now() };
+        let options = PruneOptions { forget: gone.clone(), grace: GRACE, now: now() };
         let pruned = prune(vault, &lock, &options, &Progress::default())?;
         Ok(Some(format!("{} forgotten, {} bytes freed", gone.len(), pruned.freed_bytes)))
     }

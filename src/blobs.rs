@@ -310,17 +310,21 @@ impl Sharing {
         Ok(done)
     }
 
-    /// Returns how a sweep of this home works.
+    /// Returns how a sweep of this home works, by a time that [`trusted_now`](crate::clock::trusted_now) gave.
     ///
     /// # Errors
     /// If there is no folder for temporary files.
-    pub(crate) fn sweep_options(&self, mode: SweepMode) -> Result<SweepOptions, Fault> {
+    pub(crate) fn sweep_options(
+        &self,
+        mode: SweepMode,
+        now: SystemTime,
+    ) -> Result<SweepOptions, Fault> {
         // A home has one process at a time; a database has many.
         let sweeper = match &self.membership.database {
             Some(_) => None,
             None => self.membership.member().ok().map(|member| member.id),
         };
-        let options = SweepOptions::at(SystemTime::now(), self.scratch()?);
+        let options = SweepOptions::at(now, self.scratch()?);
         Ok(SweepOptions { mode, sweeper, guests: self.guests.clone(), ..options })
     }
 

@@ -15,25 +15,34 @@ use crate::home::chain;
 pub(crate) const EVERY: Duration = Duration::from_hours(6);
 pub(crate) const BYTES_PER_SECOND: u64 = 32 << 20;
 
-/// Returns how a collection works for this configuration; what followers have seen last is kept.
+/// Returns how a collection works for this configuration, by a time that [`trusted_now`](crate::clock::trusted_now) gave;
+/// what followers have seen last is kept.
 ///
 /// # Errors
 /// If the state database fails.
-pub(crate) async fn options(config: &Config, queues: &Queues) -> Result<CollectOptions, Fault> {
+pub(crate) async fn options(
+    config: &Config,
+    queues: &Queues,
+    now: SystemTime,
+) -> Result<CollectOptions, Fault> {
     let digested = queues.all_digested().await;
     let digested = digested.map_err(|error| Fault::cannot_run(chain(&error)))?;
     let keep: BTreeSet<ChunkId> = digested.iter().filter_map(|root| root.parse().ok()).collect();
     let retention = config.history.retention();
-    Ok(CollectOptions { keep, retention, ..CollectOptions::at(SystemTime::now()) })
+    Ok(CollectOptions { keep, retention, ..CollectOptions::at(now) })
 }
 
-/// Takes away the versions of nodes that outlived their time.
+/// Takes away the versions of nodes that outlived their time, by a time as for [`options`].
 ///
 /// # Errors
 /// If the store fails.
-pub(crate) fn purge(repository: &Repository, config: &Config) -> tympan_content::Result<Purged> {
+pub(crate) fn purge(
+    repository: &Repository,
+    config: &Config,
+    now: SystemTime,
+) -> tympan_content::Result<Purged> {
     let (user, message) = ("system", "take away outdated versions");
-    let revising = Revising { user, message, at: SystemTime::now() };
+    let revising = Revising { user, message, at: now };
     repository.purge_versions(&config.versions.retention(), revising)
 }
 

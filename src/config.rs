@@ -654,12 +654,16 @@ pub(crate) fn read(home: &Path) -> Result<Config, Fault> {
 /// As [`read`], and if there is no such file.
 pub(crate) fn read_file(file: &Path) -> Result<Config, Fault> {
     match std::fs::read_to_string(file) {
-        Ok(text) => parse(&file.display().to_string(), &text).map_err(Fault::usage),
+        Ok(text) => parse_text(&file.display().to_string(), &text).map_err(Fault::usage),
         Err(error) => Err(Fault::cannot_run(format!("cannot read `{}`: {error}", file.display()))),
     }
 }
 
-fn parse(file: &str, text: &str) -> Result<Config, String> {
+/// Reads the text of a `tympan.toml`.
+///
+/// # Errors
+/// What is wrong, with the place in the text.
+pub(crate) fn parse_text(file: &str, text: &str) -> Result<Config, String> {
     parse_toml(file, text)
 }
 
@@ -668,7 +672,7 @@ mod tests {
     use super::*;
 
     fn fault(text: &str) -> String {
-        parse("tympan.toml", text).unwrap_err()
+        parse_text("tympan.toml", text).unwrap_err()
     }
 
     #[test]

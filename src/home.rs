@@ -50,8 +50,10 @@ impl Home {
     pub(crate) fn open(dir: &Path) -> Result<Self, Fault> {
         base::refuse_standby(dir)?;
         let config = config::read(dir)?;
-        let failed = |error: &dyn std::error::Error| {
-            Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))
+        let failed = |error: &(dyn std::error::Error + 'static)| {
+            let advice = advice(error, dir);
+            let said = chain(error);
+            Fault::cannot_run(format!("cannot open the home `{}`: {said}{advice}", dir.display()))
         };
         fs::create_dir_all(dir).map_err(|error| failed(&error))?;
         let backend = Backend::open(dir, &config)?;
@@ -61,6 +63,8 @@ impl Home {
         let composite = base.map(|(composite, _)| composite);
         let hot = config.store.hot_blobs.map_or(HOT_BYTES, |size| size.0);
         let store = Arc::new(HotBlobs::new(blobs.store.clone(), hot));
+        // What all that follows content begins with.
+        chunks.history(base::MAIN, None, 1).map_err(|error| failed(&error))?;
         let repository = Repository::open(chunks, store).map_err(|error| failed(&error))?;
         let dir = dir.to_owned();
         Ok(Self { dir, config, local, database, composite, repository, blobs, _lock: lock })
@@ -122,6 +126,31 @@ fn create_content_roots(session: &mut tympan_content::Session) -> tympan_content
         }
     }
     crate::site::put_indexes(session)
+}
+
+/// Says what helps against damage to the repository of a home; nothing against anything else.
+fn advice(error: &(dyn std::error::Error + 'static), dir: &Path) -> String {
+    use tympan_store::Error as StoreError;
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let is_damage = causes.any(|cause| {
+        matches!(
+            cause.downcast_ref::<StoreError>(),
+            Some(
+                StoreError::ChunkDamaged { .. }
+                    | StoreError::ChunkMissing { .. }
+                    | StoreError::ChunkKind { .. }
+                    | StoreError::FileMalformed { .. }
+            )
+        )
+    });
+    if !is_damage {
+        return String::new();
+    }
+    format!(
+        "; `tympan repo check --home {0}` says what is lost in `{0}/store`, with `--repair` it goes back to the newest good \
+         state, and `tympan backup restore --home NEW` makes a home of a backup",
+        dir.display()
+    )
 }
 
 /// Refuses a directory that is no home, or whose repository is gone.

@@ -6,6 +6,7 @@ mod backup;
 mod base;
 mod blob_metrics;
 mod blobs;
+mod clock;
 mod collection;
 mod command;
 mod config;

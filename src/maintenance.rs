@@ -10,9 +10,11 @@
 //! Invariants
 //! * One task runs at a time, in one of the processes on a database.
 //! * A task that fails says why in the list of jobs; the next time comes all the same.
+//! * What is removed for its age is judged by a clock that is trusted (`clock`).
 //! * A task that is stopped, or killed, leaves everything whole, and begins anew.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -24,6 +26,7 @@ use tympan_jobs::{Handler, Job, JobContext, MAINTENANCE_TOPIC, NewJob, Outcome, 
 use tympan_store::Collected;
 
 use crate::blobs::{Marked, Sharing};
+use crate::clock::trusted_now;
 use crate::collection::{self, BYTES_PER_SECOND, EVERY, Pacer, collect_paced};
 use crate::command::Fault;
 use crate::config::Config;
@@ -95,6 +98,7 @@ pub(crate) async fn register(worker: &Worker, home: &Home) -> Result<(), Fault> 
             topic: task.topic(),
             repository: repository.clone(),
             queues: queues.clone(),
+            dir: home.dir.clone(),
             sharing: Sharing::of(home),
             config: config.clone(),
             runtime: Handle::current(),
@@ -122,6 +126,7 @@ pub(crate) async fn register(worker: &Worker, home: &Home) -> Result<(), Fault> 
 struct Run {
     task: Task,
     topic: String,
+    dir: PathBuf,
     repository: Repository,
     queues: Queues,
     sharing: Sharing,
@@ -153,8 +158,17 @@ impl Handler for Run {
 }
 
 impl Run {
+    /// Returns the time by which things are removed for their age.
+    fn trusted_now(&self) -> SystemTime {
+        trusted_now(&self.dir, &**self.repository.chunks(), SystemTime::now())
+    }
+
     fn collect(&self, context: &JobContext) -> Result<(), String> {
-        let options = self.runtime.block_on(collection::options(&self.config, &self.queues));
+        let options = self.runtime.block_on(collection::options(
+            &self.config,
+            &self.queues,
+            self.trusted_now(),
+        ));
         let options = options.map_err(|fault| fault.message().to_owned())?;
         let rate = self.config.collect.rate.map_or(BYTES_PER_SECOND, |rate| rate.0.max(1));
         let is_stopped = || context.cancelled();
@@ -191,7 +205,8 @@ impl Run {
         });
         let failed = |fault: Fault| fault.message().to_owned();
         let Some(Marked { count, untold }) = marked.map_err(failed)? else { return Ok(()) };
-        let options = self.sharing.sweep_options(SweepMode::Remove).map_err(failed)?;
+        let options = self.sharing.sweep_options(SweepMode::Remove, self.trusted_now());
+        let options = options.map_err(failed)?;
         for (role, swept) in self.sharing.sweep(&options, &mut &go_on).map_err(failed)? {
             if swept.others_until.is_some() {
                 tracing::info!(role, needed = count, "another process sweeps the blobs");
@@ -208,7 +223,7 @@ impl Run {
     }
 
     fn purge_versions(&self) -> Result<(), String> {
-        let purged = collection::purge(&self.repository, &self.config);
+        let purged = collection::purge(&self.repository, &self.config, self.trusted_now());
         let Purged { versions, removed } = purged.map_err(|error| chain(&error))?;
         if removed > 0 {
             tracing::info!(versions, removed, "outdated versions taken away");
@@ -218,7 +233,7 @@ impl Run {
 
     fn purge_workflows(&self) -> Result<(), String> {
         let age = self.config.maintenance.workflows.map_or(Duration::MAX, |span| span.0);
-        let Some(before) = SystemTime::now().checked_sub(age) else { return Ok(()) };
+        let Some(before) = self.trusted_now().checked_sub(age) else { return Ok(()) };
         let purging = Workflows::new(self.queues.clone());
         let removed = self.runtime.block_on(purging.purge(before, None));
         let removed = removed.map_err(|error| chain(&error))?;

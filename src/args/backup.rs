@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::exclude::{ExcludeArguments, SourceListArguments};
 use super::vault::{PlaceArguments, rate, size};
 
 #[derive(Debug, Args)]
@@ -205,6 +206,16 @@ pub(crate) enum Backup {
         #[arg(long)]
         read_data: bool,
     },
+    /// Copies snapshots, with all that they refer to, from another vault.
+    #[command(
+        after_help = "Example: tympan backup copy -r /second/site --from-vault /backup/site --from-password-file secret"
+    )]
+    Copy(CopySnapshots),
+    /// Changes the words that snapshots have.
+    #[command(
+        after_help = "Example: tympan backup tag -r /backup/site --add before-relaunch latest"
+    )]
+    Tag(Tag),
     /// Looks after the vault's passwords.
     #[command(
         after_help = "Example: tympan backup key -r /backup/site add --new-password-file second"
@@ -266,6 +277,8 @@ impl Backup {
             Self::Save(save) | Self::Estimate(save) => save.vault.json,
             Self::Restore(restore) => restore.vault.json,
             Self::Forget(forget) => forget.vault.json,
+            Self::Copy(copy) => copy.vault.json,
+            Self::Tag(tag) => tag.vault.json,
             Self::Tune(tune) => tune.vault.json,
             Self::List { vault, .. }
             | Self::Ls { vault, .. }
@@ -315,21 +328,22 @@ pub(crate) struct Save {
     #[command(flatten)]
     pub(crate) vault: VaultArguments,
     /// Folders and files; `repo:HOME` for the repository of a home; the URL of a running instance for its repository.
-    #[arg(required = true, value_name = "SOURCE")]
+    #[arg(
+        value_name = "SOURCE",
+        required_unless_present_any = ["files_from", "files_from_verbatim", "files_from_raw", "stdin"]
+    )]
     pub(crate) sources: Vec<String>,
     /// Makes a plain copy of a repository in place of a snapshot, without a vault: in a folder, where an earlier copy becomes
     /// that of the new state, or as a new file that ends with `.zip`.
-    #[arg(long, value_name = "DIR|FILE.zip", conflicts_with_all = ["exclude", "tag", "beside"])]
+    #[arg(long, value_name = "DIR|FILE.zip", conflicts_with_all = ["exclude", "iexclude", "exclude_file", "iexclude_file", "exclude_regex", "tag", "beside"])]
     pub(crate) to: Option<PathBuf>,
-    /// Leaves out what fits: `*.tmp`, `/srv/*/cache`.
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<String>,
-    /// Leaves out what is in folders that a `CACHEDIR.TAG` marks.
-    #[arg(long)]
-    pub(crate) exclude_caches: bool,
-    /// Stays on the file systems of the sources.
-    #[arg(short = 'x', long)]
-    pub(crate) one_file_system: bool,
+    #[command(flatten)]
+    pub(crate) excludes: ExcludeArguments,
+    #[command(flatten)]
+    pub(crate) source_lists: SourceListArguments,
+    /// Writes nothing; says what would be stored.
+    #[arg(short = 'n', long, conflicts_with = "to")]
+    pub(crate) dry_run: bool,
     /// Gives the snapshot a word.
     #[arg(long, value_name = "WORD")]
     pub(crate) tag: Vec<String>,
@@ -348,6 +362,10 @@ pub(crate) struct Save {
     /// Leaves out the folder `content`, in which people read a repository.
     #[arg(long)]
     pub(crate) no_view: bool,
+    /// Saves jobs and logins of a home with its repository: who restores goes on with them. Its configuration and its keys are
+    /// always saved with it.
+    #[arg(long)]
+    pub(crate) with_state: bool,
     /// Saves what a clone reads of its base with it. Without it, that is left to the base's owner, and named.
     #[arg(long)]
     pub(crate) with_base: bool,
@@ -429,6 +447,27 @@ pub(crate) struct Restore {
     /// Replaces files that differ in a folder that is not empty; what the snapshot does not hold stays.
     #[arg(long)]
     pub(crate) in_place: bool,
+    /// Removes what is in the folder and not in the snapshot.
+    #[arg(long, requires = "in_place")]
+    pub(crate) delete: bool,
+    /// Restores only what fits, with the folders above it. Patterns are those of `save --exclude`, about paths as the snapshot
+    /// has them.
+    #[arg(short = 'i', long, value_name = "PATTERN", conflicts_with = "home")]
+    pub(crate) include: Vec<String>,
+    /// The same, whatever the case of letters.
+    #[arg(long, value_name = "PATTERN", conflicts_with = "home")]
+    pub(crate) iinclude: Vec<String>,
+    /// Restores all but what fits.
+    #[arg(
+        short = 'e',
+        long,
+        value_name = "PATTERN",
+        conflicts_with_all = ["home", "include", "iinclude"]
+    )]
+    pub(crate) exclude: Vec<String>,
+    /// The same, whatever the case of letters.
+    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["home", "include", "iinclude"])]
+    pub(crate) iexclude: Vec<String>,
     /// Where the base is now that a clone stood on when it was saved, if not where it was: a home's directory, or the URL of
     /// its instance.
     #[arg(long, value_name = "DIR|URL", requires = "home")]
@@ -480,6 +519,57 @@ pub(crate) struct OptionalVault {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) place: PlaceArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CopySnapshots {
+    /// The vault that they are copied to.
+    #[command(flatten)]
+    pub(crate) vault: VaultArguments,
+    #[command(flatten)]
+    pub(crate) clients: ClientArguments,
+    /// The vault that they are copied from.
+    #[arg(
+        long,
+        alias = "from-repo",
+        value_name = "VAULT",
+        env = "TYMPAN_FROM_VAULT",
+        hide_env_values = true
+    )]
+    pub(crate) from_vault: String,
+    /// A file whose first line is the password of that vault; without it, and without a command, it has the password of the
+    /// other one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from_password_file: Option<PathBuf>,
+    /// A command that writes the password of that vault.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "from_password_file")]
+    pub(crate) from_password_command: Option<String>,
+    /// Only these snapshots: `latest`, or the first digits of their ids.
+    pub(crate) snapshots: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tag {
+    #[command(flatten)]
+    pub(crate) vault: VaultArguments,
+    #[command(flatten)]
+    pub(crate) clients: ClientArguments,
+    /// Only these snapshots: `latest`, or the first digits of their ids; otherwise all of this client.
+    pub(crate) snapshots: Vec<String>,
+    /// Gives them these words in place of those that they have.
+    #[arg(
+        long,
+        value_name = "WORD",
+        conflicts_with_all = ["add", "remove"],
+        required_unless_present_any = ["add", "remove"]
+    )]
+    pub(crate) set: Vec<String>,
+    /// Gives them a word more.
+    #[arg(long, value_name = "WORD")]
+    pub(crate) add: Vec<String>,
+    /// Takes a word from them.
+    #[arg(long, value_name = "WORD")]
+    pub(crate) remove: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 mod assets;
 pub(crate) mod backup;
 mod blobs;
+pub(crate) mod exclude;
 mod jobs;
 pub(crate) mod lab;
 pub(crate) mod lab_author;

@@ -1,8 +1,8 @@
 //! Command lines in Obnam's order: `tympan backup -r VAULT --client-name=X backup DIR`, with the options before the word
 //! that says what to do.
 //!
-//! Pure. The options go behind that word, and Obnam's words become those of `tympan backup`. What has no such order is
-//! left as it is.
+//! Pure. The options go behind that word, and Obnam's words become those of `tympan backup`. Before Obnam's word `backup`,
+//! `--exclude` is a regular expression, as for Obnam. What has no such order is left as it is.
 
 use std::ffi::{OsStr, OsString};
 
@@ -36,6 +36,9 @@ pub(crate) fn in_order<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
         if !is_option(&text) {
             let mut ordered: Vec<OsString> = line.iter().take(2).cloned().collect();
             ordered.extend(ours(word));
+            if text == "backup" {
+                options.iter_mut().for_each(|option| *option = with_regex(option));
+            }
             ordered.extend(options);
             ordered.extend(words.cloned());
             return ordered;
@@ -47,6 +50,17 @@ pub(crate) fn in_order<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
     }
     // There is no word at all: the parser says so.
     line
+}
+
+/// Names the option for regular expressions in place of Obnam's.
+fn with_regex(option: &OsStr) -> OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    match option.as_bytes().strip_prefix(b"--exclude") {
+        Some(rest) if rest.is_empty() || rest.starts_with(b"=") => {
+            OsString::from_vec([b"--exclude-regex", rest].concat())
+        }
+        _ => option.to_owned(),
+    }
 }
 
 fn is_option(word: &str) -> bool {
@@ -108,6 +122,15 @@ mod tests {
         check(
             "tympan backup --repository=V --keep 7d forget",
             "tympan backup forget --repository=V --keep 7d",
+        );
+        // Its patterns are regular expressions, and only its.
+        check(
+            r"tympan backup -r V --exclude \.tmp$ --exclude=/cache/ --exclude-caches backup D",
+            r"tympan backup save -r V --exclude-regex \.tmp$ --exclude-regex=/cache/ --exclude-caches D",
+        );
+        check(
+            "tympan backup -r V --exclude *.tmp save D",
+            "tympan backup save -r V --exclude *.tmp D",
         );
         check("tympan backup -r V force-lock", "tympan backup unlock --remove-all -r V");
         check(

@@ -6,6 +6,7 @@
 mod copy;
 mod estimate;
 mod give_way;
+mod home_files;
 mod keep;
 mod look;
 mod mount;
@@ -14,9 +15,11 @@ mod place;
 mod read_only;
 mod restore;
 mod save;
+mod selection;
 mod settings;
 mod signals;
 mod source;
+mod transfer;
 mod tune;
 mod view;
 
@@ -28,6 +31,7 @@ use serde_json::{Value, json};
 use tympan_backup::{Error, Id, Progress, Unlock, Who};
 
 pub(crate) use self::give_way::{Before, GivingWay, Yielded};
+pub(crate) use self::home_files::{StateDatabase, read as read_home_files};
 use self::open::Opened;
 pub(crate) use self::open::Password;
 pub(crate) use self::place::{backend_at, keep_here};
@@ -82,6 +86,8 @@ fn run_command(command: &Backup) -> Outcome {
             restore::verify((vault, clients, *reading), (snapshot, instance))
         }
         Backup::Forget(arguments) => keep::forget(arguments),
+        Backup::Copy(arguments) => transfer::copy(arguments),
+        Backup::Tag(arguments) => transfer::tag(arguments),
         Backup::Prune { vault, grace } => keep::prune(vault, grace.grace),
         Backup::Check { vault, reading, read_data, read_data_subset } => {
             keep::check((vault, *reading), *read_data, read_data_subset.as_deref())

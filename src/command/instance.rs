@@ -31,6 +31,7 @@ use crate::backup;
 use crate::base;
 use crate::blob_metrics;
 use crate::blobs::Sharing;
+use crate::clock;
 use crate::command::picture::{self, Urgency};
 use crate::command::{Fault, Outcome, most_open_files, runtime};
 use crate::config::Config;
@@ -160,7 +161,8 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         maintenance::register(configurator.worker(), plan.home).await?;
     }
     let logins = Logins::new(state.pool().clone(), repository.clone());
-    logins.tidy(SystemTime::now()).await.map_err(|error| failed(&error))?;
+    let now = look_at_clock(plan.home.dir.clone(), repository.clone()).await;
+    logins.tidy(now).await.map_err(|error| failed(&error))?;
     let search =
         Index::open(repository.clone(), &plan.home.dir.join("search"), config.search.options());
     let search = Arc::new(search.map_err(|error| failed(&error))?);
@@ -250,6 +252,10 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         });
     }
     work_off((configurator, mounts), plan, &replicator, (&mut tasks, &stopped));
+    tasks.spawn({
+        let (home, tidied, stopped) = (plan.home.dir.clone(), logins.clone(), stopped.clone());
+        watch_clock((home, plan.home.repository.clone()), tidied, stopped)
+    });
     if role == Role::Publish {
         let following = replicator.clone().keep_following(stopped.clone());
         tasks.spawn(async move {
@@ -278,6 +284,32 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         });
     }
     Ok(Running { state, logins, address, search, instance, stop, tasks })
+}
+
+/// Looks at the clock now and then, so that its jumps are seen, and removes the logins that ended by a trusted time.
+async fn watch_clock(
+    (home, repository): (PathBuf, Repository),
+    logins: Logins,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<(), Fault> {
+    loop {
+        tokio::select! {
+            // Also when whoever could say so is gone.
+            _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
+            () = tokio::time::sleep(clock::LOOK_EVERY) => {}
+        }
+        let now = look_at_clock(home.clone(), repository.clone()).await;
+        if let Err(error) = logins.tidy(now).await {
+            tracing::warn!(reason = chain(&error), "logins that ended are not removed now");
+        }
+    }
+}
+
+/// Returns the time by which things are removed for their age.
+async fn look_at_clock(home: PathBuf, repository: Repository) -> SystemTime {
+    let look = move || clock::trusted_now(&home, &**repository.chunks(), SystemTime::now());
+    // Without an answer nothing is old enough.
+    tokio::task::spawn_blocking(look).await.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// Returns what an author takes from other instances.

@@ -22,8 +22,8 @@ mod site;
 mod user;
 
 pub(crate) use backup::{
-    Before, ContentView, GivingWay, LeftBelow, Password, Settings, Yielded, backend_at, keep_here,
-    new_spool,
+    Before, ContentView, GivingWay, LeftBelow, Password, Settings, StateDatabase, Yielded,
+    backend_at, keep_here, new_spool, read_home_files,
 };
 
 use std::io::Write as _;

@@ -110,6 +110,120 @@ fn what_is_damaged_is_told_and_the_rest_comes_back() {
     assert!(is_same(Path::new(&source), &out));
 }
 
+/// What is wrong with one source keeps no other from being saved.
+#[test]
+fn a_missing_source_costs_no_other() {
+    let bench = Bench::new();
+    let source = bench.plant("source", "first", 1);
+    let missing = bench.path("no-such-share").display().to_string();
+    let no_home = format!("repo:{missing}");
+    for sources in [[&source, &missing], [&source, &no_home]] {
+        let said = bench.ends_with(3, &["save", sources[0], sources[1]]);
+        assert!(said.contains("no-such-share"), "{said}");
+        let out = bench.path("out");
+        let to = ["--path", &source, "--to", out.to_str().unwrap()];
+        bench.ok(&[&["restore", "latest"], &to[..]].concat());
+        assert!(is_same(Path::new(&source), &out));
+        fs::remove_dir_all(out).unwrap();
+    }
+    assert_eq!(bench.ok(&["list"]).lines().count(), 2);
+    bench.ends_with(1, &["save", &missing]);
+    let said = bench.ok(&["save", "--dry-run", &source]);
+    assert!(said.contains("would make a snapshot"), "{said}");
+    assert_eq!(bench.ok(&["list"]).lines().count(), 2);
+}
+
+/// Of what a damaged index file lists, nothing comes back, and of all else everything.
+#[test]
+fn a_damaged_index_file_costs_what_it_lists() {
+    let bench = Bench::new();
+    let source = bench.plant("source", "file 1", 1);
+    bench.ok(&["save", &source]);
+    let index = fs::read_dir(bench.path("vault/index")).unwrap().next().unwrap().unwrap().path();
+    bench.plant("source", "file 2", 2);
+    bench.ok(&["save", &source]);
+    let mut bytes = fs::read(&index).unwrap();
+    bytes[50] ^= 1;
+    fs::remove_file(&index).unwrap();
+    fs::write(&index, bytes).unwrap();
+    let out = bench.path("out");
+    let restore = ["restore", "latest", "--path", &source, "--to", out.to_str().unwrap()];
+    let said = bench.ends_with(3, &restore);
+    assert!(said.contains("tympan backup repair"), "{said}");
+    assert_eq!(fs::read(out.join("file 2")).unwrap(), noise(300_000, 2));
+    let said = bench.ends_with(3, &["save", &source]);
+    assert!(said.contains("tympan backup repair"), "{said}");
+    bench.ok(&["repair"]);
+    fs::remove_dir_all(&out).unwrap();
+    bench.ok(&restore);
+    assert!(is_same(Path::new(&source), &out));
+}
+
+/// Where nothing can be pruned, no snapshot goes either.
+#[test]
+fn forget_and_prune_of_a_damaged_vault_change_nothing() {
+    let bench = Bench::new();
+    let mut first = BTreeSet::new();
+    for seed in 1..=3 {
+        let source = bench.plant("source", &format!("file {seed}"), seed);
+        bench.ok(&["save", &source]);
+        first = if seed == 1 { bench.packs() } else { first };
+    }
+    let largest = first.iter().max_by_key(|pack| fs::metadata(pack).unwrap().len()).unwrap();
+    fs::remove_file(largest).unwrap();
+    let forget = ["forget", "--keep", "1", "--prune", "--grace", "0s"];
+    let said = bench.ends_with(1, &forget);
+    assert!(said.contains("tympan backup repair"), "{said}");
+    assert_eq!(bench.ok(&["list"]).lines().count(), 3);
+    // After a repair it does what it says.
+    bench.ends_with(3, &["repair"]);
+    bench.ok(&forget);
+    assert_eq!(bench.ok(&["list"]).lines().count(), 1);
+}
+
+/// Words and copies of snapshots, and parts that are restored, by the commands.
+#[test]
+fn snapshots_are_tagged_copied_and_restored_in_part() {
+    let bench = Bench::new();
+    let source = bench.plant("source", "one.txt", 1);
+    bench.plant("source", "two.bin", 2);
+    fs::write(bench.path("patterns"), "# none of these\n*.tmp\n").unwrap();
+    fs::write(Path::new(&source).join("x.tmp"), "left out").unwrap();
+    fs::write(bench.path("list"), format!("{source}\n")).unwrap();
+    let (patterns, list) = (bench.path("patterns"), bench.path("list"));
+    let files = [patterns.to_str().unwrap(), list.to_str().unwrap()];
+    bench.ok(&["save", "--exclude-file", files[0], "--files-from", files[1]]);
+    let said = bench.ok(&["tag", "--add", "kept", "latest"]);
+    assert!(said.contains("is now"), "{said}");
+    let second = bench.path("second").display().to_string();
+    let vault = bench.path("vault").display().to_string();
+    let other = |words: &[&str]| {
+        let mut command = tympan();
+        command.args(["backup"]).args(words).args(["-r", &second]);
+        command.env("TYMPAN_VAULT_PASSWORD", PASSWORD);
+        command.env("XDG_CACHE_HOME", bench.path("cache"));
+        let output = command.env("XDG_STATE_HOME", bench.path("state")).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    other(&["init"]);
+    assert!(other(&["copy", "--from-vault", &vault]).contains("copied"));
+    assert!(other(&["copy", "--from-vault", &vault]).contains("there already"));
+    assert!(other(&["list"]).contains("[kept]"));
+    let out = bench.path("out").display().to_string();
+    let place = ["--path", &source, "--to", &out];
+    other(&[&["restore", "latest", "--include", "*.txt"], &place[..]].concat());
+    let names = || {
+        let entries = fs::read_dir(&out).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.collect::<BTreeSet<String>>()
+    };
+    assert_eq!(names(), BTreeSet::from(["one.txt".to_owned()]));
+    fs::write(Path::new(&out).join("more"), "goes").unwrap();
+    other(&[&["restore", "latest", "--in-place", "--delete"], &place[..]].concat());
+    assert_eq!(names(), BTreeSet::from(["one.txt".to_owned(), "two.bin".to_owned()]));
+}
+
 /// Clients save while this program and the stock restic prune: whoever comes second waits or is told so, and nothing that
 /// a snapshot refers to goes.
 #[test]

@@ -70,6 +70,7 @@ mod soak;
 mod sources;
 mod staging;
 mod stalled;
+mod stored_samples;
 mod timing;
 mod tokens;
 mod unlogged;

@@ -56,7 +56,7 @@ impl Kept {
             reference: "main",
             path: "/tympan/bench",
             view: None,
-            below: None,
+            below: None, files: &[],
         };
         let saved = save_repository(&session, source, &SaveOptions::new(self.who.clone(), now()?))?;
         drop(lock);

@@ -183,7 +183,10 @@ pub enum Error {
         source: io::Error,
     },
     /// The vault lacks what its snapshots refer to, so that nothing is removed from it.
-    #[error("{fault}; nothing is removed from a damaged vault: run `tympan backup check`")]
+    #[error(
+        "{fault}; nothing is removed from a damaged vault: `tympan backup check` tells what is wrong, and \
+         `tympan backup repair` makes it sound again"
+    )]
     DamagedVault {
         /// What is lacking.
         fault: String,
@@ -251,6 +254,29 @@ impl Error {
             Self::Blobs(error) => error.is_transient(),
             _ => false,
         }
+    }
+
+    /// Tells whether a file of the vault is there and not what it should be, or not to be read from the medium.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Backend { source, .. } => is_lost(source) && source.kind() != ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+
+    /// Tells whether a source is what failed: others can still be saved into the vault.
+    #[must_use]
+    pub fn is_of_source(&self) -> bool {
+        matches!(
+            self,
+            Self::Source { .. }
+                | Self::Store(_)
+                | Self::Blobs(_)
+                | Self::Document { .. }
+                | Self::RootLost { .. }
+                | Self::Refused(_)
+        )
     }
 
     /// Tells whether something of the vault is lost, rather than out of reach: what else is there can still be had.

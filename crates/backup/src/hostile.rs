@@ -51,7 +51,7 @@ impl Bench {
         let mut node = Node::new("", NodeKind::Dir, 0o755);
         node.subtree = Some(tree);
         let index = Index::load(&self.vault).unwrap();
-        let options = RestoreOptions { existing: Existing::Replace };
+        let options = RestoreOptions { existing: Existing::Replace, ..RestoreOptions::default() };
         restore((&self.vault, &index), &node, to, (&options, &Progress::default()))
     }
 }

@@ -10,7 +10,8 @@
 //! * Whatever a snapshot refers to is in a pack that is there and that an index lists.
 //! * The order is: packs with what is kept of partly used ones, the new index, then the old index goes, then packs.
 //! * Only index files that were read go; one that somebody wrote meanwhile stays.
-//! * Nothing is removed if anything that a snapshot refers to cannot be found, or the lock is not confirmed.
+//! * Nothing is removed, no snapshot either, if anything that a snapshot that stays refers to cannot be found, or the lock is
+//!   not confirmed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -36,8 +37,10 @@ const INDEX_BLOBS: usize = 50_000;
 const REMOVED_AT_ONCE: usize = 64;
 
 /// How to prune.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PruneOptions {
+    /// Snapshots that are removed first, if what is left can be pruned; they may be damaged.
+    pub forget: Vec<Id>,
     /// How long a pack stays after it was marked; zero removes at once what nobody needs.
     pub grace: Duration,
     /// The time now.
@@ -77,11 +80,11 @@ pub(crate) struct Next {
     pub(crate) marks: Vec<MarkedPack>,
 }
 
-/// Marks what no snapshot refers to, and removes what was marked long enough ago. `lock` is exclusive.
+/// Removes snapshots, marks what no other refers to, and removes what was marked long enough ago. `lock` is exclusive.
 ///
 /// # Errors
-/// [`Error::DamagedVault`] if something is lacking that is needed, or a failed read or write; nothing that is needed is
-/// gone then.
+/// [`Error::DamagedVault`] if something is lacking that is needed: then nothing is changed. A failed read or write; nothing
+/// that is needed is gone then.
 pub fn prune(
     vault: &Arc<Vault>,
     lock: &Lock,
@@ -92,11 +95,11 @@ pub fn prune(
     if let Err(error) = vault.backend().remove_leftovers(options.now.into()) {
         warn!(%error, "what an earlier run left in the vault could not be removed");
     }
-    let (mut index, marked) = Index::load_with_marks(vault)?;
+    let (mut index, marked) = Index::load_with_marks(vault).map_err(as_damaged_vault)?;
     for pack in &marked {
         index.add(&StoredPack { id: pack.id, blobs: pack.blobs.clone() });
     }
-    let mut needed = needed(vault, &index)?;
+    let mut needed = needed(vault, &index, &options.forget)?;
     let there: HashMap<Id, u64> = vault.list(FileKind::Pack)?.into_iter().collect();
     let mut judged = judge(vault, &index, &mut needed)?;
     let (recovered, marked) = recover(marked, &mut needed);
@@ -106,6 +109,10 @@ pub fn prune(
     if let Some(lost) = judged.iter().find(is_lost) {
         let fault = format!("the pack `{}` is needed and not there", lost.pack.id);
         return Err(Error::DamagedVault { fault });
+    }
+    for id in &options.forget {
+        lock.confirm()?;
+        vault.forget(id)?;
     }
     let mut unlisted: HashSet<Id> = there.keys().copied().collect();
     for id in judged.iter().map(|one| &one.pack.id).chain(marked.iter().map(|pack| &pack.id)) {
@@ -154,12 +161,21 @@ pub fn prune(
     Ok(pruned)
 }
 
-/// Finds all that snapshots refer to.
-fn needed(vault: &Vault, index: &Index) -> Result<HashSet<(BlobKind, Id)>> {
-    let snapshots = vault.snapshots()?;
+/// Tells that a damaged file of the vault is why nothing is removed.
+fn as_damaged_vault(error: Error) -> Error {
+    match error {
+        error if error.is_loss() => Error::DamagedVault { fault: crate::chain(&error) },
+        error => error,
+    }
+}
+
+/// Finds all that snapshots refer to, but for those that are to be removed.
+fn needed(vault: &Vault, index: &Index, forget: &[Id]) -> Result<HashSet<(BlobKind, Id)>> {
+    let mut listed = vault.list(FileKind::Snapshot)?;
+    listed.retain(|(id, _)| !forget.contains(id));
+    let snapshots = vault.snapshots_of(&listed).map_err(as_damaged_vault)?;
     // Nobody else forgets any now. One that is listed and cannot be found is a place that fails, and what it needs, too.
     let there: HashSet<Id> = snapshots.iter().map(|snapshot| snapshot.id).collect();
-    let listed = vault.list(FileKind::Snapshot)?;
     if let Some((id, _)) = listed.iter().find(|(id, _)| !there.contains(id)) {
         let fault = format!("the snapshot `{id}` is listed and not there");
         return Err(Error::DamagedVault { fault });
@@ -168,7 +184,7 @@ fn needed(vault: &Vault, index: &Index) -> Result<HashSet<(BlobKind, Id)>> {
     let mut needed = HashSet::new();
     walk_trees((vault, index), &roots, &mut |id, tree| {
         needed.insert((BlobKind::Tree, *id));
-        for node in tree?.nodes {
+        for node in tree.map_err(as_damaged_vault)?.nodes {
             needed.extend(node.content.into_iter().flatten().map(|id| (BlobKind::Data, id)));
         }
         Ok(())

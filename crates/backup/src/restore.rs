@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rayon::prelude::*;
@@ -32,7 +32,9 @@ use tracing::debug;
 use crate::deep;
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::removal::{names_in, remove};
 use crate::save::{Fault, Faults, Progress};
+use crate::selection::{AppliedSelection, Selection};
 use crate::source::facts::attributes_of;
 use crate::vault::Vault;
 use crate::vault::index::{BlobKind, Index};
@@ -46,6 +48,8 @@ pub enum Existing {
     Refuse,
     /// Files that differ, be it in a byte, are replaced; what the snapshot does not hold stays.
     Replace,
+    /// Files that differ are replaced, and what the snapshot does not hold is removed.
+    Mirror,
 }
 
 /// How to restore.
@@ -53,6 +57,10 @@ pub enum Existing {
 pub struct RestoreOptions {
     /// What happens where something is in the way.
     pub existing: Existing,
+    /// What is restored; of the rest, nothing is made, changed or removed.
+    pub selection: Selection,
+    /// The path of what is restored in its snapshot, by which it is selected.
+    pub path: PathBuf,
 }
 
 /// What came of a restore.
@@ -64,6 +72,21 @@ pub struct Restored {
     pub bytes: u64,
     /// What could not be restored.
     pub faults: Vec<Fault>,
+    /// Things that were removed as the snapshot does not hold them.
+    pub removed: u64,
+    /// Whether some of it is damaged in the vault, or not there.
+    pub is_vault_damaged: bool,
+}
+
+impl Restored {
+    /// Adds what came of restoring something else.
+    pub fn add(&mut self, other: Self) {
+        self.items += other.items;
+        self.bytes += other.bytes;
+        self.removed += other.removed;
+        self.faults.extend(other.faults);
+        self.is_vault_damaged |= other.is_vault_damaged;
+    }
 }
 
 const PROTECTED: Mode = Mode::from_raw_mode(0o700);
@@ -102,15 +125,22 @@ pub fn restore(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder =
         rustix::fs::open(target, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+    let path = Path::new("/").join(&options.path);
+    let from = (&**vault, index);
     let restorer = Restorer {
         vault,
         index,
         progress,
+        existing: options.existing,
+        selection: AppliedSelection::of(&options.selection, from, (node, &path)),
+        path: &path,
+        removed: AtomicU64::new(0),
         top: (folder.as_fd(), target),
         is_root: rustix::process::geteuid().is_root(),
         links: Mutex::default(),
         ahead: Mutex::default(),
         faults: Faults::default(),
+        is_vault_damaged: AtomicBool::new(false),
         temporary: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
         items: AtomicU64::new(0),
@@ -138,7 +168,9 @@ pub fn restore(
     Ok(Restored {
         items: restorer.items.into_inner(),
         bytes: restorer.bytes.into_inner(),
+        removed: restorer.removed.into_inner(),
         faults: restorer.faults.into_sorted(),
+        is_vault_damaged: restorer.is_vault_damaged.into_inner(),
     })
 }
 
@@ -165,6 +197,11 @@ struct Restorer<'a> {
     vault: &'a Arc<Vault>,
     index: &'a Index,
     progress: &'a Progress,
+    existing: Existing,
+    selection: AppliedSelection<'a>,
+    /// The path of what is restored in its snapshot.
+    path: &'a Path,
+    removed: AtomicU64,
     /// The target, and its path.
     top: (BorrowedFd<'a>, &'a Path),
     is_root: bool,
@@ -173,6 +210,7 @@ struct Restorer<'a> {
     /// Pieces of small files that are about to be written.
     ahead: Mutex<HashMap<Id, Vec<u8>>>,
     faults: Faults,
+    is_vault_damaged: AtomicBool,
     temporary: AtomicU64,
     bytes: AtomicU64,
     items: AtomicU64,
@@ -189,14 +227,27 @@ impl Restorer<'_> {
         let tree: Tree = match read {
             Ok(tree) => tree,
             Err(error @ Error::Blob { .. }) => {
-                self.faults.add(path, &error);
+                self.add_damage(path, &error);
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
+        if self.existing == Existing::Mirror {
+            self.remove_others(folder, path, &tree);
+        }
+        let is_selected = |node: &&Node| {
+            let path = self.path_of(&path.join(OsStr::from_bytes(&node.name)));
+            match node.kind {
+                NodeKind::Dir => self.selection.reaches(&path),
+                _ => self.selection.contains(&path),
+            }
+        };
         // Names of one file are made one after another: the first has the bytes.
-        let (linked, single): (Vec<&Node>, Vec<&Node>) =
-            tree.nodes.iter().partition(|node| node.kind == NodeKind::File && node.links > 1);
+        let (linked, single): (Vec<&Node>, Vec<&Node>) = tree
+            .nodes
+            .iter()
+            .filter(is_selected)
+            .partition(|node| node.kind == NodeKind::File && node.links > 1);
         let above = (path, depth);
         let mut left = single.as_slice();
         while !left.is_empty() {
@@ -208,6 +259,40 @@ impl Restorer<'_> {
             left = later;
         }
         linked.iter().try_for_each(|node| self.restore_node(folder, above, node))
+    }
+
+    /// Returns the path in the snapshot of what is restored to a path.
+    fn path_of(&self, target: &Path) -> PathBuf {
+        target
+            .strip_prefix(self.top.1)
+            .map_or_else(|_| target.to_owned(), |path| self.path.join(path))
+    }
+
+    /// Removes what is selected and not in a folder of the snapshot.
+    fn remove_others(&self, folder: BorrowedFd<'_>, path: &Path, tree: &Tree) {
+        let names = match names_in(folder) {
+            Ok(names) => names,
+            Err(error) => return self.faults.add(path, &error),
+        };
+        let is_selected = |path: &Path| self.selection.contains(&self.path_of(path));
+        for name in names {
+            if tree.find(&name).is_some() || is_unfinished(&name) {
+                continue;
+            }
+            let path = path.join(OsStr::from_bytes(&name));
+            match remove(folder, &name, (&path, &is_selected)) {
+                Ok(removed) => {
+                    self.removed.fetch_add(removed, Ordering::Relaxed);
+                }
+                Err(error) => self.faults.add(path, &error),
+            }
+        }
+    }
+
+    /// Notes what could not be restored because of the vault.
+    fn add_damage(&self, path: impl Into<PathBuf>, error: &Error) {
+        self.is_vault_damaged.store(true, Ordering::Relaxed);
+        self.faults.add(path, error);
     }
 
     /// Returns how many entries of a folder are taken up together: all, where nothing is read ahead.
@@ -256,7 +341,7 @@ impl Restorer<'_> {
                 self.progress.add(1, 0);
             }
             Err(Trouble::Io(error)) => self.faults.add(path, &error),
-            Err(Trouble::Vault(error @ Error::Blob { .. })) => self.faults.add(path, &error),
+            Err(Trouble::Vault(error @ Error::Blob { .. })) => self.add_damage(path, &error),
             Err(Trouble::Vault(error)) => return Err(error),
         }
         Ok(())
@@ -307,7 +392,7 @@ impl Restorer<'_> {
             // What is there had a mode by which its owner may not write.
             described = set_attributes(opened, node);
         }
-        let mut mode = mode_of(node);
+        let mut mode = self.permitted_mode(node);
         if owned.is_err() {
             // Rights of an owner that it does not have.
             mode &= Mode::from_raw_mode(0o1777);
@@ -318,6 +403,18 @@ impl Restorer<'_> {
             rustix::fs::futimens(opened, &times_of(node)).map_err(Into::into),
         ];
         tried.into_iter().fold(owned, Result::and)
+    }
+
+    /// Returns the mode that a file gets: whoever is not root owns all that it restores, and lends its own rights to nobody
+    /// because a file of root was lent.
+    fn permitted_mode(&self, node: &Node) -> Mode {
+        let mode = mode_of(node);
+        match node.kind {
+            _ if self.is_root => mode,
+            // The group's bit of a folder is about what is made in it.
+            NodeKind::Dir => mode & Mode::from_raw_mode(0o3777),
+            _ => mode & Mode::from_raw_mode(0o1777),
+        }
     }
 
     fn own(&self, file: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
@@ -534,7 +631,8 @@ impl Restorer<'_> {
         if kind != FileType::Symlink {
             // A descriptor that only names a file has no other way to its mode.
             let made = format!("/proc/self/fd/{}", made.as_raw_fd());
-            rustix::fs::chmodat(rustix::fs::CWD, made, mode_of(node), AtFlags::empty())?;
+            let mode = self.permitted_mode(node);
+            rustix::fs::chmodat(rustix::fs::CWD, made, mode, AtFlags::empty())?;
         }
         rustix::fs::utimensat(folder, name, &times_of(node), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
@@ -764,15 +862,49 @@ mod tests {
             vault,
             index,
             progress,
+            existing: Existing::Replace,
+            selection: AppliedSelection::of(
+                &Selection::Everything,
+                (&**vault, index),
+                (&Node::new("", NodeKind::Dir, 0), Path::new("/")),
+            ),
+            path: Path::new("/"),
+            removed: AtomicU64::new(0),
             top,
             is_root: false,
             links: Mutex::default(),
             ahead: Mutex::default(),
             faults: Faults::default(),
+            is_vault_damaged: AtomicBool::new(false),
             temporary: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             items: AtomicU64::new(0),
         }
+    }
+
+    /// A file of root that lends root's rights would lend those of whoever restores it.
+    #[test]
+    fn only_root_restores_bits_that_lend_rights() {
+        let dir = tempfile::tempdir().unwrap();
+        let vault = vault_in(dir.path());
+        let (index, progress) = (Index::default(), Progress::default());
+        let top = File::open(dir.path()).unwrap();
+        let mut restorer = restorer((&vault, &index), &progress, (top.as_fd(), dir.path()));
+        let special = go_mode::SETUID | go_mode::SETGID | go_mode::STICKY;
+        let mut check = |is_root: bool, kind: NodeKind, expected: u32| {
+            restorer.is_root = is_root;
+            let node = Node::new("name", kind, 0o755 | special);
+            assert_eq!(
+                restorer.permitted_mode(&node).as_raw_mode(),
+                expected,
+                "{is_root} {kind:?}"
+            );
+        };
+        check(true, NodeKind::File, 0o7755);
+        check(false, NodeKind::File, 0o1755);
+        check(false, NodeKind::Fifo, 0o1755);
+        check(true, NodeKind::Dir, 0o7755);
+        check(false, NodeKind::Dir, 0o3755);
     }
 
     /// A file may take hours to compare or to write: whoever stops the restore does not wait for its end, and what is there

@@ -112,6 +112,7 @@ impl Bench {
             path: "/tympan/home",
             view: None,
             below: None,
+            files: &[],
         };
         let options = SaveOptions::new(Who::this_process(), Timestamp::now());
         let saved = save_repository(&session, source, &options).unwrap();

@@ -44,6 +44,18 @@ pub enum Error {
         /// The file's length in bytes.
         length: u64,
     },
+    /// The file of a blob has the right length and other bytes.
+    #[error(
+        "the stored blob `{id}` is damaged: the bytes of `{}` do not have its hash; restore that file from a backup, or \
+         upload the same file again; `tympan blobs check` finds all that are damaged",
+        path.display()
+    )]
+    HashMismatch {
+        /// The blob.
+        id: BlobId,
+        /// The file.
+        path: PathBuf,
+    },
     /// A delegate of a composite failed, and no other one holds the blob.
     #[error("the blob store with the role `{role}` failed")]
     Delegate {
@@ -157,6 +169,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Tells whether a blob is there and has other bytes than it should: others may be whole.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { .. } | Self::HashMismatch { .. } => true,
+            Self::Delegate { source, .. } => source.is_damage(),
+            _ => false,
+        }
+    }
+
     /// Tells whether it is a store of someone else that cannot be had: not now, or no more.
     #[must_use]
     pub fn is_of_base(&self) -> bool {
@@ -182,6 +204,7 @@ impl Error {
             | Self::Mismatch { .. }
             | Self::Disk { .. }
             | Self::Damaged { .. }
+            | Self::HashMismatch { .. }
             | Self::NothingWritable { .. }
             | Self::Unlistable { .. }
             | Self::NoteName { .. }

@@ -51,14 +51,6 @@ pub(crate) fn open_file(path: &Path, id: &BlobId) -> Result<Option<BlobContent>>
     Ok(Some(BlobContent::File { file, length }))
 }
 
-/// Returns the file that was opened; nothing if there is none, or it could not be opened.
-pub(crate) fn file_of(opened: Result<Option<BlobContent>>) -> Option<File> {
-    match opened {
-        Ok(Some(BlobContent::File { file, .. })) => Some(file),
-        _ => None,
-    }
-}
-
 /// Tells whether a file of a blob is there with the blob's length.
 pub(crate) fn is_whole(path: &Path, id: &BlobId) -> Result<bool> {
     Ok(modified_of(path, id)?.is_some())

@@ -4,6 +4,7 @@
 //!
 //! Invariants
 //! * A file gets its name when all its bytes are on the disk, and the name is on the disk before its id is handed out.
+//! * A file is read by somebody else only after its bytes were compared with its hash.
 //! * A blob that somebody puts or touches is not discarded at the same moment: who writes looks again after the touch
 //!   whether the file is still there, who discards looks again after the move whether it was touched.
 //!
@@ -25,6 +26,7 @@ use tympan_store::BlobId;
 
 use crate::files::{self, TRASH, disk, ignore_absent, modified_of};
 use crate::place::{check_note_name, compare};
+use crate::verified::VerifiedFiles;
 use crate::{BlobContent, Error, Listed, ReadBlobs, Result, WriteBlobs};
 
 /// How much is read and hashed at a time.
@@ -38,6 +40,7 @@ pub struct Folder {
     /// The folders for blobs, by the first digits of their names, whose own names are known to be on the disk.
     durable: Mutex<HashSet<PathBuf>>,
     folder_syncs: AtomicU64,
+    verified: VerifiedFiles,
 }
 
 /// Bytes in a temporary file, with their id.
@@ -60,7 +63,12 @@ impl Folder {
                 ignore_absent(fs::remove_file(&path)).map_err(disk("remove", &path))?;
             }
         }
-        Ok(Self { dir: dir.to_owned(), durable: Mutex::default(), folder_syncs: AtomicU64::new(0) })
+        Ok(Self {
+            dir: dir.to_owned(),
+            durable: Mutex::default(),
+            folder_syncs: AtomicU64::new(0),
+            verified: VerifiedFiles::new(),
+        })
     }
 
     /// Returns where the folder is.
@@ -118,16 +126,18 @@ impl Folder {
                 // Another writer may have given it its name a moment ago, and not synced the folder yet.
                 folders.insert(self.parent_of(&path));
             } else {
-                new.push((file, path));
+                new.push((file, path, id));
             }
         }
-        for (file, path) in &new {
+        for (file, path, _) in &new {
             file.as_file().sync_data().map_err(disk("sync", path))?;
         }
-        for (file, path) in new {
+        for (file, path, id) in new {
             let folder = self.parent_of(&path);
             fs::create_dir_all(&folder).map_err(disk("create", &folder))?;
-            file.persist(&path).map_err(|failed| disk("rename to", &path)(failed.error))?;
+            let file = file.persist(&path);
+            let file = file.map_err(|failed| disk("rename to", &path)(failed.error))?;
+            self.verified.note(&id, &file);
             folders.insert(folder);
         }
         self.sync_names(folders)
@@ -168,9 +178,9 @@ impl Folder {
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(disk("sync", folder))
     }
 
-    /// Renews the time of a blob's file; `false` if it is absent, shortened, or was discarded at this moment.
+    /// Renews the time of a blob's file; `false` if it is absent, damaged, or was discarded at this moment.
     fn renew(&self, path: &Path, id: &BlobId) -> Result<bool> {
-        let file = match File::options().write(true).open(path) {
+        let file = match File::options().read(true).write(true).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(disk("open", path)(error)),
@@ -179,7 +189,12 @@ impl Folder {
         if length != id.length() {
             return Ok(false);
         }
+        match self.verified.verify(path, (id, &file)) {
+            Err(Error::HashMismatch { .. }) => return Ok(false),
+            verified => verified?,
+        }
         file.set_modified(SystemTime::now()).map_err(disk("touch", path))?;
+        self.verified.note(id, &file);
         path.try_exists().map_err(disk("inspect", path))
     }
 
@@ -234,18 +249,18 @@ impl fmt::Debug for Folder {
 impl ReadBlobs for Folder {
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         let path = files::file_in(&self.dir, id);
-        if let Some(content) = files::open_file(&path, id)? {
+        if let Some(content) = self.verified.open(&path, id)? {
             return Ok(Some(content));
         }
         // It may be on its way into the trash, or back out of it.
-        match files::open_file(&self.trashed(id), id)? {
+        match self.verified.open(&self.trashed(id), id)? {
             Some(content) => Ok(Some(content)),
-            None => files::open_file(&path, id),
+            None => self.verified.open(&path, id),
         }
     }
 
     fn open_file(&self, id: &BlobId) -> Option<File> {
-        files::file_of(self.open(id))
+        self.verified.open_known(&files::file_in(&self.dir, id), id)
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {

@@ -4,7 +4,8 @@
 //! Invariants
 //! * Memory stays under the bound, and open files under [`MAX_FILES`]; a blob that was read once pushes none out that is
 //!   read often.
-//! * What is kept is what the store gave: blobs never change, so nothing is ever looked at again.
+//! * Bytes that are kept are what the store gave: blobs never change, so they are never looked at again. A file that is kept
+//!   open is given out only as long as the system says that it did not change.
 //!
 //! Not here: sending (`web::shortcut`). Bodies in the general HTTP stack are bytes, for which a descriptor is of no use.
 
@@ -17,6 +18,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tympan_store::BlobId;
 
+use crate::verified::FileStamp;
 use crate::{BlobContent, BlobStore, Error, Result};
 
 /// Larger blobs are read from where they lie: of those the bytes cost, not the opening.
@@ -31,7 +33,7 @@ const USUAL_BYTES: u64 = 32 * 1024;
 pub struct HotBlobs {
     store: Arc<dyn BlobStore>,
     cache: Cache<BlobId, Bytes, BlobBytes>,
-    files: Cache<BlobId, Arc<File>>,
+    files: Cache<BlobId, (Arc<File>, FileStamp)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +54,13 @@ impl HotBlobs {
         let items = usize::try_from(max_bytes / USUAL_BYTES).unwrap_or(usize::MAX);
         let cache = Cache::with_weighter(items.max(16), max_bytes, BlobBytes);
         Self { store, cache, files: Cache::new(MAX_FILES) }
+    }
+
+    /// Keeps a file open that the store has given.
+    fn keep_file(&self, id: &BlobId, file: &Arc<File>) {
+        if let Ok(stamp) = FileStamp::of(file) {
+            self.files.insert(*id, (file.clone(), stamp));
+        }
     }
 
     /// Returns the bytes that are kept now.
@@ -102,7 +111,7 @@ impl BlobStore for HotBlobs {
         let bytes = Bytes::from(bytes);
         self.cache.insert(*id, bytes.clone());
         if let Some(file) = file {
-            self.files.insert(*id, Arc::new(file));
+            self.keep_file(id, &Arc::new(file));
         }
         Ok(Some(BlobContent::Bytes(bytes)))
     }
@@ -112,11 +121,14 @@ impl BlobStore for HotBlobs {
     }
 
     fn find_file(&self, id: &BlobId) -> Option<Arc<File>> {
-        if let Some(file) = self.files.get(id) {
-            return Some(file);
+        if let Some((file, stamp)) = self.files.get(id) {
+            if FileStamp::of(&file).is_ok_and(|now| now == stamp) {
+                return Some(file);
+            }
+            self.files.remove(id);
         }
         let file = self.store.find_file(id)?;
-        self.files.insert(*id, file.clone());
+        self.keep_file(id, &file);
         Some(file)
     }
 

@@ -22,6 +22,7 @@ mod local;
 mod memory;
 mod place;
 mod read_folder;
+mod verified;
 
 pub use blob::{BlobContent, BlobStore, id_of};
 pub use bucket::{

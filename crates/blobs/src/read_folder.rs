@@ -12,12 +12,14 @@ use std::time::SystemTime;
 use tympan_store::BlobId;
 
 use crate::files::{self, disk};
+use crate::verified::VerifiedFiles;
 use crate::{BlobContent, Listed, ReadBlobs, Result};
 
 /// Blobs in a folder, below two folders each as here or below three as in Oak. Nothing in it is touched.
 pub struct FolderBlobs {
     dir: PathBuf,
     presence: Presence,
+    verified: VerifiedFiles,
 }
 
 /// What it means that the folder is not there.
@@ -33,13 +35,17 @@ impl FolderBlobs {
     /// Reads from a folder; one that does not exist holds nothing.
     #[must_use]
     pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), presence: Presence::Optional }
+        Self::with(dir, Presence::Optional)
     }
 
     /// Reads from a folder whose disk may go: while it is missing or empty, what it does not hold cannot be told.
     #[must_use]
     pub fn required(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), presence: Presence::Required }
+        Self::with(dir, Presence::Required)
+    }
+
+    fn with(dir: &Path, presence: Presence) -> Self {
+        Self { dir: dir.to_owned(), presence, verified: VerifiedFiles::new() }
     }
 
     /// Looks whether the folder is there at all, after it did not hold something.
@@ -66,16 +72,16 @@ impl fmt::Debug for FolderBlobs {
 
 impl ReadBlobs for FolderBlobs {
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
-        if let Some(content) = files::open_file(&files::file_in(&self.dir, id), id)? {
+        if let Some(content) = self.verified.open(&files::file_in(&self.dir, id), id)? {
             return Ok(Some(content));
         }
-        let mut found = files::open_file(&files::oak_file_in(&self.dir, id), id)?;
+        let mut found = self.verified.open(&files::oak_file_in(&self.dir, id), id)?;
         if found.is_none() {
             // It may be on its way into the trash, or back out of it.
-            found = files::open_file(&files::trashed_in(&self.dir, id), id)?;
+            found = self.verified.open(&files::trashed_in(&self.dir, id), id)?;
         }
         if found.is_none() {
-            found = files::open_file(&files::file_in(&self.dir, id), id)?;
+            found = self.verified.open(&files::file_in(&self.dir, id), id)?;
         }
         if found.is_none() {
             self.check_presence()?;
@@ -84,7 +90,8 @@ impl ReadBlobs for FolderBlobs {
     }
 
     fn open_file(&self, id: &BlobId) -> Option<File> {
-        files::file_of(self.open(id))
+        let known = |path: &Path| self.verified.open_known(path, id);
+        known(&files::file_in(&self.dir, id)).or_else(|| known(&files::oak_file_in(&self.dir, id)))
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {

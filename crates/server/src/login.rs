@@ -118,7 +118,6 @@ impl Logins {
         account: &Account,
         now: SystemTime,
     ) -> Result<(String, Identity)> {
-        self.end_expired(now).await?;
         let token = self.issue_for(Kind::Session, user, account, now).await?;
         let csrf = Some(csrf_of(&token));
         Ok((token, Identity { user: user.to_owned(), csrf, is_remembered: false }))

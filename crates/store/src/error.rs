@@ -178,6 +178,19 @@ pub enum Error {
         /// What is wrong with it.
         fault: &'static str,
     },
+    /// The file of the state database is damaged.
+    #[error(
+        "`{}` is damaged: {reason}; it holds jobs, logins and what publish has drawn, but no content: restore it from a \
+         backup, or move it away together with the files `-wal` and `-shm` beside it, and start again: then a new one is \
+         made, everybody has to log in again, jobs that waited are gone, and the caches of dispatchers have to be flushed",
+        file.display()
+    )]
+    StateDamaged {
+        /// The file.
+        file: PathBuf,
+        /// What the database engine said.
+        reason: String,
+    },
     /// The database of small mutable state was used by a newer program.
     #[error(
         "the tables of `{room}` are at step {found}, and this program knows {known}: \

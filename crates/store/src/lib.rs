@@ -65,7 +65,7 @@ pub use repair::{
     DeriveMaps, Fate, Repaired, RepairedPart, RepairedRef, RepairedRevision, plan, repair,
 };
 pub use root::Root;
-pub use state::State;
+pub use state::{State, copy_state};
 pub use sync::{Route, Synced, sync};
 pub use tree::{
     Change, Conflict, Diff, MAX_KEY_BYTES, MAX_VALUE_BYTES, Map, Merge, MergeStep, Merged,

@@ -48,6 +48,7 @@ pub(super) fn run(arguments: &Save, place: &Path) -> Outcome {
         path: &opened.path,
         view: None,
         below: None,
+        files: &[],
     };
     let (start, begin) = (open::now(), Instant::now());
     let progress = Arc::new(Progress::default());

@@ -3,7 +3,6 @@
 //! The next save is carried out but for writing. A first save of folders is extrapolated from a part of the files, one of a
 //! repository from the last one in the log of runs, or carried out but for writing where there is none.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use tympan_backup::{
     estimate_full, save_directories,
 };
 
+use super::selection::Sources;
 use super::{Watch, failed, open, save};
 use crate::args::backup::Save;
 use crate::command::{Fault, Outcome};
@@ -33,10 +33,8 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     // A carried out save sends nothing; to a disk of this machine, packs are written beside the work.
     let rate = if vault.is_remote() { rate(&runs) } else { None };
     let options = save::options(arguments)?;
-    let (repositories, folders): (Vec<&String>, Vec<&String>) =
-        arguments.sources.iter().partition(|source| save::is_repository(source));
-    if !folders.is_empty() {
-        let paths: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
+    let Sources { repositories, folders: paths } = Sources::read(arguments)?;
+    if !paths.is_empty() {
         let progress = Arc::new(Progress::default());
         save::limit_reading(&progress, &arguments.tuning);
         let watch = Watch::begin(&progress, arguments.vault.json);
@@ -48,7 +46,7 @@ pub(super) fn run(arguments: &Save) -> Outcome {
             estimate_full(&session, &paths, &options).map_err(failed)?;
         let full = Predicted { items: files, bytes, time: opening + time, stored_bytes };
         let full = full.sent_at(rate);
-        let names: Vec<String> = folders.iter().map(ToString::to_string).collect();
+        let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         drop(watch);
         tell(
             &names.join(", "),
@@ -57,7 +55,7 @@ pub(super) fn run(arguments: &Save) -> Outcome {
             arguments.vault.json,
         );
     }
-    for source in repositories {
+    for source in &repositories {
         let dry = |options: &SaveOptions| {
             let progress = Arc::new(Progress::default());
             save::limit_reading(&progress, &arguments.tuning);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tympan_backup::{Depth, Id, Keep, LockMode, Progress, PruneOptions, Snapshot, choose};
+use tympan_backup::{Depth, Id, Keep, LockMode, Progress, PruneOptions, Pruned, Snapshot, choose};
 
 use super::{INCOMPLETE, Watch, failed, open, signals};
 use crate::args::backup::{Forget, ReadArguments, VaultArguments};
@@ -50,11 +50,18 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
         let known = own.iter().chain(&others).find(|one| one.id == id);
         gone.push(known.map_or_else(|| (id, format!("{}, which is damaged", id.short())), named));
     }
+    // Together, so that a vault that cannot be pruned keeps its snapshots, too.
+    let pruned = if arguments.prune && !arguments.dry_run {
+        let forget = gone.iter().map(|(id, _)| *id).collect();
+        Some(prune_under(&opened, &lock, (forget, arguments.grace.grace), json)?)
+    } else {
+        None
+    };
     for (id, words) in &gone {
         if signals::is_asked() {
             return Err(signals::interrupted());
         }
-        if !arguments.dry_run {
+        if !arguments.dry_run && pruned.is_none() {
             lock.confirm().map_err(failed)?;
             opened.vault.forget(id).map_err(failed)?;
         }
@@ -86,8 +93,8 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
         };
         say!("{left} of {} snapshots are kept{elsewhere}", own.len());
     }
-    if arguments.prune && !arguments.dry_run {
-        prune_under(&opened, &lock, arguments.grace.grace, json)?;
+    if let Some(pruned) = &pruned {
+        tell_pruned(pruned, arguments.grace.grace, json);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -105,21 +112,24 @@ pub(super) fn prune(arguments: &VaultArguments, grace: Duration) -> Outcome {
     refuse_append_only(arguments)?;
     let opened = open::open(arguments)?;
     let lock = opened.lock(LockMode::Exclusive)?;
-    prune_under(&opened, &lock, grace, arguments.json)?;
+    let pruned = prune_under(&opened, &lock, (Vec::new(), grace), arguments.json)?;
+    tell_pruned(&pruned, grace, arguments.json);
     Ok(ExitCode::SUCCESS)
 }
 
 fn prune_under(
     opened: &open::Opened,
     lock: &tympan_backup::Lock,
-    grace: Duration,
+    (forget, grace): (Vec<Id>, Duration),
     json: bool,
-) -> Result<(), Fault> {
+) -> Result<Pruned, Fault> {
     let progress = Arc::new(Progress::default());
-    let watch = Watch::begin(&progress, json);
-    let options = PruneOptions { grace, now: open::now() };
-    let pruned = tympan_backup::prune(&opened.vault, lock, &options, &progress).map_err(failed)?;
-    drop(watch);
+    let _watch = Watch::begin(&progress, json);
+    let options = PruneOptions { forget, grace, now: open::now() };
+    tympan_backup::prune(&opened.vault, lock, &options, &progress).map_err(failed)
+}
+
+fn tell_pruned(pruned: &Pruned, grace: Duration, json: bool) {
     if json {
         say!(
             "{}",
@@ -149,7 +159,6 @@ fn prune_under(
             say!("{} marked packs are needed after all and stay", pruned.recovered_packs);
         }
     }
-    Ok(())
 }
 
 /// Checks the vault.

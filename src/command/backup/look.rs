@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tympan_backup::{
-    Excludes, Index, Node, NodeKind, Snapshot, Vault, find_path, is_for_programs, walk,
+    Error, Excludes, Index, Node, NodeKind, Snapshot, Vault, find_path, is_for_programs, walk,
 };
 
 use super::{failed, open};
 use crate::args::backup::{ClientArguments, VaultArguments};
-use crate::command::Outcome;
+use crate::command::{Fault, Outcome};
 use crate::say;
 
 /// In which vault to look, and at whose snapshots.
@@ -105,12 +105,28 @@ fn json_of(snapshot: &Snapshot) -> serde_json::Value {
     value
 }
 
-fn load(
-    arguments: &VaultArguments,
-) -> Result<(std::sync::Arc<Vault>, Index), crate::command::Fault> {
+fn load(arguments: &VaultArguments) -> Result<(std::sync::Arc<Vault>, Index), Fault> {
     let vault = open::open(arguments)?.vault;
     let index = Index::load(&vault).map_err(failed)?;
     Ok((vault, index))
+}
+
+/// Finds a path in a snapshot; for `latest`, in the first of those that were saved together which has it.
+fn find_at(
+    (vault, index): (&Vault, &Index),
+    (snapshot, clients): (&str, &ClientArguments),
+    path: &str,
+) -> Result<Node, Fault> {
+    let together = vault.find_saved_together(snapshot, &open::clients(clients)).map_err(failed)?;
+    let mut missing = None;
+    for snapshot in &together {
+        match find_path(vault, index, snapshot, path) {
+            Err(error @ Error::PathMissing { .. }) => missing = Some(error),
+            node => return node.map_err(failed),
+        }
+    }
+    let none = || Error::SnapshotMissing { name: snapshot.to_owned() };
+    Err(failed(missing.unwrap_or_else(none)))
 }
 
 fn tell(path: &str, node: &Node, json: bool) {
@@ -137,8 +153,7 @@ fn tell(path: &str, node: &Node, json: bool) {
 /// Lists what is below a path.
 pub(super) fn ls((arguments, clients): Where<'_>, snapshot: &str, path: &str) -> Outcome {
     let (vault, index) = load(arguments)?;
-    let snapshot = vault.find_snapshot(snapshot, &open::clients(clients)).map_err(failed)?;
-    let node = find_path(&vault, &index, &snapshot, path).map_err(failed)?;
+    let node = find_at((&vault, &index), (snapshot, clients), path)?;
     let above = path.trim_end_matches('/');
     let Some(tree) = &node.subtree else {
         tell(above, &node, arguments.json);
@@ -203,8 +218,7 @@ pub(super) fn diff((arguments, clients): Where<'_>, old: &str, new: &str) -> Out
 /// Writes a file to standard output.
 pub(super) fn dump((arguments, clients): Where<'_>, snapshot: &str, path: &str) -> Outcome {
     let (vault, index) = load(arguments)?;
-    let snapshot = vault.find_snapshot(snapshot, &open::clients(clients)).map_err(failed)?;
-    let node = find_path(&vault, &index, &snapshot, path).map_err(failed)?;
+    let node = find_at((&vault, &index), (snapshot, clients), path)?;
     let mut out = std::io::stdout().lock();
     tympan_backup::dump((&vault, &index), &node, &mut out).map_err(failed)?;
     Ok(ExitCode::SUCCESS)

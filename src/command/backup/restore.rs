@@ -1,14 +1,15 @@
 //! `tympan backup restore` and `verify`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::json;
 use tympan_backup::{
-    Existing, ImportOptions, Imported, Index, LeftOut, Missing, Progress, RestoreOptions,
-    StoreReference, find_path, folder_stands_on, import_folder, import_snapshot, stands_on,
+    Error, Excludes, Existing, ImportOptions, Imported, Index, LeftOut, Missing, Node, Progress,
+    RestoreOptions, Restored, Selection, Snapshot, StoreReference, Vault, find_path,
+    folder_stands_on, home_files, import_folder, import_snapshot, stands_on,
 };
 use tympan_blobs::BlobStore;
 use tympan_store::{ChunkId, ChunkStore, CompositeStore, Lease};
@@ -24,6 +25,9 @@ use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::config::Config;
 use crate::home::chain;
 use crate::say;
+
+/// A vault that is restored from, and its index.
+type RestoreSource<'a> = (&'a Arc<Vault>, &'a Index);
 
 /// Restores into a folder, or makes a home.
 pub(super) fn run(arguments: &Restore) -> Outcome {
@@ -47,31 +51,81 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
     let _lock = opened.lock_to_read(arguments.reading)?;
     let index = Index::load(&opened.vault).map_err(failed)?;
     let clients = open::clients(&arguments.clients);
-    let snapshot = opened.vault.find_snapshot(&arguments.snapshot, &clients).map_err(failed)?;
-    let progress = Arc::new(Progress::default());
-    let watch = Watch::begin(&progress, vault.json);
-    if let Some(home) = &arguments.home {
-        let from = (&opened.vault, &index);
-        let reference = stands_on((&opened.vault, &index), &snapshot).map_err(failed)?;
-        let mut watch = Some(watch);
-        return into_home((home, arguments), reference.as_ref(), &mut |target, options| {
-            let imported = import_snapshot(from, &snapshot, target, (options, &progress));
-            drop(watch.take());
-            imported.map_err(failed)
-        });
+    let together = opened.vault.find_saved_together(&arguments.snapshot, &clients);
+    let together = together.map_err(failed)?;
+    for fault in index.damage() {
+        tell_damage(fault, vault.json);
     }
-    let Some(target) = &arguments.to else {
-        return Err(Fault::usage("name the folder to restore into with `--to`"));
+    let from = (&opened.vault, &index);
+    match (&arguments.home, &arguments.to) {
+        (Some(home), _) => from_repository((home, arguments), from, &together),
+        (None, Some(target)) => into_folder((target, arguments), from, &together),
+        (None, None) => Err(Fault::usage("name the folder to restore into with `--to`")),
+    }
+}
+
+/// Makes a home of the repository among snapshots that were saved together.
+fn from_repository(
+    (home, arguments): (&Path, &Restore),
+    from: RestoreSource<'_>,
+    together: &[Snapshot],
+) -> Outcome {
+    let json = arguments.vault.json;
+    let progress = Arc::new(Progress::default());
+    let mut watch = Some(Watch::begin(&progress, json));
+    let snapshot = repository_of(together)?;
+    let reference = stands_on((from.0, from.1), snapshot).map_err(failed)?;
+    let code = into_home((home, arguments), reference.as_ref(), &mut |target, options| {
+        let imported = import_snapshot(from, snapshot, target, (options, &progress));
+        drop(watch.take());
+        imported.map_err(failed)
+    })?;
+    let files = home_files(from, snapshot).map_err(failed)?;
+    tell_files(&super::home_files::write(home, &files)?, json);
+    Ok(code)
+}
+
+/// Restores snapshots that were saved together into a folder.
+fn into_folder(
+    (target, arguments): (&Path, &Restore),
+    (vault, index): RestoreSource<'_>,
+    together: &[Snapshot],
+) -> Outcome {
+    let json = arguments.vault.json;
+    let progress = Arc::new(Progress::default());
+    let watch = Watch::begin(&progress, json);
+    let existing = match (arguments.in_place, arguments.delete) {
+        (false, _) => Existing::Refuse,
+        (true, false) => Existing::Replace,
+        (true, true) => Existing::Mirror,
     };
-    let node = find_path(&opened.vault, &index, &snapshot, &arguments.path).map_err(failed)?;
-    let existing = if arguments.in_place { Existing::Replace } else { Existing::Refuse };
-    let options = RestoreOptions { existing };
-    let restored =
-        tympan_backup::restore((&opened.vault, &index), &node, target, (&options, &progress));
-    let restored = restored.map_err(failed)?;
+    let selection = selection_of(arguments)?;
+    let mut options = RestoreOptions { existing, selection, path: PathBuf::from(&arguments.path) };
+    let parts = parts_of((vault, index), together, &arguments.path)?;
+    if parts.len() > 1 && existing == Existing::Mirror {
+        return Err(Fault::usage(
+            "several snapshots were saved together, and each would remove what the others hold: name one of them, or a `--path`",
+        ));
+    }
+    let mut restored = Restored::default();
+    for (node, folder) in parts {
+        let target = target.join(folder);
+        let part = tympan_backup::restore((vault, index), &node, &target, (&options, &progress));
+        restored.add(part.map_err(failed)?);
+        // What the first has restored is no reason to refuse the next.
+        if existing == Existing::Refuse {
+            options.existing = Existing::Replace;
+        }
+    }
     drop(watch);
+    tell_restored(&restored, (target, existing), json);
+    let is_whole = restored.faults.is_empty() && index.damage().is_empty();
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+}
+
+fn tell_restored(restored: &Restored, (target, existing): (&Path, Existing), json: bool) {
     for fault in &restored.faults {
-        if vault.json {
+        if json {
             say!(
                 "{}",
                 json!({ "message_type": "error", "item": fault.path, "error": fault.message })
@@ -80,22 +134,130 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
             say!("not restored: {fault}");
         }
     }
-    if vault.json {
+    if json {
         say!(
             "{}",
             json!({
                 "message_type": "summary", "items": restored.items, "bytes": restored.bytes, "errors": restored.faults.len(),
+                "removed": restored.removed,
             })
         );
-    } else {
+        return;
+    }
+    say!(
+        "restored {} items, {} written, into `{}`",
+        restored.items,
+        indicatif::HumanBytes(restored.bytes),
+        target.display()
+    );
+    if existing == Existing::Mirror {
+        say!("removed {} items that the snapshot does not hold", restored.removed);
+    }
+    if restored.is_vault_damaged {
         say!(
-            "restored {} items, {} written, into `{}`",
-            restored.items,
-            indicatif::HumanBytes(restored.bytes),
-            target.display()
+            "parts of the vault are damaged: `tympan backup repair --read-data` takes out what is whole"
         );
     }
-    Ok(if restored.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+}
+
+/// Tells of an index file that is damaged, by which something may be missing.
+fn tell_damage(fault: &tympan_backup::Fault, json: bool) {
+    if json {
+        say!("{}", json!({ "message_type": "error", "item": fault.path, "error": fault.message }));
+    } else {
+        say!("the vault is damaged: {fault}");
+    }
+}
+
+/// Returns what of a snapshot is restored.
+fn selection_of(arguments: &Restore) -> Result<Selection, Fault> {
+    let Restore { include, iinclude, exclude, iexclude, .. } = arguments;
+    let patterns = |exact: &[String], any_case: &[String]| {
+        Excludes::new(exact.to_vec())
+            .and_then(|patterns| patterns.and_ignoring_case(any_case))
+            .map_err(failed)
+    };
+    if !include.is_empty() || !iinclude.is_empty() {
+        return Ok(Selection::Only(patterns(include, iinclude)?));
+    }
+    if !exclude.is_empty() || !iexclude.is_empty() {
+        return Ok(Selection::AllBut(patterns(exclude, iexclude)?));
+    }
+    Ok(Selection::Everything)
+}
+
+/// Finds the snapshot of a repository among those that were saved together.
+fn repository_of(together: &[Snapshot]) -> Result<&Snapshot, Fault> {
+    let mut repositories = together.iter().filter(|one| one.repository_root().is_some());
+    match (repositories.next(), repositories.next(), together) {
+        (Some(one), None, _) | (None, _, [one]) => Ok(one),
+        (Some(_), Some(_), _) => {
+            let named = together.iter().filter(|one| one.repository_root().is_some());
+            let named: Vec<String> = named
+                .map(|one| format!("`{}` of {}", one.id.short(), one.paths.join(", ")))
+                .collect();
+            Err(Fault::usage(format!(
+                "several repositories were saved together: name one of {}",
+                named.join("; ")
+            )))
+        }
+        (None, ..) => Err(Fault::usage(
+            "no repository was saved in this run; restore its folders with `--to`",
+        )),
+    }
+}
+
+/// Finds what is restored of snapshots that were saved together, and into which folders below the target. Of several, a
+/// repository gets one named by its path: what is in it has the same names in each.
+fn parts_of(
+    (vault, index): RestoreSource<'_>,
+    together: &[Snapshot],
+    path: &str,
+) -> Result<Vec<(Node, PathBuf)>, Fault> {
+    let mut parts = Vec::new();
+    let is_whole = path.trim_matches('/').is_empty();
+    let mut missing = None;
+    for snapshot in together {
+        let node = match find_path(vault, index, snapshot, path) {
+            Ok(node) => node,
+            Err(error @ Error::PathMissing { .. }) => {
+                missing = Some(error);
+                continue;
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let is_apart = together.len() > 1 && is_whole && snapshot.repository_root().is_some();
+        let apart = snapshot.paths.first().filter(|_| is_apart);
+        let folder = apart.map_or("", |path| path.trim_start_matches('/'));
+        parts.push((node, PathBuf::from(folder)));
+    }
+    // A path is meant in one snapshot; folders come first, as people name files in these.
+    parts.truncate(if is_whole { parts.len() } else { 1 });
+    match (parts.is_empty(), missing) {
+        (true, Some(error)) => Err(failed(error)),
+        _ => Ok(parts),
+    }
+}
+
+/// Tells which files a restored home has besides its repository.
+fn tell_files(names: &[String], json: bool) {
+    if json {
+        say!("{}", json!({ "message_type": "home_files", "files": names }));
+        return;
+    }
+    if !names.is_empty() {
+        say!("with {}", names.join(", "));
+    }
+    if names.iter().any(|name| name.ends_with(".saved")) {
+        say!(
+            "`tympan.toml.saved` put the repository or its blobs elsewhere; this home has them in its folder: take over what \
+             still holds"
+        );
+    }
+    let state = if names.iter().any(|name| name == "state.db") { "" } else { ", jobs and logins" };
+    say!(
+        "not in the snapshot: earlier revisions of branches, what is derived from content, logs{state}"
+    );
 }
 
 /// Fills a new home.
@@ -243,18 +405,21 @@ fn tell_home(
     imported: &Imported,
     json: bool,
 ) -> ExitCode {
-    let Imported { root, chunks, blobs, reference, missing } = imported;
+    let Imported { root, branches, chunks, blobs, reference, missing } = imported;
     let base = clone.map(|clone| &clone.origin.from);
     if json {
         say!(
             "{}",
             json!({
-                "message_type": "summary", "root": root.to_string(), "ref": reference, "chunks": chunks, "blobs": blobs, "base": base,
+                "message_type": "summary", "root": root.to_string(), "ref": reference, "branches": branches, "chunks": chunks, "blobs": blobs, "base": base,
                 "missing_chunks": missing.chunks, "missing_blobs": missing.blobs,
             })
         );
     } else {
         say!("made the home `{}`: root {root}, {chunks} chunks, {blobs} blobs", home.display());
+        if !branches.is_empty() {
+            say!("with {}", branches.join(", "));
+        }
         if let Some(base) = base {
             say!("it stands on `{base}`, as it did when it was saved");
         }
@@ -294,6 +459,7 @@ pub(super) fn verify(
         }
     } else {
         let index = Index::load(&opened.vault).map_err(failed)?;
+        findings.extend(index.damage().iter().map(ToString::to_string));
         let progress = Arc::new(Progress::default());
         let _watch = Watch::begin(&progress, arguments.json);
         let faults = tympan_backup::verify((&opened.vault, &index), &snapshot, &progress);

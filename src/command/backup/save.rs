@@ -8,12 +8,14 @@ use std::time::Instant;
 
 use serde_json::json;
 use tympan_backup::{
-    Compression, Excludes, Index, LeftOut, Lock, LockMode, Parent, Progress, Rate, ReadLimits,
-    RepositorySource, Run, RunLog, SaveOptions, Saved, Session, Tuning, Vault, View, absolute,
-    save_directories, save_repository, without_secrets,
+    Compression, HomeFile, Index, LeftOut, Lock, LockMode, Parent, Progress, Rate, ReadLimits,
+    RepositorySource, Run, RunLog, SaveOptions, Saved, Session, Tuning, Vault, View,
+    save_directories, save_repository, save_stream, source_path, without_secrets,
 };
 
 use super::give_way::{Before, GivingWay};
+use super::home_files::{self, StateDatabase};
+use super::selection::{self, Sources};
 use super::settings::Settings;
 use super::source::{LeftBelow, OfBase};
 use super::view::ContentView;
@@ -23,13 +25,13 @@ use crate::base::{MAIN, is_url};
 use crate::command::{Fault, Outcome};
 use crate::say;
 
-/// Saves folders as one snapshot, and each repository as one of its own.
+/// Saves folders as one snapshot, and each repository as one of its own. What is wrong with one source does not keep the
+/// others from being saved.
 pub(super) fn run(arguments: &Save) -> Outcome {
     if let Some(place) = &arguments.to {
         return copy::run(arguments, place);
     }
-    let (repositories, folders): (Vec<&String>, Vec<&String>) =
-        arguments.sources.iter().partition(|source| is_repository(source));
+    let Sources { repositories, folders } = Sources::read(arguments)?;
     let options = options(arguments)?;
     let found = Settings::read(&arguments.vault.vault);
     // The lock tells others which process to look for, whatever host the snapshot is to name.
@@ -52,27 +54,127 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     let vault = Arc::new(vault);
     let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
     let lock = open::lock(&vault, &who, (LockMode::Shared, wait))?;
-    let log = open::runs(vault.id()).map(RunLog::new);
+    let log = open::runs(vault.id()).map(RunLog::new).filter(|_| !arguments.dry_run);
+    let vault = if arguments.dry_run { Arc::new(vault.dry()) } else { vault };
     let runner = Runner { vault, lock, log, arguments };
-    let mut is_whole = true;
+    let mut report = SaveReport::new(arguments);
+    save_sources(&runner, (&repositories, &folders), (&options, &mut ahead), &mut report)?;
+    report.outcome()
+}
+
+/// Saves the sources, one after another.
+fn save_sources(
+    runner: &Runner<'_>,
+    (repositories, folders): (&[String], &[PathBuf]),
+    (options, ahead): (&SaveOptions, &mut Option<Result<Ready, Fault>>),
+    report: &mut SaveReport<'_>,
+) -> Result<(), Fault> {
+    let arguments = runner.arguments;
+    if arguments.source_lists.stdin {
+        let name = arguments.source_lists.stdin_filename.as_str();
+        let names = vec![format!("/{}", name.trim_start_matches('/'))];
+        report.add(runner.run((names, None), &mut |session| {
+            let saved = save_stream(session, std::io::stdin().lock(), name, options);
+            saved.map(Some).map_err(SaveFailure::of)
+        }))?;
+    }
     if !folders.is_empty() {
-        let paths: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
-        let names = folders.iter().map(ToString::to_string).collect();
-        let last = runner.log.as_ref().and_then(|log| last_of(&log.read().ok()?, &paths));
-        let done = runner.run((names, last.as_ref()), &mut |session| {
-            save_directories(session, &paths, &options).map(Some).map_err(failed)
-        })?;
-        is_whole &= tell(&done, arguments);
+        let names = folders.iter().map(|folder| folder.display().to_string()).collect();
+        let last = runner.log.as_ref().and_then(|log| last_of(&log.read().ok()?, folders));
+        report.add(runner.run((names, last.as_ref()), &mut |session| {
+            save_directories(session, folders, options).map(Some).map_err(SaveFailure::of)
+        }))?;
     }
     for source in repositories {
         // How much has changed in it is known when it is saved.
         let done = runner.run((vec![without_secrets(source)], None), &mut |session| {
-            let ready = ahead.take().unwrap_or_else(|| Ready::open(source, arguments))?;
-            ready.save(session, &options)
-        })?;
-        is_whole &= tell(&done, arguments);
+            let ready = ahead.take().unwrap_or_else(|| Ready::open(source, arguments));
+            let ready = ready.map_err(SaveFailure::Source)?;
+            let saved = ready.save(session, options).map_err(SaveFailure::of)?;
+            ready.tell_left_out(arguments);
+            Ok(saved)
+        });
+        report.add(done)?;
     }
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+    Ok(())
+}
+
+/// Why a source was not saved.
+enum SaveFailure {
+    /// Something is wrong with the source: others can still be saved.
+    Source(Fault),
+    /// Something is wrong with the vault or the run.
+    Run(Fault),
+}
+
+impl SaveFailure {
+    fn of(error: tympan_backup::Error) -> Self {
+        if error.is_of_source() { Self::Source(failed(error)) } else { Self::Run(failed(error)) }
+    }
+
+    fn fault(&self) -> &Fault {
+        let (Self::Source(fault) | Self::Run(fault)) = self;
+        fault
+    }
+}
+
+/// What came of all sources.
+struct SaveReport<'a> {
+    arguments: &'a Save,
+    is_whole: bool,
+    saved_sources: usize,
+    /// What is wrong with sources that were not saved.
+    failed_sources: Vec<Fault>,
+    /// What is wrong with the vault; each run tells the same.
+    damage: Vec<tympan_backup::Fault>,
+}
+
+impl<'a> SaveReport<'a> {
+    const fn new(arguments: &'a Save) -> Self {
+        Self {
+            arguments,
+            is_whole: true,
+            saved_sources: 0,
+            failed_sources: Vec::new(),
+            damage: Vec::new(),
+        }
+    }
+
+    /// Adds what came of a source; fails if no other can be saved either.
+    fn add(&mut self, done: Result<Done, SaveFailure>) -> Result<(), Fault> {
+        match done {
+            Ok(done) => {
+                self.saved_sources += 1;
+                self.is_whole &= tell(&done, self.arguments);
+                self.damage = done.damage;
+                Ok(())
+            }
+            Err(SaveFailure::Source(fault)) => {
+                self.failed_sources.push(fault);
+                Ok(())
+            }
+            Err(SaveFailure::Run(fault)) => {
+                self.failed_sources.iter().for_each(Fault::print);
+                Err(fault)
+            }
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        for fault in &self.damage {
+            tell_fault(("the vault is damaged", fault), self.arguments.vault.json);
+        }
+        let last = self.failed_sources.pop();
+        self.failed_sources.iter().for_each(Fault::print);
+        let is_whole = self.is_whole && last.is_none() && self.damage.is_empty();
+        match last {
+            // Nothing is saved: the command has failed.
+            Some(fault) if self.saved_sources == 0 => return Err(fault),
+            Some(fault) => fault.print(),
+            None => {}
+        }
+        Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+    }
 }
 
 /// Tells whether a source is a repository; all others are folders.
@@ -90,8 +192,8 @@ struct Runner<'a> {
 
 /// Returns the last save of the same folders that went well.
 fn last_of(runs: &[Run], folders: &[PathBuf]) -> Option<Run> {
-    let named = |folder: &PathBuf| absolute(folder).map(|path| path.to_string_lossy().into_owned());
-    let mut paths = folders.iter().map(named).collect::<tympan_backup::Result<Vec<_>>>().ok()?;
+    let named = |folder: &PathBuf| source_path(folder).to_string_lossy().into_owned();
+    let mut paths: Vec<String> = folders.iter().map(named).collect();
     paths.sort();
     paths.dedup();
     runs.iter().rfind(|run| run.kind.is_success() && run.paths == paths).cloned()
@@ -101,6 +203,8 @@ fn last_of(runs: &[Run], folders: &[PathBuf]) -> Option<Run> {
 struct Done {
     saved: Option<Saved>,
     elapsed_ms: u128,
+    /// Index files that could not be read: what they list was saved again.
+    damage: Vec<tympan_backup::Fault>,
 }
 
 impl Runner<'_> {
@@ -108,8 +212,8 @@ impl Runner<'_> {
     fn run(
         &self,
         (names, like): (Vec<String>, Option<&Run>),
-        save: &mut dyn FnMut(&Session<'_>) -> Result<Option<Saved>, Fault>,
-    ) -> Result<Done, Fault> {
+        save: &mut dyn FnMut(&Session<'_>) -> Result<Option<Saved>, SaveFailure>,
+    ) -> Result<Done, SaveFailure> {
         let (start, begin) = (open::now(), Instant::now());
         let progress = Arc::new(Progress::default());
         if let Some(like) = like {
@@ -123,9 +227,12 @@ impl Runner<'_> {
         let beside = tuning.beside.as_ref();
         let giving_way = beside
             .map(|home| GivingWay::begin(home, (Before::Watched, tuning.finish_within), &progress))
-            .transpose()?;
-        let index = Index::load_locked(&self.vault, &self.lock).map_err(failed);
-        let saved = index.and_then(|index| {
+            .transpose()
+            .map_err(SaveFailure::Run)?;
+        let index = Index::load_locked(&self.vault, &self.lock);
+        let mut damage = Vec::new();
+        let saved = index.map_err(|error| SaveFailure::Run(failed(error))).and_then(|index| {
+            damage.extend_from_slice(index.damage());
             let index = Arc::new(index);
             save(&Session::new((&self.vault, &index), &self.lock, &progress))
         });
@@ -140,13 +247,15 @@ impl Runner<'_> {
         if tuning.verbose && !json {
             tell_more(&progress);
         }
-        let outcome =
-            saved.as_ref().map(Option::as_ref).map_err(|fault| fault.message().to_owned());
+        let outcome = saved
+            .as_ref()
+            .map(Option::as_ref)
+            .map_err(|failure| failure.fault().message().to_owned());
         let run = Run::of((start, open::now()), names, outcome, &progress);
         if let Some(Err(error)) = self.log.as_ref().map(|log| log.add(&run)) {
             tracing::warn!(reason = %error, "a run is not in the log of runs");
         }
-        Ok(Done { saved: saved?, elapsed_ms: begin.elapsed().as_millis() })
+        Ok(Done { saved: saved?, elapsed_ms: begin.elapsed().as_millis(), damage })
     }
 }
 
@@ -192,9 +301,7 @@ pub(super) fn limit_reading(progress: &Progress, tuning: &backup::Tuning) {
 /// Returns what a save is asked for.
 pub(super) fn options(arguments: &Save) -> Result<SaveOptions, Fault> {
     let mut options = SaveOptions::new(tympan_backup::Who::this_process(), open::now());
-    options.excludes = Excludes::new(arguments.exclude.clone()).map_err(failed)?;
-    options.excludes.caches = arguments.exclude_caches;
-    options.excludes.other_file_systems = arguments.one_file_system;
+    options.excludes = selection::excludes(&arguments.excludes)?;
     options.tags.clone_from(&arguments.tag);
     if let Some(host) = &arguments.host {
         options.who.host.clone_from(host);
@@ -253,13 +360,14 @@ pub(super) fn save_source(
     (arguments, options): (&Save, &SaveOptions),
 ) -> Result<(Option<Saved>, String), Fault> {
     let ready = Ready::open(source, arguments)?;
-    Ok((ready.save(session, options)?, ready.opened.path))
+    Ok((ready.save(session, options).map_err(failed)?, ready.opened.path))
 }
 
 /// A repository that can be saved.
 struct Ready {
     opened: source::Opened,
     view: Option<ContentView>,
+    files: Vec<HomeFile>,
 }
 
 impl Ready {
@@ -267,11 +375,31 @@ impl Ready {
         let of_base = if arguments.with_base { OfBase::Saved } else { OfBase::Left };
         let opened = source::open(source, arguments, of_base)?;
         let view = if arguments.no_view { None } else { opened.view() };
-        Ok(Self { opened, view })
+        let state =
+            if arguments.with_state { StateDatabase::Saved } else { StateDatabase::LeftOut };
+        let files = opened.home.as_deref().map(|home| home_files::read(home, state));
+        Ok(Self { opened, view, files: files.transpose()?.unwrap_or_default() })
     }
 
-    fn save(&self, session: &Session<'_>, options: &SaveOptions) -> Result<Option<Saved>, Fault> {
-        let Self { opened, view } = self;
+    /// Says what of a home is not in its snapshot.
+    fn tell_left_out(&self, arguments: &Save) {
+        if arguments.tuning.quiet || arguments.vault.json {
+            return;
+        }
+        let home = match (&self.opened.home, arguments.with_state) {
+            (None, _) => ", and of its home all but the repository",
+            (Some(_), false) => ", and jobs and logins (`--with-state` saves them)",
+            (Some(_), true) => "",
+        };
+        say!("left out: earlier revisions of branches, what is derived from content, logs{home}");
+    }
+
+    fn save(
+        &self,
+        session: &Session<'_>,
+        options: &SaveOptions,
+    ) -> tympan_backup::Result<Option<Saved>> {
+        let Self { opened, view, files } = self;
         let source = RepositorySource {
             base: &*opened.base,
             blobs: &*opened.blobs,
@@ -279,8 +407,9 @@ impl Ready {
             path: &opened.path,
             view: view.as_ref().map(|view| view as &dyn View),
             below: opened.below.as_ref().map(LeftBelow::as_below),
+            files,
         };
-        save_repository(session, source, options).map_err(failed)
+        save_repository(session, source, options)
     }
 }
 
@@ -304,8 +433,17 @@ fn tell_more(progress: &Progress) {
     );
 }
 
+/// Tells what is wrong with one thing.
+fn tell_fault((what, fault): (&str, &tympan_backup::Fault), json: bool) {
+    if json {
+        say!("{}", json!({ "message_type": "error", "item": fault.path, "error": fault.message }));
+    } else {
+        say!("{what}: {fault}");
+    }
+}
+
 /// Says what came of a source, and tells whether it is saved whole.
-fn tell(Done { saved, elapsed_ms }: &Done, arguments: &Save) -> bool {
+fn tell(Done { saved, elapsed_ms, .. }: &Done, arguments: &Save) -> bool {
     let json = arguments.vault.json;
     let is_whole = saved.as_ref().is_none_or(|saved| saved.faults.is_empty());
     if arguments.tuning.quiet && is_whole {
@@ -324,14 +462,7 @@ fn tell(Done { saved, elapsed_ms }: &Done, arguments: &Save) -> bool {
     };
     let (written, snapshot) = (&saved.written, &saved.snapshot);
     for fault in &saved.faults {
-        if json {
-            say!(
-                "{}",
-                json!({ "message_type": "error", "item": fault.path, "error": fault.message })
-            );
-        } else {
-            say!("not saved: {fault}");
-        }
+        tell_fault(("not saved", fault), json);
     }
     if json {
         say!(
@@ -341,12 +472,17 @@ fn tell(Done { saved, elapsed_ms }: &Done, arguments: &Save) -> bool {
                 "data_blobs": written.pieces, "tree_blobs": written.folders, "data_added": written.plain_bytes,
                 "data_added_packed": written.stored_bytes, "elapsed_ms": elapsed_ms, "errors": saved.faults.len(),
                 "peak_bytes": peak_bytes(), "left_chunks": saved.left_out.chunks, "left_blobs": saved.left_out.blobs,
+                "dry_run": arguments.dry_run,
             })
         );
     } else {
+        let begin = if arguments.dry_run {
+            "would make a snapshot".to_owned()
+        } else {
+            format!("snapshot {}", snapshot.id.short())
+        };
         say!(
-            "snapshot {} of {}: {} new pieces, {} new folders, {} stored, {elapsed_ms} ms",
-            snapshot.id.short(),
+            "{begin} of {}: {} new pieces, {} new folders, {} stored, {elapsed_ms} ms",
             snapshot.paths.join(", "),
             written.pieces,
             written.folders,

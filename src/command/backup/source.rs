@@ -1,7 +1,7 @@
 //! Repositories that are saved: of homes, whatever they lie in, and of running instances by their URL.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -37,6 +37,8 @@ pub(super) struct Opened {
     pub(super) path: String,
     /// What it stands on, if its owner saves that.
     pub(super) below: Option<LeftBelow>,
+    /// Its home, if that is on this machine.
+    pub(super) home: Option<PathBuf>,
     /// Large blobs of another machine lie here while they are saved.
     _spool: Option<tempfile::TempDir>,
 }
@@ -161,7 +163,7 @@ fn open_home(home: &Path, of_base: OfBase) -> Result<Opened, Fault> {
             Delegate::read_only("base", origin.open(home)?.1),
         ])),
     };
-    Ok(Opened { base, blobs, path, below, _spool: Some(spool) })
+    Ok(Opened { base, blobs, path, below, home: Some(full), _spool: Some(spool) })
 }
 
 pub(crate) fn new_spool() -> Result<tempfile::TempDir, Fault> {
@@ -221,7 +223,7 @@ fn open_url(url: &str, instance: &InstanceArguments) -> Result<Opened, Fault> {
     // What is read for the import is read again for people.
     let cache = NearCache { dir: spool.path().join("near"), size: ByteSize::bytes(NEAR_BYTES) };
     let base = Arc::new(NearBase::new(store.clone(), &cache));
-    Ok(Opened { base, blobs: store, path, below: None, _spool: Some(spool) })
+    Ok(Opened { base, blobs: store, path, below: None, home: None, _spool: Some(spool) })
 }
 
 /// The packs of a clone over what it stands on, read together.

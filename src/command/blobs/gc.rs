@@ -3,12 +3,14 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tympan_blobs::collect::{SweepMode, SweepOptions, Swept, Tally};
 
 use super::time;
 use crate::blobs::Sharing;
+use crate::clock::trusted_now;
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::config::parse_span;
 use crate::home::Home;
@@ -35,15 +37,16 @@ pub(super) fn run(home: &Path, mode: Mode, spans: [&str; 2], json: bool) -> Outc
     let (grace, window) = (grace?, window?);
     let home = Home::open_existing(home)?;
     let sharing = Sharing::of(&home);
+    let chunks = &**home.repository.chunks();
+    let now = trusted_now(&home.dir, chunks, SystemTime::now());
     let mut marked = None;
     if mode != Mode::DryRun {
-        let chunks = &**home.repository.chunks();
         marked = sharing.mark(chunks, &mut |_| ControlFlow::Continue(()))?;
     }
     let mut swept = Vec::new();
     if mode != Mode::Mark {
         let kind = if mode == Mode::DryRun { SweepMode::DryRun } else { SweepMode::Remove };
-        let options = SweepOptions { grace, window, ..sharing.sweep_options(kind)? };
+        let options = SweepOptions { grace, window, ..sharing.sweep_options(kind, now)? };
         swept = sharing.sweep(&options, &mut || ControlFlow::Continue(()))?;
     }
     if json {

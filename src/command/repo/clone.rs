@@ -17,6 +17,7 @@ use crate::args::Clone;
 use crate::backend;
 use crate::base::{self, Access, LEASE_LIFE, MAIN, Opened, Origin, create, holder_of, open_own};
 use crate::blobs::{Membership, Sharing};
+use crate::clock::trusted_now;
 use crate::collection::{self, Pacer};
 use crate::command::instance::Signals;
 use crate::command::{Fault, Outcome, runtime};
@@ -232,6 +233,7 @@ impl Follower {
     /// Collects what the standby has no use for any more, as an instance does in its home.
     fn collect(&self, now: SystemTime) {
         let retention = self.config.history.retention();
+        let now = trusted_now(&self.to, &*self.own.chunks, now);
         let options = CollectOptions { retention, ..CollectOptions::at(now) };
         match self.standby.collect(&options) {
             Ok(done) => tracing::info!(freed_bytes = done.freed_bytes, "garbage collected"),
@@ -252,7 +254,8 @@ impl Follower {
         });
         let swept = done.and_then(|marked| match marked {
             Some(marked) => {
-                let options = sharing.sweep_options(SweepMode::Remove)?;
+                let now = trusted_now(&self.to, &*self.own.chunks, SystemTime::now());
+                let options = sharing.sweep_options(SweepMode::Remove, now)?;
                 let swept = sharing.sweep(&options, &mut &go_on)?;
                 Ok(Some((marked, swept)))
             }

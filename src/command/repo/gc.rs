@@ -3,11 +3,13 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use serde_json::json;
 use tympan_jobs::Queues;
 use tympan_store::{ChunkStore, CollectMode, Collected};
 
+use crate::clock::trusted_now;
 use crate::collection;
 use crate::command::{Fault, Outcome, runtime};
 use crate::home::{Home, chain};
@@ -16,16 +18,18 @@ use crate::say;
 /// Runs the command.
 pub(super) fn run(home: &Path, dry_run: bool, json: bool) -> Outcome {
     let home = Home::open_existing(home)?;
+    let now = trusted_now(&home.dir, &**home.repository.chunks(), SystemTime::now());
     let mut options = runtime(1)?.block_on(async {
         let state = home.open_state().await?;
-        let options = collection::options(&home.config, &Queues::new(state.pool().clone())).await;
+        let queues = Queues::new(state.pool().clone());
+        let options = collection::options(&home.config, &queues, now).await;
         state.close().await;
         options
     })?;
     let outdated = if dry_run {
         0
     } else {
-        let purged = collection::purge(&home.repository, &home.config);
+        let purged = collection::purge(&home.repository, &home.config, now);
         purged.map_err(|error| Fault::cannot_run(chain(&error)))?.removed
     };
     if dry_run {

@@ -166,7 +166,13 @@ fn to_zip(
 }
 
 fn facts_of(reference: &str, root: &ChunkId, copy: Option<CopyFacts>) -> Facts {
-    Facts { format: FORMAT, name: reference.to_owned(), root: root.to_string(), copy }
+    Facts {
+        format: FORMAT,
+        name: reference.to_owned(),
+        root: root.to_string(),
+        branches: Vec::new(),
+        copy,
+    }
 }
 
 struct Copier<'a, P> {

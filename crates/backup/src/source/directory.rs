@@ -8,7 +8,7 @@
 //! * A folder in which nothing differs keeps its id without being written again; if the table of the source knows it,
 //!   without being read from the vault.
 //! * What becomes of a source is the same with and without a table, and whatever the snapshot before was.
-//! * What cannot be read is told as a fault; the rest is saved.
+//! * What cannot be read is told as a fault, also a source that is not there; the rest is saved.
 //!
 //! Not here: following symbolic links, which are saved as links; sockets, which only their process can make anew.
 
@@ -25,7 +25,6 @@ use rayon::prelude::*;
 use rustix::fs::OFlags;
 
 use super::below::LeftOut;
-use super::exclude::CACHE_MARK;
 use super::facts::{attributes, mode_of, time};
 use super::names::Names;
 use super::table::{Entry, FolderTable, NewTable, TableFile, UNSETTLED, facts_of};
@@ -42,7 +41,8 @@ use crate::vault::write::Writer;
 /// Saves folders, and files, of this system as one snapshot.
 ///
 /// # Errors
-/// If a path is not there at all, or the vault fails. What cannot be read below is in [`Saved::faults`].
+/// If none of the paths is there, all of them stay out, or the vault fails. What else cannot be read is in
+/// [`Saved::faults`].
 pub fn save_directories(
     session: &Session<'_>,
     paths: &[PathBuf],
@@ -52,15 +52,7 @@ pub fn save_directories(
 }
 
 fn save_below(session: &Session<'_>, paths: &[PathBuf], options: &SaveOptions) -> Result<Saved> {
-    let mut wanted = Wanted::default();
-    let mut names = Vec::new();
-    for path in paths {
-        let absolute = absolute(path)?;
-        wanted.insert(&absolute);
-        names.push(absolute.to_string_lossy().into_owned());
-    }
-    names.sort();
-    names.dedup();
+    let Sources { wanted, names, faults } = Sources::find(paths, options)?;
     // Also one that lacks something: each file is looked at anyway, and what is missing is read.
     let parent = session.earlier(options, &names)?.alike.pop();
     let writer = Writer::new(session.vault, session.index, session.lock);
@@ -75,7 +67,7 @@ fn save_below(session: &Session<'_>, paths: &[PathBuf], options: &SaveOptions) -
         writer: &writer,
         options,
         names: system,
-        faults: Faults::default(),
+        faults,
         trusted_until: parent
             .as_ref()
             .map_or(Time::default(), |parent| tick_before(parent.timestamp())),
@@ -97,6 +89,57 @@ fn save_below(session: &Session<'_>, paths: &[PathBuf], options: &SaveOptions) -
         file.write(new_table, (&tree, &files), &faults);
     }
     Ok(Saved { snapshot, written, faults, left_out: LeftOut::default() })
+}
+
+/// The paths of a save.
+struct Sources {
+    /// Those that are there and do not stay out.
+    wanted: Wanted,
+    /// All that were asked for, sorted, so that a save that lacks one still belongs to the others of the same paths.
+    names: Vec<String>,
+    /// Those that are not there.
+    faults: Faults,
+}
+
+impl Sources {
+    fn find(paths: &[PathBuf], options: &SaveOptions) -> Result<Self> {
+        let (mut wanted, mut names, faults) = (Wanted::default(), Vec::new(), Faults::default());
+        let (mut first_error, mut is_empty) = (None, true);
+        for path in paths {
+            names.push(source_path(path).to_string_lossy().into_owned());
+            match absolute(path) {
+                Ok(absolute) => {
+                    let facts = fs::symlink_metadata(&absolute);
+                    if facts.is_ok_and(|facts| !options.excludes.contains_source(&absolute, &facts))
+                    {
+                        wanted.insert(&absolute);
+                        is_empty = false;
+                    }
+                }
+                Err(Error::Source { path, source }) => {
+                    faults.add(&path, &format!("it cannot be read: {source}"));
+                    first_error = first_error.or(Some(Error::Source { path, source }));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if is_empty {
+            let all_stay_out = || Error::Refused("all sources are excluded".to_owned());
+            return Err(first_error.unwrap_or_else(all_stay_out));
+        }
+        names.sort();
+        names.dedup();
+        Ok(Self { wanted, names, faults })
+    }
+}
+
+/// Returns the path by which snapshots name a source, which may not be there now.
+#[must_use]
+pub fn source_path(path: &Path) -> PathBuf {
+    absolute(path).unwrap_or_else(|_| {
+        let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        full.components().collect()
+    })
 }
 
 /// Makes the path of something that is there absolute, as snapshots name it: without resolving links in it.
@@ -168,14 +211,21 @@ impl Saver<'_> {
         for (name, below) in &wanted.below {
             let path = path.join(name);
             let old = old.as_ref().and_then(|tree| tree.find(name.as_bytes()));
-            let failed = |source| Error::Source { path: path.clone(), source };
-            let facts = fs::symlink_metadata(&path).map_err(failed)?;
+            // A link on the way is a folder in the snapshot: what was asked for is below it.
+            let facts =
+                if below.is_whole { fs::symlink_metadata(&path) } else { fs::metadata(&path) };
+            let facts = match facts {
+                Ok(facts) => facts,
+                // It was there when the save began.
+                Err(error) => {
+                    self.faults.add(&path, &error);
+                    continue;
+                }
+            };
             if below.is_whole && !facts.is_dir() {
                 nodes.extend(self.save_path(&path, &facts, old)?);
                 continue;
             }
-            // A link on the way is a folder in the snapshot: what was asked for is below it.
-            let facts = if below.is_whole { facts } else { fs::metadata(&path).map_err(failed)? };
             let mut node = self.describe(&path, &facts, NodeKind::Dir);
             node.subtree = Some(self.save_wanted(&path, below, old.and_then(|old| old.subtree))?);
             if below.is_whole {
@@ -339,14 +389,17 @@ impl Saver<'_> {
                 (Vec::new(), false)
             }
         };
-        let is_cache = self.options.excludes.caches && is_cache(path);
+        let excludes = &self.options.excludes;
+        let marks = excludes.marks_in(path);
         let mut entries = Vec::with_capacity(names.len());
         for name in names {
             let path = path.join(&name);
-            if is_cache && name != "CACHEDIR.TAG" || self.options.excludes.contains(&path) {
+            let is_marked = marks.iter().any(|mark| name != mark.name.as_str());
+            if is_marked || excludes.contains(&path) {
                 continue;
             }
             match fs::symlink_metadata(&path) {
+                Ok(facts) if excludes.is_too_large(&facts) => {}
                 Ok(facts) => entries.push((name, facts)),
                 // It was removed since the folder was listed: then it is not part of the state that is saved.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -468,13 +521,6 @@ fn list(path: &Path) -> io::Result<Vec<OsString>> {
     }
     names.sort();
     Ok(names)
-}
-
-fn is_cache(path: &Path) -> bool {
-    let mut mark = Vec::new();
-    let read = File::open(path.join("CACHEDIR.TAG"))
-        .and_then(|file| file.take(CACHE_MARK.len() as u64).read_to_end(&mut mark));
-    read.is_ok() && mark == CACHE_MARK
 }
 
 /// Opens a file that was one a moment ago: neither a link nor a pipe in its place holds up the run.

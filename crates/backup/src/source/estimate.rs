@@ -66,7 +66,9 @@ pub fn estimate_full(
         table: FolderTable::default(),
         new_table: NewTable::default(),
     };
-    let lists = paths.iter().map(|path| saver.list_files(path)).collect::<Result<Vec<_>>>()?;
+    // A source that is not there is no reason to say nothing of the others.
+    let present = paths.iter().filter(|path| path.symlink_metadata().is_ok());
+    let lists = present.map(|path| saver.list_files(path)).collect::<Result<Vec<_>>>()?;
     let files: Vec<(PathBuf, Metadata)> = lists.into_iter().flatten().collect();
     let bytes = files.iter().map(|(_, facts)| facts.len()).sum::<u64>();
     let count = files.len() as u64;

@@ -1,92 +1,135 @@
-//! What stays out of a backup: patterns, folders marked as caches, other file systems.
+//! What stays out of a backup: patterns, regular expressions, large files, marked folders, other file systems.
 
+use std::fs::{File, Metadata};
+use std::io::Read;
 use std::path::Path;
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 
+use super::pattern::{LetterCase, MalformedPattern, PathPatterns};
 use crate::error::{Error, Result};
 
-/// What begins a file that marks its folder as a cache.
-pub(crate) const CACHE_MARK: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
+/// A file whose presence keeps everything else in its folder out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FolderMark {
+    /// The name of the file.
+    pub name: String,
+    /// What the file begins with; of any file if it is empty.
+    pub header: Vec<u8>,
+}
 
-/// What stays out.
+impl FolderMark {
+    /// Returns the mark of caches, by <https://bford.info/cachedir/>.
+    #[must_use]
+    pub fn cache() -> Self {
+        let header = b"Signature: 8a477f597d28d172789f06886806bc55".to_vec();
+        Self { name: "CACHEDIR.TAG".to_owned(), header }
+    }
+
+    /// Tells whether a folder has this mark.
+    fn is_in(&self, folder: &Path) -> bool {
+        let file = folder.join(&self.name);
+        if self.header.is_empty() {
+            return file.symlink_metadata().is_ok();
+        }
+        let mut begin = Vec::new();
+        let read = File::open(file)
+            .and_then(|file| file.take(self.header.len() as u64).read_to_end(&mut begin));
+        read.is_ok() && begin == self.header
+    }
+}
+
+/// What stays out of a backup.
 #[derive(Clone, Debug, Default)]
 pub struct Excludes {
-    patterns: Vec<String>,
-    set: RegexSet,
-    /// Whether folders that a `CACHEDIR.TAG` marks are left empty, but for the mark.
-    pub caches: bool,
-    /// Whether folders on other file systems are left empty.
+    given: Vec<String>,
+    exact: PathPatterns,
+    any_case: PathPatterns,
+    expressions: RegexSet,
+    /// Folders with one of these marks are left empty, but for the mark.
+    pub marks: Vec<FolderMark>,
+    /// Files with more bytes than this stay out.
+    pub larger_than: Option<u64>,
+    /// Folders on other file systems are left empty.
     pub other_file_systems: bool,
 }
 
 impl Excludes {
-    /// Reads patterns: `*` stands for anything within a name, `**` for any names, `?` for a letter, `[a-z]` for one of
-    /// some. A pattern that begins with `/` is about whole paths; another one about the end of them.
+    /// Reads patterns, with the meaning that restic gives them: `*` stands for anything within a name, `**` for any names,
+    /// `?` for a character, `[a-z]` for one of some, `[^a-z]` for one of the others; `\` takes the meaning from what
+    /// follows. A pattern that begins with `/` is about whole paths; another one about names anywhere in them. `!` before a
+    /// pattern takes back what those before it exclude.
     ///
     /// # Errors
     /// [`Error::Refused`] for a pattern that cannot be understood.
     pub fn new(patterns: Vec<String>) -> Result<Self> {
-        let expressions: Vec<String> = patterns.iter().map(|pattern| expression(pattern)).collect();
-        let set = RegexSetBuilder::new(expressions)
-            .unicode(false)
-            .build()
-            .map_err(|error| Error::Refused(format!("cannot understand an exclude: {error}")))?;
-        Ok(Self { patterns, set, ..Self::default() })
+        let exact = PathPatterns::parse(&patterns, LetterCase::Exact).map_err(refuse)?;
+        Ok(Self { given: patterns, exact, ..Self::default() })
     }
 
-    /// Returns the patterns.
+    /// Also excludes what fits patterns whatever the case of its letters.
+    ///
+    /// # Errors
+    /// As [`Excludes::new`].
+    pub fn and_ignoring_case(mut self, patterns: &[String]) -> Result<Self> {
+        self.any_case = PathPatterns::parse(patterns, LetterCase::Ignored).map_err(refuse)?;
+        Ok(self)
+    }
+
+    /// Also excludes paths in which a regular expression is found, as Obnam does.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for an expression that cannot be understood.
+    pub fn and_expressions(mut self, expressions: &[String]) -> Result<Self> {
+        self.expressions = RegexSetBuilder::new(expressions).build().map_err(|error| {
+            Error::Refused(format!("cannot understand a regular expression to exclude: {error}"))
+        })?;
+        Ok(self)
+    }
+
+    /// Returns the patterns in which the case of letters counts.
     #[must_use]
     pub fn patterns(&self) -> &[String] {
-        &self.patterns
+        &self.given
     }
 
     /// Tells whether an absolute path stays out.
     #[must_use]
     pub fn contains(&self, path: &Path) -> bool {
         use std::os::unix::ffi::OsStrExt;
-        !self.patterns.is_empty() && self.set.is_match(path.as_os_str().as_bytes())
+        self.exact.contains(path)
+            || self.any_case.contains(path)
+            || (!self.expressions.is_empty()
+                && self.expressions.is_match(path.as_os_str().as_bytes()))
+    }
+
+    /// Tells whether something stays out for its size.
+    pub(crate) fn is_too_large(&self, facts: &Metadata) -> bool {
+        facts.is_file() && self.larger_than.is_some_and(|limit| facts.len() > limit)
+    }
+
+    /// Returns the marks of a folder. Of a folder with marks, nothing else is saved.
+    pub(crate) fn marks_in(&self, folder: &Path) -> Vec<&FolderMark> {
+        self.marks.iter().filter(|mark| mark.is_in(folder)).collect()
+    }
+
+    /// Tells whether a source stays out, which restic judges as it does what is below one.
+    pub(crate) fn contains_source(&self, path: &Path, facts: &Metadata) -> bool {
+        let is_marked = || {
+            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+                return false;
+            };
+            self.marks_in(folder).iter().any(|mark| name != mark.name.as_str())
+        };
+        self.contains(path) || self.is_too_large(facts) || is_marked()
     }
 }
 
-fn expression(pattern: &str) -> String {
-    let trimmed = pattern.trim_end_matches('/');
-    let mut text = if trimmed.starts_with('/') { "^(?s-u:" } else { "(?s-u:(?:^|/)" }.to_owned();
-    let mut letters = trimmed.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '*' if letters.peek() == Some(&'*') => {
-                letters.next();
-                if letters.peek() == Some(&'/') {
-                    letters.next();
-                    text.push_str("(?:.*/)?");
-                } else {
-                    text.push_str(".*");
-                }
-            }
-            '*' => text.push_str("[^/]*"),
-            '?' => text.push_str("[^/]"),
-            '[' => text.push('['),
-            ']' => text.push(']'),
-            '-' | '^' => text.push(letter),
-            letter => text.push_str(&bytes_of(letter)),
-        }
-    }
-    text.push_str(")$");
-    text
-}
-
-/// Writes a letter as its bytes, since paths are bytes.
-fn bytes_of(letter: char) -> String {
-    let mut buffer = [0; 4];
-    letter
-        .encode_utf8(&mut buffer)
-        .bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'_' => char::from(byte).to_string(),
-            byte => format!("\\x{byte:02x}"),
-        })
-        .collect()
+fn refuse(MalformedPattern { pattern }: MalformedPattern) -> Error {
+    Error::Refused(format!(
+        "cannot understand the pattern `{pattern}`: a `[` needs its `]` and at least one character, and `\\` one that \
+         follows"
+    ))
 }
 
 #[cfg(test)]
@@ -105,11 +148,24 @@ mod tests {
 
     #[test]
     fn patterns_match_as_people_expect() {
-        check("*.o", &["/a/b.o", "/.o"], &["/a/b.o/c", "/a/b.op"]);
+        check("*.o", &["/a/b.o", "/.o", "/a/b.o/c"], &["/a/b.op"]);
         check("/home/*/cache", &["/home/me/cache"], &["/home/cache", "/x/home/me/cache"]);
         check("a/**/z", &["/a/z", "/q/a/b/c/z"], &["/ba/z"]);
         check("tmp/", &["/tmp", "/a/tmp"], &["/a/tmpx"]);
         check("ü?.[ab]", &["/x/üy.a"], &["/x/üy.c"]);
         assert!(Excludes::new(vec!["[".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn expressions_are_found_anywhere_in_a_path() {
+        let given = [r"\.o$".to_owned(), "^/srv/(a|ä)/".to_owned()];
+        let excludes = Excludes::default().and_expressions(&given).unwrap();
+        for path in ["/a/b.o", "/srv/ä/x", "/srv/a/x"] {
+            assert!(excludes.contains(Path::new(path)), "{path}");
+        }
+        assert!(!excludes.contains(Path::new("/x/srv/a/x.oo")));
+        // A pattern of the shell is no regular expression.
+        let refused = Excludes::default().and_expressions(&["*.tmp".to_owned()]);
+        assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
     }
 }

@@ -22,7 +22,9 @@ use tympan_store::{Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, RefUpdate};
 
 use super::below::{LeftOut, StoreReference, folder_stands_on, stands_on};
 use super::frames::{CHUNKS, IS_BLOB, IS_CHUNK};
-use super::repository::{FACTS, FORMAT, Facts, STATE, TOGETHER};
+use super::repository::{
+    BRANCHES, BranchFacts, FACTS, FORMAT, Facts, HOME, HomeFile, STATE, TOGETHER,
+};
 use crate::copy::{UNFINISHED, ZipCopy};
 use crate::deep;
 use crate::error::{Error, Result};
@@ -44,6 +46,8 @@ pub struct Imported {
     pub reference: String,
     /// The root it points to.
     pub root: ChunkId,
+    /// Other refs that were made.
+    pub branches: Vec<String>,
     /// Chunks.
     pub chunks: u64,
     /// Blobs, small and large.
@@ -98,9 +102,11 @@ pub fn import_snapshot(
     let mut json = Vec::new();
     crate::restore::stream((vault, index), &facts, &mut json)?;
     let mut import = Import::new((target, blobs), progress, &json, (options, reference))?;
-    let state = find_path(vault, index, snapshot, STATE)?;
-    let mut seen = HashSet::new();
-    let (mut left, mut files) = (vec![state], Vec::new());
+    let mut left = vec![find_path(vault, index, snapshot, STATE)?];
+    if !import.facts.branches.is_empty() {
+        left.push(find_path(vault, index, snapshot, BRANCHES)?);
+    }
+    let (mut seen, mut files) = (HashSet::new(), Vec::new());
     while let Some(node) = left.pop() {
         progress.go_on()?;
         let Some(tree) = &node.subtree else {
@@ -135,6 +141,32 @@ pub fn import_snapshot(
         left = later;
     }
     import.finish()
+}
+
+/// Returns the files of the home that a snapshot of a repository holds; none of one that holds none.
+///
+/// # Errors
+/// If the vault cannot be read.
+pub fn home_files(
+    (vault, index): (&Arc<Vault>, &Index),
+    snapshot: &Snapshot,
+) -> Result<Vec<HomeFile>> {
+    let folder = match find_path(vault, index, snapshot, HOME) {
+        Ok(folder) => folder,
+        Err(Error::PathMissing { .. }) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let nodes = match &folder.subtree {
+        Some(tree) => vault.read_tree(index, tree)?.nodes,
+        None => Vec::new(),
+    };
+    let mut files = Vec::new();
+    for node in nodes {
+        let mut bytes = Vec::new();
+        crate::restore::stream((vault, index), &node, &mut bytes)?;
+        files.push(HomeFile { name: node.text_name(), bytes });
+    }
+    Ok(files)
 }
 
 /// Reads files, together, where each call costs a round trip. A file that is larger than all that may wait is left out.
@@ -215,6 +247,9 @@ pub fn import_folder(
     // A copy under way, or one that was cut off by a loss of power: what its root needs is whole, and looked for at the end.
     let is_unfinished = dir.join(UNFINISHED).exists();
     let mut folders = vec![dir.join(STATE)];
+    if !import.facts.branches.is_empty() {
+        folders.push(dir.join(BRANCHES));
+    }
     let mut seen = HashSet::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).map_err(failed(&folder))? {
@@ -292,7 +327,8 @@ impl<'a> Import<'a> {
             return Err(Error::Refused(text.to_owned()));
         }
         let (name, missing) = (facts.name.clone(), LeftOut::default());
-        let imported = Imported { reference: name, root, chunks: 0, blobs: 0, missing };
+        let imported =
+            Imported { reference: name, root, branches: Vec::new(), chunks: 0, blobs: 0, missing };
         let (batch, hold) = (Batch::new(), target.hold()?);
         Ok(Self {
             target,
@@ -387,17 +423,33 @@ impl<'a> Import<'a> {
             author: "backup".to_owned(),
             message: "restore a backup".to_owned(),
         });
+        for branch in &self.facts.branches {
+            let Some(root) = branch.root() else { continue };
+            if self.target.contains_many(&[root])? != [true] && self.options.below.is_none() {
+                continue;
+            }
+            self.imported.branches.push(branch.name.clone());
+            self.batch.move_ref(RefUpdate {
+                name: branch.name.clone(),
+                expected: None,
+                new: Some(root),
+                at: SystemTime::now(),
+                author: "backup".to_owned(),
+                message: "restore a backup".to_owned(),
+            });
+        }
         self.target.commit(self.batch)?;
         Ok(self.imported)
     }
 
-    /// Follows everything from the root on. What lies below has what is below its own chunks. Returns what is missing, if
+    /// Follows everything from the roots on. What lies below has what is below its own chunks. Returns what is missing, if
     /// anything may be.
     fn check(&self) -> Result<LeftOut> {
         let mut missing = LeftOut::default();
-        let mut seen: HashSet<ChunkId> = HashSet::from([self.root]);
+        let branches = self.facts.branches.iter().filter_map(BranchFacts::root);
+        let mut seen: HashSet<ChunkId> = branches.chain([self.root]).collect();
         let mut known_blobs = HashSet::new();
-        let mut level = vec![self.root];
+        let mut level: Vec<ChunkId> = seen.iter().copied().collect();
         while !level.is_empty() {
             let mut below = Vec::new();
             for some in level.chunks(TOGETHER) {

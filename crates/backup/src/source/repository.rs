@@ -20,7 +20,8 @@
 //! Layout: `tympan.json` names the root. `state` is the root's folder. A folder holds `chunks` (`frames` of the chunk
 //! itself, of the chunks below it that refer to no others, and of their small blobs), large blobs by their hash, and
 //! what else is below. A part without large blobs and without parts of its own is one file of frames. Beside it,
-//! `content` is what people read (`view`).
+//! `content` is what people read (`view`). `branches` holds a folder like `state` for each other ref, which `tympan.json` names
+//! with its root; `home` holds files of the home.
 //!
 //! Not here: what chunks mean; how it becomes a repository again (`import`).
 
@@ -46,12 +47,14 @@ use crate::id_map::IdMap;
 use crate::save::{Earlier, Faults, Parent, SaveOptions, Saved, Session};
 use crate::vault::index::BlobKind;
 use crate::vault::node::{Node, NodeKind, Tree, go_mode};
-use crate::vault::snapshot::{INCOMPLETE, Snapshot};
+use crate::vault::snapshot::{BESIDE, INCOMPLETE, Snapshot};
 use crate::vault::write::Writer;
 
 pub(crate) const FORMAT: u32 = 1;
 pub(crate) const FACTS: &str = "tympan.json";
 pub(crate) const STATE: &str = "state";
+pub(crate) const BRANCHES: &str = "branches";
+pub(crate) const HOME: &str = "home";
 /// Names the documents that could not be drawn.
 const UNDRAWN: &str = "undrawn.json";
 pub(crate) const README: &str = "README.txt";
@@ -70,9 +73,40 @@ pub(crate) struct Facts {
     #[serde(rename = "ref")]
     pub(crate) name: String,
     pub(crate) root: String,
+    /// The other refs of the repository, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) branches: Vec<BranchFacts>,
     /// What a plain copy in a folder notes for the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) copy: Option<CopyFacts>,
+}
+
+/// What a snapshot of a repository says about a ref beside the one that it is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BranchFacts {
+    #[serde(rename = "ref")]
+    pub(crate) name: String,
+    pub(crate) root: String,
+}
+
+impl BranchFacts {
+    /// Returns the name of its folder: what it is called may be no name for a file.
+    pub(crate) fn folder(&self) -> String {
+        Id::of(self.name.as_bytes()).to_string()
+    }
+
+    pub(crate) fn root(&self) -> Option<ChunkId> {
+        self.root.parse().ok()
+    }
+}
+
+/// A file of a home that is saved beside its repository, such as its configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HomeFile {
+    /// Its name in the home.
+    pub name: String,
+    /// What it holds.
+    pub bytes: Vec<u8>,
 }
 
 /// A repository to save.
@@ -90,6 +124,8 @@ pub struct RepositorySource<'a> {
     pub view: Option<&'a dyn View>,
     /// What it stands on and somebody else saves: what `base` and `blobs` do not have is left to that.
     pub below: Option<Below<'a>>,
+    /// Files of the home that are saved with it.
+    pub files: &'a [HomeFile],
 }
 
 impl std::fmt::Debug for RepositorySource<'_> {
@@ -98,7 +134,8 @@ impl std::fmt::Debug for RepositorySource<'_> {
     }
 }
 
-/// Saves the root that a ref points to; nothing if the last snapshot has the same one.
+/// Saves the root that a ref points to, with those of all other refs, and files of the home; nothing if the last snapshot has
+/// the same.
 ///
 /// # Errors
 /// If the repository or the vault fails.
@@ -133,7 +170,11 @@ fn save_root(
     // Where a newer one is `latest`, what that shows is another state, or may lack something.
     let is_latest = place.is_some_and(|place| place + 1 == alike.len());
     let parent = place.map(|place| alike.swap_remove(place));
-    let has_root = |one: &Snapshot| one.repository_root() == Some(root.as_str());
+    let beside = beside_tag(&refs_beside(&source)?, source.files);
+    let has_root = |one: &Snapshot| {
+        let tag = one.tags().iter().find(|tag| tag.starts_with(BESIDE));
+        one.repository_root() == Some(root.as_str()) && tag == beside.as_ref()
+    };
     if is_latest && parent.as_ref().is_some_and(has_root) {
         return Ok(None);
     }
@@ -153,12 +194,22 @@ fn save_root(
         // A clone to which nothing was written.
         None => Some(writer.add(BlobKind::Tree, &Tree::default().to_bytes())?.0),
     };
+    let branches = saver.save_branches(parent.as_ref(), (&lease.root, &state))?;
+    let (branches, folders): (Vec<BranchFacts>, Vec<Node>) = branches.into_iter().unzip();
     let name = source.reference.to_owned();
-    let facts = Facts { format: FORMAT, name, root: root.clone(), copy: None };
+    let beside = beside_tag(&branches, source.files);
+    let facts = Facts { format: FORMAT, name, root: root.clone(), branches, copy: None };
     let facts = serde_json::to_vec_pretty(&facts).unwrap_or_default();
     let facts = saver.save_bytes(FACTS, &facts)?;
     let readme = saver.save_bytes(README, README_TEXT.as_bytes())?;
     let mut nodes = vec![state, facts, readme];
+    if !folders.is_empty() {
+        nodes.push(saver.folder_of(BRANCHES, folders)?);
+    }
+    if !source.files.is_empty() {
+        let files = source.files.iter().map(|file| saver.save_home_file(file));
+        nodes.push(saver.folder_of(HOME, files.collect::<Result<_>>()?)?);
+    }
     if let Some(reference) = reference {
         nodes.push(saver.save_bytes(STORES, &reference.to_json())?);
     }
@@ -178,11 +229,36 @@ fn save_root(
     let mut options = options.clone();
     options.tags.extend(["tympan".to_owned(), LAYOUT.to_owned(), format!("root:{root}")]);
     options.tags.extend(reference.map(StoreReference::tag));
+    options.tags.extend(beside);
     if !faults.is_empty() {
         options.tags.push(INCOMPLETE.to_owned());
     }
     let (snapshot, written, _) = session.finish(writer, tree, (&options, paths, parent))?;
     Ok(Some(Saved { snapshot, written, faults, left_out }))
+}
+
+/// Lists the refs beside the one that is saved, by name.
+fn refs_beside(source: &RepositorySource<'_>) -> Result<Vec<BranchFacts>> {
+    let refs = source.base.refs()?.into_iter().filter(|(name, _)| name != source.reference);
+    let mut refs: Vec<BranchFacts> =
+        refs.map(|(name, root)| BranchFacts { name, root: root.to_string() }).collect();
+    refs.sort_by(|left, right| left.name.cmp(&right.name));
+    Ok(refs)
+}
+
+/// Returns the tag that names what is saved beside the root; none if that is nothing.
+fn beside_tag(branches: &[BranchFacts], files: &[HomeFile]) -> Option<String> {
+    if branches.is_empty() && files.is_empty() {
+        return None;
+    }
+    let mut text = String::new();
+    for BranchFacts { name, root } in branches {
+        text.push_str(&format!("{root} {name}\n"));
+    }
+    for HomeFile { name, bytes } in files {
+        text.push_str(&format!("{} {name}\n", Id::of(bytes)));
+    }
+    Some(format!("{BESIDE}{}", Id::of(text.as_bytes()).short()))
 }
 
 /// What a level of this snapshot may take over of the one before.
@@ -306,6 +382,86 @@ impl Saver<'_> {
         let top = self.session.old_tree(Some(&parent.tree));
         let state = top.as_ref().and_then(|top| top.find(STATE.as_bytes()));
         state.map_or_else(|| Ok(Candidates::default()), |state| self.candidates(&[(root, state)]))
+    }
+
+    /// Saves the states of the other refs, each while the repository keeps it. What is wrong with one is a fault.
+    fn save_branches(
+        &self,
+        parent: Option<&Snapshot>,
+        main: (&ChunkId, &Node),
+    ) -> Result<Vec<(BranchFacts, Node)>> {
+        let mut saved = Vec::new();
+        for BranchFacts { name, .. } in refs_beside(&self.source)? {
+            let (base, who) = (self.source.base, &self.options.who);
+            let kept = Kept { base, reference: &name, what: "backup", who };
+            let done = keep_root(kept, self.session.progress, |lease| {
+                let facts = BranchFacts { name: name.clone(), root: lease.root.to_string() };
+                let mut node = self.save_branch(&facts, (parent, main), lease)?;
+                node.name = facts.folder().into_bytes();
+                Ok((facts, node))
+            });
+            match done {
+                Ok(branch) => saved.push(branch),
+                // Somebody has removed it since it was listed.
+                Err(Error::Store(tympan_store::Error::RefMissing { .. })) => {}
+                Err(error) if error.is_of_source() => {
+                    self.faults.add(format!("branch {name}"), &crate::chain(&error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(saved)
+    }
+
+    /// Saves the state of another ref. What it shares with the snapshot before is taken over from there.
+    fn save_branch(
+        &self,
+        facts: &BranchFacts,
+        (parent, main): (Option<&Snapshot>, (&ChunkId, &Node)),
+        lease: &Lease,
+    ) -> Result<Node> {
+        if lease.root == *main.0 {
+            return Ok(main.1.clone());
+        }
+        let before = parent.and_then(|parent| self.old_branch(parent, facts));
+        let old = match (&before, &self.options.parent) {
+            (Some((root, node)), Parent::Latest) => {
+                if *root == lease.root && self.is_whole(node) {
+                    return Ok(node.clone());
+                }
+                self.candidates(&[(*root, node)])?
+            }
+            _ => Candidates::default(),
+        };
+        let top = self.read_own(&[lease.root])?;
+        let saved = self.save_parts(&top, Old { here: &old, below: None }, Shape::Folder)?;
+        match saved.into_iter().next() {
+            Some(node) => Ok(node),
+            None => self.folder_of("", Vec::new()),
+        }
+    }
+
+    /// Finds the state of a ref in the snapshot before; that of the ref which the snapshot is of, if there is none: a branch
+    /// has begun as some state of that.
+    fn old_branch(&self, parent: &Snapshot, branch: &BranchFacts) -> Option<(ChunkId, Node)> {
+        if !parent.tags().iter().any(|tag| tag == LAYOUT) {
+            return None;
+        }
+        let top = self.session.old_tree(Some(&parent.tree))?;
+        let find = || {
+            let mut json = Vec::new();
+            let at = (&**self.session.vault, &**self.session.index);
+            crate::restore::stream(at, top.find(FACTS.as_bytes())?, &mut json).ok()?;
+            let facts: Facts = serde_json::from_slice(&json).ok()?;
+            let before = facts.branches.iter().find(|before| before.name == branch.name)?;
+            let folders = top.find(BRANCHES.as_bytes())?.subtree?;
+            let folders = self.session.old_tree(Some(&folders))?;
+            Some((before.root()?, folders.find(before.folder().as_bytes())?.clone()))
+        };
+        find().or_else(|| {
+            let root = parent.repository_root()?.parse().ok()?;
+            Some((root, top.find(STATE.as_bytes())?.clone()))
+        })
     }
 
     /// Finds the root of the snapshot before, its folder for people, and what is lacking in that.
@@ -735,9 +891,17 @@ impl Saver<'_> {
         if id.length() <= MAX_PIECE as u64 && self.writer.contains(BlobKind::Data, &piece) {
             return Ok(Some(self.node(&name, id.digest(), (vec![piece], id.length()))));
         }
-        let Some(content) = self.source.blobs.open(id)? else {
-            self.missing(id)?;
-            return Ok(None);
+        let content = match self.source.blobs.open(id) {
+            Ok(Some(content)) => content,
+            Ok(None) => {
+                self.missing(id)?;
+                return Ok(None);
+            }
+            Err(error) if error.is_damage() => {
+                self.faults.add(format!("blob {id}"), &crate::chain(&error));
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
         };
         self.session.progress.read_items.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (content, found) = self.save_stream(content.into_reader(), id.length())?;
@@ -780,6 +944,16 @@ impl Saver<'_> {
         Ok(node)
     }
 
+    fn save_home_file(&self, HomeFile { name, bytes }: &HomeFile) -> Result<Node> {
+        if bytes.len() <= MAX_PIECE {
+            return self.save_bytes(name, bytes);
+        }
+        let (stream, length) = (Box::new(std::io::Cursor::new(bytes.clone())), bytes.len() as u64);
+        let mut node = self.node(name, &[0; 32], (self.save_stream(stream, length)?.0, length));
+        (node.links, node.inode, node.device_id) = (1, 0, 0);
+        Ok(node)
+    }
+
     /// Returns the node of a file that is named by a hash. Where the same hash stands in several folders, a restore
     /// makes one file with several names of it.
     fn node(&self, name: &str, hash: &[u8; 32], (content, size): (Vec<Id>, u64)) -> Node {
@@ -793,6 +967,13 @@ impl Saver<'_> {
         node.size = size;
         node.content = Some(content);
         node
+    }
+
+    /// Saves a folder of nodes.
+    fn folder_of(&self, name: &str, nodes: Vec<Node>) -> Result<Node> {
+        let mut folder = self.folder(name.into());
+        folder.subtree = Some(self.writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes())?.0);
+        Ok(folder)
     }
 
     pub(super) fn folder(&self, name: Vec<u8>) -> Node {

@@ -13,9 +13,10 @@ use super::Vault;
 use super::index_table::{IndexTable, IndexTableFile};
 use super::lock::Lock;
 use crate::backend::{FileKind, Listing};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::id_map::IdMap;
+use crate::save::Fault;
 
 /// What a blob of a pack is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -120,13 +121,25 @@ pub struct Index {
     trees: IdMap<Id, Place>,
     /// The index files that this was loaded from.
     files: Vec<Id>,
+    /// Those among them that are damaged.
+    damage: Vec<Fault>,
+}
+
+/// What happens where an index file is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DamagedFiles {
+    /// What it lists is not known, and told in [`Index::damage`].
+    PassedOver,
+    /// Nothing is loaded.
+    Refused,
 }
 
 impl Index {
-    /// Loads all index files of a vault, without what is marked for removal.
+    /// Loads all index files of a vault, without what is marked for removal. Of what a damaged one lists, nothing is known:
+    /// [`Index::damage`] names it.
     ///
     /// # Errors
-    /// A failed read, or a damaged file.
+    /// A failed read.
     pub fn load(vault: &Vault) -> Result<Self> {
         Self::load_by_table(vault, vault.list(FileKind::Index)?)
     }
@@ -145,7 +158,7 @@ impl Index {
     /// Loads what the table here does not tell, and writes a new table where that was much.
     fn load_by_table(vault: &Vault, files: Listing) -> Result<Self> {
         let Some(kept) = &vault.index_table else {
-            return Ok(Self::load_files(vault, &sorted(files))?.0);
+            return Ok(Self::load_files(vault, &sorted(files), DamagedFiles::PassedOver)?.0);
         };
         let files = sorted(files);
         let table = kept.read(vault, &files);
@@ -153,10 +166,13 @@ impl Index {
         let is_new = |file: &&Id| known.binary_search(file).is_err();
         let new: Vec<Id> = files.iter().filter(is_new).copied().collect();
         let mut index = table.map_or_else(Self::default, Self::over);
-        index.add_files(vault, &new)?;
+        index.add_files(vault, &new, DamagedFiles::PassedOver)?;
         index.files = files;
         let tabled = index.table.as_ref().map_or(0, IndexTable::len);
-        if IndexTableFile::is_due(tabled, index.data.len() + index.trees.len()) {
+        // A table speaks for whole files.
+        if index.damage.is_empty()
+            && IndexTableFile::is_due(tabled, index.data.len() + index.trees.len())
+        {
             kept.write(vault, index.to_table());
         }
         Ok(index)
@@ -188,26 +204,43 @@ impl Index {
         read.iter().map(|(id, place)| (*id, *place)).chain(tabled)
     }
 
-    /// As [`Index::load`], with the packs that are marked for removal and listed nowhere else.
+    /// As [`Index::load`], with the packs that are marked for removal and listed nowhere else; for somebody who removes what
+    /// no index lists, and to whom a damaged file is an error.
     pub(crate) fn load_with_marks(vault: &Vault) -> Result<(Self, Vec<MarkedPack>)> {
-        Self::load_files(vault, &sorted(vault.list(FileKind::Index)?))
+        let files = sorted(vault.list(FileKind::Index)?);
+        Self::load_files(vault, &files, DamagedFiles::Refused)
     }
 
-    fn load_files(vault: &Vault, files: &[Id]) -> Result<(Self, Vec<MarkedPack>)> {
+    fn load_files(
+        vault: &Vault,
+        files: &[Id],
+        damaged: DamagedFiles,
+    ) -> Result<(Self, Vec<MarkedPack>)> {
         let mut index = Self { files: files.to_vec(), ..Self::default() };
-        let mut marked = index.add_files(vault, files)?;
+        let mut marked = index.add_files(vault, files, damaged)?;
         marked.retain(|id, _| !index.known_packs.contains(id));
         Ok((index, marked.into_values().collect()))
     }
 
     /// Adds what some files say; returns what they mark for removal.
-    fn add_files(&mut self, vault: &Vault, files: &[Id]) -> Result<HashMap<Id, MarkedPack>> {
+    fn add_files(
+        &mut self,
+        vault: &Vault,
+        files: &[Id],
+        damaged: DamagedFiles,
+    ) -> Result<HashMap<Id, MarkedPack>> {
         let mut marked = HashMap::new();
         // Some files at a time, so that their JSON is not in memory all at once.
         for some in files.chunks(16) {
             let read = |id: &Id| vault.read_json::<StoredIndex>(FileKind::Index, id);
-            for stored in vault.read_many(some, read) {
-                let stored = stored?;
+            for (file, stored) in some.iter().zip(vault.read_many(some, read)) {
+                let stored = match stored {
+                    Err(error) if damaged == DamagedFiles::PassedOver && error.is_damage() => {
+                        self.note_damage(file, &error);
+                        continue;
+                    }
+                    stored => stored?,
+                };
                 for pack in &stored.packs {
                     self.add(pack);
                 }
@@ -215,6 +248,19 @@ impl Index {
             }
         }
         Ok(marked)
+    }
+
+    fn note_damage(&mut self, file: &Id, error: &Error) {
+        let path = format!("index/{file}").into();
+        let message = format!("{}; `tympan backup repair` makes it anew", crate::chain(error));
+        tracing::warn!(reason = message, "what an index file lists is not known");
+        self.damage.push(Fault { path, message });
+    }
+
+    /// Returns the index files that are damaged: what only they list cannot be found.
+    #[must_use]
+    pub fn damage(&self) -> &[Fault] {
+        &self.damage
     }
 
     /// Brings an index that was kept to what the vault has now: new files are read, and all anew if one is gone.
@@ -246,13 +292,12 @@ impl Index {
         }
         let added = files.iter().filter(|file| kept.files.binary_search(file).is_err());
         let added: Vec<Id> = added.copied().collect();
-        let read = |id: &Id| vault.read_json::<StoredIndex>(FileKind::Index, id);
-        let added = vault.read_many(&added, read).into_iter().collect::<Result<Vec<_>>>()?;
         let Some(index) = Arc::get_mut(kept) else {
             *kept = Arc::new(Self::load(vault)?);
             return Ok(());
         };
-        added.iter().flat_map(|stored| &stored.packs).for_each(|pack| index.add(pack));
+        // What is not read now is read next time.
+        index.add_files(vault, &added, DamagedFiles::PassedOver)?;
         index.files = files;
         Ok(())
     }

@@ -18,10 +18,14 @@ pub(crate) const INCOMPLETE: &str = "incomplete";
 /// What the tag of a snapshot of a repository begins with that names its root.
 const ROOT: &str = "root:";
 
-/// Tells whether a tag says something to programs only: which root a snapshot has, and how its files are cut.
+/// What the tag of a snapshot of a repository begins with that names what is saved beside its root: branches, and files of the
+/// home.
+pub(crate) const BESIDE: &str = "beside:";
+
+/// Tells whether a tag says something to programs only: which root a snapshot has, what else, and how its files are cut.
 #[must_use]
 pub fn is_for_programs(tag: &str) -> bool {
-    tag.starts_with(ROOT) || tag.starts_with("layout:")
+    tag.starts_with(ROOT) || tag.starts_with(BESIDE) || tag.starts_with("layout:")
 }
 
 /// Whose snapshots count, where a name stands for more than one or all are gone through.
@@ -148,6 +152,16 @@ impl Vault {
         self.read_new_snapshots(&self.list(FileKind::Snapshot)?)
     }
 
+    /// Returns the snapshots among those that were listed, oldest first, read anew.
+    ///
+    /// # Errors
+    /// As [`Vault::snapshots`].
+    pub(crate) fn snapshots_of(&self, listed: &[(Id, u64)]) -> Result<Vec<Snapshot>> {
+        self.known_snapshots.lock().clear();
+        let (snapshots, faults) = self.read_new_snapshots(listed)?;
+        faults.into_iter().next().map_or(Ok(snapshots), Err)
+    }
+
     /// Reads snapshots before somebody asks for them; what cannot be read will be told then.
     pub(crate) fn read_snapshots_ahead(&self, listed: &[(Id, u64)]) {
         self.read_new_snapshots(listed).ok();
@@ -209,6 +223,22 @@ impl Vault {
         let id = self.find_snapshot_id(name, clients)?;
         let snapshot: Snapshot = self.read_json(FileKind::Snapshot, &id)?;
         Ok(Snapshot { id, ..snapshot })
+    }
+
+    /// As [`Vault::find_snapshot`]; for `latest`, all snapshots that the same run has made: folders first, then repositories,
+    /// by their paths.
+    ///
+    /// # Errors
+    /// As [`Vault::find_snapshot`].
+    pub fn find_saved_together(&self, name: &str, clients: &Clients) -> Result<Vec<Snapshot>> {
+        let newest = self.find_snapshot(name, clients)?;
+        if name != "latest" {
+            return Ok(vec![newest]);
+        }
+        let mut together = self.usable_snapshots()?;
+        together.retain(|one| one.time == newest.time && one.hostname == newest.hostname);
+        together.sort_by_cached_key(|one| (one.repository_root().is_some(), one.paths.clone()));
+        Ok(together)
     }
 
     /// Finds the id of a snapshot, which may be damaged, as [`Vault::find_snapshot`] finds it.

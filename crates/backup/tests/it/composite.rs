@@ -144,7 +144,7 @@ fn save_own(
     let progress = Progress::default();
     let session = Session::new((&bench.vault, &index), &lock, &progress);
     let (reference, path) = ("main", "/tympan/staging");
-    let source = RepositorySource { base, blobs, reference, path, view: None, below };
+    let source = RepositorySource { base, blobs, reference, path, view: None, below, files: &[] };
     save_repository(&session, source, &SaveOptions::new(who, now()))
 }
 

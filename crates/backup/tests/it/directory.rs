@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tympan_backup::{
-    Attribute, Clients, Excludes, Existing, FileKind, LocalBackend, NodeKind, Parent, Progress,
-    RestoreOptions, SaveOptions, Snapshot, Tuning, Vault, Who, diff, find_path, restore, verify,
-    walk,
+    Attribute, Clients, Excludes, Existing, FileKind, FolderMark, LocalBackend, NodeKind, Parent,
+    Progress, RestoreOptions, SaveOptions, Snapshot, Tuning, Vault, Who, diff, find_path, restore,
+    verify, walk,
 };
 
 use crate::full_disk::Disk;
@@ -109,7 +109,7 @@ fn excludes_and_marked_caches_stay_out() {
     fs::write(source.join("cache/CACHEDIR.TAG"), mark).unwrap();
     fs::write(source.join("keep/x.tmp"), "").unwrap();
     let mut excludes = Excludes::new(vec!["*.tmp".into(), "node_modules".into()]).unwrap();
-    excludes.caches = true;
+    excludes.marks.push(FolderMark::cache());
     let options = SaveOptions { excludes, ..SaveOptions::new(Who::this_process(), now()) };
     let saved = save_with(&bench.vault, &[source], &options, &Progress::default()).unwrap();
     let mut paths = Vec::new();
@@ -148,7 +148,7 @@ fn a_restore_replaces_only_what_differs_and_nothing_outside() {
     let progress = Progress::default();
     let refuse = RestoreOptions::default();
     assert!(restore((&bench.vault, &index), &node, &out, (&refuse, &progress)).is_err());
-    let replace = RestoreOptions { existing: Existing::Replace };
+    let replace = RestoreOptions { existing: Existing::Replace, ..RestoreOptions::default() };
     let restored = restore((&bench.vault, &index), &node, &out, (&replace, &progress)).unwrap();
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);
     assert_eq!(describe(&out), describe(&bench.source()));
@@ -297,7 +297,7 @@ fn names_that_cannot_be_links_are_files_of_their_own() {
     let node = find_path(&bench.vault, &index, &saved.snapshot, &path).unwrap();
     let out = bench.path("out");
     let Some(disk) = Disk::mount(&out.join("other"), "4m") else { return };
-    let options = RestoreOptions { existing: Existing::Replace };
+    let options = RestoreOptions { existing: Existing::Replace, ..RestoreOptions::default() };
     let progress = Progress::default();
     let restored = restore((&bench.vault, &index), &node, &out, (&options, &progress)).unwrap();
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);

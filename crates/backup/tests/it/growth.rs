@@ -104,6 +104,7 @@ impl Kept {
             path: "/tympan/home",
             view: None,
             below: None,
+            files: &[],
         };
         let session = Session::new((&vault, &index), &lock, &progress);
         let saved = save_repository(&session, source, &SaveOptions::new(who, now())).unwrap();

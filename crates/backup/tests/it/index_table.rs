@@ -51,7 +51,7 @@ fn what_a_table_tells_is_what_the_index_files_say() {
     fs::remove_file(&index).unwrap();
     fs::write(&index, b"damaged").unwrap();
     assert_eq!(stats_of(&vault), expected);
-    assert!(Index::load(&bench.vault).is_err());
+    assert_eq!(Index::load(&bench.vault).unwrap().damage().len(), 1);
     fs::remove_file(&index).unwrap();
     fs::write(&index, &bytes).unwrap();
 

@@ -11,6 +11,7 @@ mod backends;
 mod composite;
 mod crash;
 mod directory;
+mod excludes;
 mod fill;
 mod full_disk;
 mod growth;

@@ -73,7 +73,7 @@ fn restore_through(bench: &Bench, vault: &Arc<Vault>, saved: &Saved, to: &str) -
     let path = bench.source().display().to_string();
     // The way to it is read without failures.
     let node = find_path(&bench.vault, &bench.index(), &saved.snapshot, &path).unwrap();
-    let options = RestoreOptions { existing: Existing::Refuse };
+    let options = RestoreOptions { existing: Existing::Refuse, ..RestoreOptions::default() };
     restore((vault, &bench.index()), &node, &bench.path(to), (&options, &Progress::default()))
 }
 

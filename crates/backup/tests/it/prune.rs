@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tympan_backup::{Around, Backend, Error, FileKind, Id, LocalBackend, Saved, Unlock, Who};
+use tympan_backup::{
+    Around, Backend, Error, FileKind, Id, LocalBackend, Lock, LockMode, Progress, PruneOptions,
+    Saved, Unlock, Who, prune,
+};
 
 use crate::support::{
     Bench, describe, noise, now, plant, prune_vault, prune_with, save, some_file,
@@ -85,6 +88,50 @@ fn a_marked_pack_that_a_snapshot_needs_after_all_stays() {
     let restored = bench.restore(&first.snapshot, "out");
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);
     assert_eq!(fs::read(bench.path("out/deep/er/est/b.bin")).unwrap(), noise(3 << 20, 7));
+}
+
+/// Snapshots and packs go together: where a prune would refuse, no snapshot goes either; and whoever forgets what is damaged
+/// can prune.
+#[test]
+fn a_damaged_vault_keeps_its_snapshots() {
+    let bench = Bench::new();
+    fs::create_dir(bench.source()).unwrap();
+    let save = |seed: u64| {
+        fs::write(bench.source().join(format!("file {seed}")), noise(300_000, seed)).unwrap();
+        bench.save().snapshot.id
+    };
+    let first = save(1);
+    let mut packs: Vec<_> = files_of(&bench);
+    let (second, third) = (save(2), save(3));
+    packs.sort_by_key(|pack| fs::metadata(pack).unwrap().len());
+    let prune = |forget: Vec<Id>| {
+        let who = Who::this_process();
+        let lock = Lock::take(&bench.vault, &who, LockMode::Exclusive, Duration::ZERO).unwrap();
+        let options = PruneOptions { forget, grace: Duration::ZERO, now: now() };
+        prune(&bench.vault, &lock, &options, &Progress::default())
+    };
+    // All three need the first file.
+    let damaged = packs.pop().unwrap();
+    fs::remove_file(damaged).unwrap();
+    let refused = prune(vec![first, second]);
+    assert!(matches!(&refused, Err(Error::DamagedVault { .. })), "{refused:?}");
+    assert!(refused.unwrap_err().to_string().contains("tympan backup repair"));
+    assert_eq!(bench.vault.snapshots().unwrap().len(), 3);
+    fs::remove_file(bench.source().join("file 1")).unwrap();
+    let whole = bench.save().snapshot.id;
+    prune(vec![first, second, third]).unwrap();
+    let left = bench.vault.snapshots().unwrap();
+    assert_eq!(left.iter().map(|one| one.id).collect::<Vec<_>>(), [whole]);
+    assert!(bench.check().faults.is_empty());
+}
+
+/// Returns the packs.
+fn files_of(bench: &Bench) -> Vec<std::path::PathBuf> {
+    let folders = fs::read_dir(bench.path("vault/data")).unwrap();
+    folders
+        .flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap())
+        .map(|file| file.unwrap().path())
+        .collect()
 }
 
 /// What a prune marks is written again by a save that needs it: nobody builds on a marked pack.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tympan_backup::{
-    Clients, Depth, Error, FileKind, LocalBackend, Lock, LockMode, Progress, Repaired, Saved, Who,
-    repair,
+    Clients, Depth, Error, FileKind, Index, LocalBackend, Lock, LockMode, Progress, Repaired,
+    Saved, Who, repair,
 };
 
 use crate::support::{Bench, describe, noise, now, plant, some_file};
@@ -74,6 +74,38 @@ fn a_vault_in_which_nothing_is_wrong_stays_as_it_is() {
 }
 
 /// The packs tell what is in them.
+/// Of what only a damaged index file lists, nothing is known; all else comes back, and a save is whole.
+#[test]
+fn a_damaged_index_file_costs_what_it_lists() {
+    let bench = Bench::new();
+    fs::create_dir(bench.source()).unwrap();
+    let plant = |seed: u64| {
+        fs::write(bench.source().join(format!("file {seed}")), noise(300_000, seed)).unwrap();
+    };
+    plant(1);
+    bench.save();
+    let old = files(&bench, "index");
+    plant(2);
+    let second = bench.save();
+    let new: Vec<_> = files(&bench, "index").into_iter().filter(|one| !old.contains(one)).collect();
+    damage(&old[0], |bytes| bytes[50] ^= 1);
+    let index = Index::load(&bench.vault).unwrap();
+    assert_eq!((index.damage().len(), new.len()), (1, 1));
+    assert!(index.damage()[0].message.contains("tympan backup repair"), "{:?}", index.damage());
+    let restored = bench.restore(&second.snapshot, "out");
+    assert!(restored.is_vault_damaged);
+    let faults: Vec<_> = restored.faults.iter().map(|fault| fault.path.clone()).collect();
+    assert_eq!(faults, [bench.path("out/file 1")]);
+    assert_eq!(fs::read(bench.path("out/file 2")).unwrap(), noise(300_000, 2));
+    // What is not known is saved once more.
+    let saved = bench.save();
+    assert!(saved.faults.is_empty(), "{:?}", saved.faults);
+    let restored = bench.restore(&saved.snapshot, "whole");
+    assert!(restored.faults.is_empty(), "{:?}", restored.faults);
+    assert_eq!(describe(&bench.path("whole")), describe(&bench.source()));
+    assert!(bench.prune().is_err(), "nothing is removed that the index may list");
+}
+
 #[test]
 fn an_index_is_made_anew_from_the_packs() {
     let (bench, first, second) = two_snapshots();

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
-    Copied, CopyDepth, CopyTarget, Error, ImportOptions, Index, Lock, LockMode, Progress,
-    RepositorySource, SaveOptions, Saved, Session, Who, copy_repository, import_folder,
-    import_snapshot, save_repository,
+    Copied, CopyDepth, CopyTarget, Error, HomeFile, ImportOptions, Imported, Index, Lock, LockMode,
+    Progress, RepositorySource, SaveOptions, Saved, Session, Who, copy_repository, find_path,
+    home_files, import_folder, import_snapshot, save_repository,
 };
 use tympan_blobs::{BlobStore, FolderBlobs, LocalBlobs};
 use tympan_store::disk::FileDisk;
@@ -133,6 +133,15 @@ fn try_save_from(
     base: &dyn Base,
     home: &Home,
 ) -> (Result<Option<Saved>, Error>, u64) {
+    try_save_with(bench, base, home, &[])
+}
+
+fn try_save_with(
+    bench: &Bench,
+    base: &dyn Base,
+    home: &Home,
+    files: &[HomeFile],
+) -> (Result<Option<Saved>, Error>, u64) {
     let blobs = FolderBlobs::new(&home.dir.join("blobs"));
     let who = Who::this_process();
     let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
@@ -146,6 +155,7 @@ fn try_save_from(
         path: "/tympan/home",
         view: None,
         below: None,
+        files,
     };
     let saved = save_repository(&session, source, &SaveOptions::new(who, now()));
     (saved, progress.items.into_inner())
@@ -219,6 +229,102 @@ fn a_repository_comes_from_afar_in_few_calls() {
     assert_eq!(files, same);
     let folders = saved.written.folders;
     assert!(calls <= folders + 20 && files > 60, "{calls} calls, {files} files, {folders} folders");
+}
+
+/// Moves a branch to a root.
+fn set_branch(home: &Home, name: &str, root: ChunkId) {
+    let mut batch = Batch::new();
+    batch.move_ref(RefUpdate {
+        name: name.to_owned(),
+        expected: home.store.read_ref(name).unwrap(),
+        new: Some(root),
+        at: SystemTime::now(),
+        author: "test".to_owned(),
+        message: String::new(),
+    });
+    home.store.commit(batch).unwrap();
+}
+
+/// Branches and files of the home are saved with the repository and come back with it; each save costs what changed in them.
+#[test]
+fn branches_and_files_of_a_home_come_back() {
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    home.write(0..3_000, 1);
+    let first = home.root().unwrap();
+    set_branch(&home, "branch/frühling", first);
+    home.write([5].into_iter(), 2);
+    let second = home.root().unwrap();
+    set_branch(&home, "branch/same", second);
+    let file = |name: &str, bytes: &[u8]| HomeFile { name: name.to_owned(), bytes: bytes.to_vec() };
+    let files = [file("tympan.toml", b"[collect]\n"), file("state.db", &noise(9 << 20, 5))];
+    let save = |files: &[HomeFile]| {
+        let dir = home.dir.join("store");
+        let base = FollowedStore::open_dir(&dir, LocalOptions::default()).unwrap();
+        let (saved, items) = try_save_with(&bench, &base, &home, files);
+        (saved.unwrap(), items)
+    };
+    let (saved, all) = save(&files);
+    let saved = saved.unwrap();
+    assert!(saved.faults.is_empty(), "{:?}", saved.faults);
+    assert!(save(&files).0.is_none(), "nothing changed");
+
+    // A branch that moved by one edit costs one edit, and one that is gone nothing.
+    home.write([7].into_iter(), 3);
+    set_branch(&home, "branch/frühling", home.root().unwrap());
+    home.go_back(second);
+    let (saved, some) = save(&files);
+    let saved = saved.unwrap();
+    assert!(some * 4 < all, "{some} of {all}");
+    assert!(saved.written.pieces < 20, "{:?}", saved.written);
+    assert!(save(&files[..1]).0.is_some(), "a file that changed is saved");
+
+    let check = |out: &str, import: &dyn Fn(&Home) -> Result<Imported, Error>| {
+        let copy = Home::open(bench.path(out));
+        let imported = import(&copy).unwrap();
+        assert_eq!(imported.branches, ["branch/frühling", "branch/same"]);
+        assert_eq!(copy.root(), home.root());
+        for name in ["branch/frühling", "branch/same"] {
+            let (there, here) = (copy.store.read_ref(name), home.store.read_ref(name));
+            assert_eq!(there.unwrap(), here.unwrap(), "{name}");
+        }
+        let report = tympan_store::check(&*copy.store).unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    };
+    let (index, progress) = (bench.index(), Progress::default());
+    let options = ImportOptions::default();
+    check("copy", &|copy| {
+        let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
+        import_snapshot((&bench.vault, &index), &saved.snapshot, target, (options, &progress))
+    });
+    let mut restored = home_files((&bench.vault, &index), &saved.snapshot).unwrap();
+    restored.sort_by(|left, right| right.name.cmp(&left.name));
+    assert_eq!(restored, files);
+    // By hand, from a folder.
+    let node = find_path(&bench.vault, &index, &saved.snapshot, "/").unwrap();
+    assert!(bench.restore_node(&node, "out").faults.is_empty());
+    check("by hand", &|copy| {
+        let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
+        import_folder(&bench.path("out"), target, (options, &progress))
+    });
+}
+
+/// A blob whose bytes are damaged is left out and told; all else is saved.
+#[test]
+fn a_damaged_blob_is_a_fault_of_its_save() {
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    home.write(0..200, 1);
+    let id = BlobId::of(&large_blob(50, 1)).to_string();
+    let path = home.dir.join("blobs").join(&id[..2]).join(&id[2..4]).join(&id[..64]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[1_000] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let saved = save(&bench, &home).0.unwrap();
+    assert_eq!(saved.faults.len(), 1, "{:?}", saved.faults);
+    let fault = saved.faults[0].to_string();
+    assert!(fault.contains(&id[..64]) && fault.contains("tympan blobs check"), "{fault}");
+    assert!(saved.snapshot.is_incomplete());
 }
 
 #[test]
@@ -537,6 +643,7 @@ fn copy_of(home: &Path, target: &CopyTarget, depth: CopyDepth) -> Result<Copied,
         path: "/tympan/home",
         view: None,
         below: None,
+        files: &[],
     };
     copy_repository(source, target, (&Who::this_process(), depth), &Progress::default())
 }

@@ -28,7 +28,7 @@ fn comes_back_whole(vault: &Arc<Vault>, bench: &Bench, to: &str) {
     let index = Index::load(vault).unwrap();
     let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
     let node = find_path(vault, &index, &latest, &bench.source().display().to_string()).unwrap();
-    let options = RestoreOptions { existing: Existing::Refuse };
+    let options = RestoreOptions { existing: Existing::Refuse, ..RestoreOptions::default() };
     let progress = Progress::default();
     let restored = restore((vault, &index), &node, &bench.path(to), (&options, &progress)).unwrap();
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);

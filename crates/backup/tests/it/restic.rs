@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tympan_backup::{Clients, Error, LocalBackend, Lock, LockMode, Vault, Who, find_path};
+use tympan_backup::{
+    Clients, Error, LocalBackend, Lock, LockMode, Progress, Session, Snapshot, TagChange, Vault,
+    Who, change_tags, copy_snapshot, find_path,
+};
 
 use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, restic, save};
 
@@ -273,4 +276,57 @@ fn restic_understands_locks_of_this_program() {
     bench.restic_ok(&["unlock"]);
     assert_eq!(fs::read_dir(bench.path("vault/locks")).unwrap().count(), 0);
     bench.restic_ok(&["check"]);
+}
+
+/// Snapshots with other tags, and copies in another vault, are what restic makes of them.
+#[test]
+fn tags_and_copies_are_restics() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let first = bench.save().snapshot;
+    fs::write(bench.source().join("deep/later"), noise(1 << 20, 3)).unwrap();
+    let second = bench.save().snapshot;
+    let who = Who::this_process();
+    let tagged = {
+        let lock = Lock::take(&bench.vault, &who, LockMode::Exclusive, Duration::ZERO).unwrap();
+        let add = TagChange::Edit { add: vec!["kept".to_owned()], remove: Vec::new() };
+        let id = change_tags(&bench.vault, &lock, &second, &add).unwrap().unwrap();
+        assert_eq!(
+            change_tags(&bench.vault, &lock, &first, &TagChange::Set(Vec::new())).unwrap(),
+            None
+        );
+        id
+    };
+    let snapshots = bench.vault.snapshots().unwrap();
+    assert_eq!(snapshots.iter().map(|one| one.id).collect::<Vec<_>>(), [first.id, tagged]);
+    assert_eq!(
+        (snapshots[1].tags(), snapshots[1].original),
+        (&["kept".to_owned()][..], Some(second.id))
+    );
+
+    let other = Bench::new();
+    let copy = |snapshot: &Snapshot| {
+        let lock = Lock::take(&other.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+        let (index, progress) = (other.index(), Progress::default());
+        let session = Session::new((&other.vault, &index), &lock, &progress);
+        copy_snapshot((&bench.vault, &bench.index()), snapshot, &session).unwrap()
+    };
+    for snapshot in &snapshots {
+        assert!(copy(snapshot).is_some());
+        assert!(copy(snapshot).is_none(), "once is enough");
+    }
+    let report = other.check();
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    let latest = other.vault.find_snapshot("latest", &Clients::All).unwrap();
+    assert_eq!((latest.tree, latest.tags()), (second.tree, &["kept".to_owned()][..]));
+    let path = bench.source().display().to_string();
+    let node = find_path(&other.vault, &other.index(), &latest, &path).unwrap();
+    other.restore_node(&node, "out");
+    assert_eq!(describe(&other.path("out")), describe(&bench.source()));
+    other.restic_ok(&["check", "--read-data"]);
+    bench.restic_ok(&["check", "--read-data"]);
+    if let Some(listed) = other.restic(&["snapshots", "--json", "--tag", "kept"]) {
+        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+        assert_eq!(listed.as_array().unwrap().len(), 1);
+    }
 }

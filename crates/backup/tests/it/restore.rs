@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_backup::{
-    Clients, Existing, Index, LocalBackend, Progress, RestoreOptions, Restored, Vault, find_path,
-    restore,
+    Clients, Excludes, Existing, Index, LocalBackend, Progress, RestoreOptions, Restored,
+    Selection, Vault, find_path, restore,
 };
 
 use crate::support::{Bench, Far, PASSWORD, describe, noise, plant};
@@ -18,6 +18,74 @@ use crate::support::{Bench, Far, PASSWORD, describe, noise, plant};
 const FOLDER: &str = "TYMPAN_TEST_RESTORE";
 const UNFINISHED: &str = ".tympan-restore-";
 
+/// What fits is restored with the folders above it, what does not fit is left out, and a mirror removes the rest.
+#[test]
+fn a_part_is_restored_and_a_mirror_removes_the_rest() {
+    let bench = Bench::new();
+    for path in ["a/keep.txt", "a/leave.bin", "b/deep/keep.txt", "c/other.bin"] {
+        let file = bench.source().join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, path).unwrap();
+    }
+    let saved = bench.save();
+    let path = bench.source();
+    let index = bench.index();
+    let node =
+        find_path(&bench.vault, &index, &saved.snapshot, &path.display().to_string()).unwrap();
+    let restore_as = |out: &str, existing: Existing, selection: Selection| {
+        let options = RestoreOptions { existing, selection, path: path.clone() };
+        let progress = Progress::default();
+        let at = (&bench.vault, &*index);
+        let restored = restore(at, &node, &bench.path(out), (&options, &progress)).unwrap();
+        assert!(restored.faults.is_empty(), "{:?}", restored.faults);
+        restored.removed
+    };
+    let list = |out: &str| list_of(&bench.path(out));
+    let patterns = |text: &str| Excludes::new(vec![text.to_owned()]).unwrap();
+    restore_as("only", Existing::Refuse, Selection::Only(patterns("*.txt")));
+    assert_eq!(list("only"), ["a", "a/keep.txt", "b", "b/deep", "b/deep/keep.txt"]);
+    restore_as("all but", Existing::Refuse, Selection::AllBut(patterns("*.bin")));
+    let expected = ["a", "a/keep.txt", "b", "b/deep", "b/deep/keep.txt", "c"];
+    assert_eq!(list("all but"), expected);
+    let absolute = format!("{}/b", path.display());
+    restore_as("by path", Existing::Refuse, Selection::Only(patterns(&absolute)));
+    assert_eq!(list("by path"), ["b", "b/deep", "b/deep/keep.txt"]);
+
+    // What is not in the snapshot goes, but for what is left out; a link goes, not what is behind it.
+    let out = bench.path("all but");
+    fs::create_dir_all(out.join("new/below")).unwrap();
+    fs::write(out.join("new/below/x.bin"), "left out").unwrap();
+    fs::write(out.join("new/below/x.txt"), "goes").unwrap();
+    fs::create_dir(bench.path("outside")).unwrap();
+    fs::write(bench.path("outside/file"), "stays").unwrap();
+    std::os::unix::fs::symlink(bench.path("outside"), out.join("a/link")).unwrap();
+    let removed = restore_as("all but", Existing::Mirror, Selection::AllBut(patterns("*.bin")));
+    assert_eq!(removed, 2);
+    let mut expected = expected.to_vec();
+    expected.extend(["new", "new/below", "new/below/x.bin"]);
+    assert_eq!(list("all but"), expected);
+    assert_eq!(fs::read(bench.path("outside/file")).unwrap(), b"stays");
+    assert_eq!(restore_as("all but", Existing::Mirror, Selection::Everything), 3);
+    assert_eq!(list("all but"), list_of(&bench.source()));
+}
+
+/// Lists what is below a folder.
+fn list_of(root: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            names.push(path.strip_prefix(root).unwrap().display().to_string());
+            if path.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    names.sort();
+    names
+}
+
 fn restore_in_place(dir: &Path) -> Restored {
     let backend = Arc::new(LocalBackend::new(dir.join("vault")));
     let vault = Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap());
@@ -25,7 +93,7 @@ fn restore_in_place(dir: &Path) -> Restored {
     let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
     let source = dir.join("source").display().to_string();
     let node = find_path(&vault, &index, &latest, &source).unwrap();
-    let options = RestoreOptions { existing: Existing::Replace };
+    let options = RestoreOptions { existing: Existing::Replace, ..RestoreOptions::default() };
     restore((&vault, &index), &node, &dir.join("out"), (&options, &Progress::default())).unwrap()
 }
 
@@ -331,7 +399,7 @@ fn restore_from_afar(bench: &Bench, far: &Arc<Far>, to: &str) {
     let index = Index::load(&vault).unwrap();
     let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
     let node = find_path(&vault, &index, &latest, &bench.source().display().to_string()).unwrap();
-    let options = RestoreOptions { existing: Existing::Replace };
+    let options = RestoreOptions { existing: Existing::Replace, ..RestoreOptions::default() };
     let (to, progress) = (bench.path(to), Progress::default());
     far.calls.store(0, Ordering::Relaxed);
     let restored = restore((&vault, &index), &node, &to, (&options, &progress)).unwrap();

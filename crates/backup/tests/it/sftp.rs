@@ -35,7 +35,7 @@ fn comes_back_whole(vault: &Arc<Vault>, host: &Host, to: &str) {
     let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
     let path = host.path("source").display().to_string();
     let node = find_path(vault, &index, &latest, &path).unwrap();
-    let options = tympan_backup::RestoreOptions { existing: tympan_backup::Existing::Refuse };
+    let options = tympan_backup::RestoreOptions::default();
     let to = host.path(to);
     restore((vault, &index), &node, &to, (&options, &Progress::default())).unwrap();
     assert_eq!(describe(&to), describe(&host.path("source")));

@@ -70,7 +70,7 @@ impl Bench {
     }
 
     pub(crate) fn restore_node(&self, node: &Node, to: &str) -> Restored {
-        let options = RestoreOptions { existing: Existing::Refuse };
+        let options = RestoreOptions { existing: Existing::Refuse, ..RestoreOptions::default() };
         let progress = Progress::default();
         restore((&self.vault, &self.index()), node, &self.path(to), (&options, &progress)).unwrap()
     }
@@ -106,7 +106,7 @@ pub(crate) fn prune_with(
     now: jiff::Timestamp,
 ) -> Result<Pruned> {
     let lock = Lock::take(vault, &Who::this_process(), LockMode::Exclusive, Duration::ZERO)?;
-    prune(vault, &lock, &PruneOptions { grace, now }, &Progress::default())
+    prune(vault, &lock, &PruneOptions { forget: Vec::new(), grace, now }, &Progress::default())
 }
 
 /// Each save is a second later than the one before.

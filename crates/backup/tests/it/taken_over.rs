@@ -165,6 +165,7 @@ fn try_save(
         path: "/tympan/home",
         view: None,
         below: None,
+        files: &[],
     };
     save_repository(&session, source, options)
 }

@@ -209,7 +209,7 @@ fn a_damaged_snapshot_leaves_the_others() {
     let refused = bench.vault.find_snapshot(&damaged.id.to_string(), &Clients::All);
     assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
     // What it needs cannot be told, so that nothing is removed.
-    assert!(matches!(bench.prune(), Err(Error::Damaged { .. })));
+    assert!(matches!(bench.prune(), Err(Error::DamagedVault { .. })));
     let next = bench.save();
     assert_eq!(next.snapshot.parent, Some(whole.id));
 

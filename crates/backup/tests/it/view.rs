@@ -86,8 +86,15 @@ impl Site {
         let blobs = FolderBlobs::new(&bench.path("no blobs"));
         let (reference, path) = ("main", "/tympan/site");
         let view = Some(self as &dyn View);
-        let source =
-            RepositorySource { base: &base, blobs: &blobs, reference, path, view, below: None };
+        let source = RepositorySource {
+            base: &base,
+            blobs: &blobs,
+            reference,
+            path,
+            view,
+            below: None,
+            files: &[],
+        };
         save_repository(&session, source, &SaveOptions::new(who, now()))
     }
 }

@@ -21,6 +21,7 @@ use tympan_store::BlobId;
 
 use super::BucketCounts;
 use crate::files::{self, disk, ignore_absent};
+use crate::verified::VerifiedFiles;
 use crate::{BlobContent, Error, Result};
 
 /// Locks that fetches of blobs take turns by; two blobs may share one.
@@ -32,6 +33,7 @@ pub(super) struct ReadCache {
     max_bytes: u64,
     index: Mutex<Index>,
     turns: Vec<Arc<Mutex<()>>>,
+    verified: VerifiedFiles,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -94,6 +96,7 @@ impl ReadCache {
             max_bytes,
             index: Mutex::new(index),
             turns: (0..TURNS).map(|_| Arc::default()).collect(),
+            verified: VerifiedFiles::new(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         };
@@ -104,7 +107,7 @@ impl ReadCache {
     /// Opens a blob; nothing if it is not here.
     pub(super) fn open_blob(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         let path = files::file_in(&self.dir, id);
-        match files::open_file(&path, id) {
+        match self.verified.open(&path, id) {
             Ok(Some(content)) => {
                 self.index.lock().touch(id);
                 self.hits.fetch_add(1, Ordering::Relaxed);
@@ -114,7 +117,7 @@ impl ReadCache {
                 self.index.lock().remove(id);
                 Ok(None)
             }
-            Err(Error::Damaged { .. }) => {
+            Err(Error::Damaged { .. } | Error::HashMismatch { .. }) => {
                 // The bucket has it whole.
                 self.forget(id)?;
                 Ok(None)

@@ -4,11 +4,13 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
-use tympan_blobs::{BlobId, Error, Folder, ReadBlobs, WriteBlobs};
+use tympan_blobs::{
+    BlobId, BlobStore, Error, Folder, FolderBlobs, HotBlobs, LocalBlobs, ReadBlobs, WriteBlobs,
+};
 use tympan_testkit::composition::{bytes_of, picture};
 
 fn open() -> (TempDir, Folder) {
@@ -55,6 +57,65 @@ fn a_shortened_blob_is_healed_by_putting_it_again() {
         assert_eq!(heal(&folder, picture(1)), id);
         assert_eq!(bytes_of(folder.open(&id).unwrap().unwrap()), picture(1));
     }
+}
+
+/// A byte that changed on the disk is an error with advice, by every way to the blob, and putting it again heals it.
+#[test]
+fn a_blob_with_other_bytes_is_no_blob() {
+    let (dir, folder) = open();
+    let id = put(&folder, 1);
+    let path = file(dir.path(), &id);
+    assert_eq!(bytes_of(folder.open(&id).unwrap().unwrap()), picture(1));
+    let flip = || {
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&path, bytes).unwrap();
+    };
+    for heal in [
+        (|folder, bytes| WriteBlobs::put(folder, &mut &*bytes).unwrap())
+            as fn(&Folder, Vec<u8>) -> BlobId,
+        |folder, bytes| folder.put_all(&[&*bytes]).unwrap()[0],
+        |folder, bytes| {
+            let id = BlobId::of(&bytes);
+            folder.put_named(&id, &mut &*bytes).unwrap();
+            id
+        },
+    ] {
+        flip();
+        let reader = FolderBlobs::new(dir.path());
+        for place in [&folder as &dyn ReadBlobs, &reader] {
+            let error = place.open(&id).unwrap_err();
+            assert!(matches!(&error, Error::HashMismatch { .. }), "{error:?}");
+            assert!(error.to_string().contains("tympan blobs check"), "{error}");
+            assert!(place.open_file(&id).is_none());
+        }
+        assert!(!folder.touch(&id).unwrap(), "who names it is to send its bytes");
+        assert_eq!(heal(&folder, picture(1)), id);
+        for place in [&folder as &dyn ReadBlobs, &reader] {
+            assert_eq!(bytes_of(place.open(&id).unwrap().unwrap()), picture(1));
+            assert!(place.open_file(&id).is_some());
+        }
+    }
+}
+
+/// What is kept open is not given out once it changed.
+#[test]
+fn a_file_that_is_kept_open_is_not_sent_after_it_changed() {
+    let dir = TempDir::new().unwrap();
+    let small = Arc::new(tympan_store::LocalStore::memory().unwrap());
+    let store = Arc::new(LocalBlobs::open(dir.path(), small).unwrap());
+    let hot = HotBlobs::new(store, 1 << 20);
+    let film = vec![7; 2 << 20];
+    let id = hot.put(&mut &*film).unwrap();
+    assert!(hot.open(&id).unwrap().is_some() && hot.find_file(&id).is_some());
+    let mut bytes = film.clone();
+    bytes[1 << 20] ^= 1;
+    fs::write(file(dir.path(), &id), bytes).unwrap();
+    assert!(hot.find_file(&id).is_none());
+    assert!(matches!(hot.open(&id), Err(Error::HashMismatch { .. })));
+    assert_eq!(hot.put(&mut &*film).unwrap(), id);
+    assert_eq!(bytes_of(hot.open(&id).unwrap().unwrap()), film);
 }
 
 /// Another process may have renamed it a moment ago and not synced its folder yet: who relies on it has to.

@@ -240,7 +240,8 @@ impl Logins {
         Ok((stored.user, account.ok_or_else(spent)?))
     }
 
-    /// Removes the tokens that have ended, and those of accounts that are gone.
+    /// Removes the tokens that have ended by a trusted time, and those of accounts that are gone. A clock that jumped ahead
+    /// must end no sessions for good; whether one is good now is judged when it is used.
     ///
     /// # Errors
     /// If the database or the content fails.
@@ -269,7 +270,7 @@ impl Logins {
         Ok(())
     }
 
-    pub(super) async fn end_expired(&self, now: SystemTime) -> sqlx::Result<()> {
+    async fn end_expired(&self, now: SystemTime) -> sqlx::Result<()> {
         let ended = sqlx::query("DELETE FROM login WHERE expires <= $1").bind(seconds(now));
         ended.execute(&self.pool).await.map(drop)
     }

@@ -32,6 +32,56 @@ async fn steps_are_applied_once_and_in_order() {
     assert!(matches!(older, Err(Error::StateNewer { found: 2, known: 1, .. })));
 }
 
+/// A copy is one state, made beside whoever writes.
+#[tokio::test]
+async fn a_copy_is_made_beside_those_who_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, copy) = (dir.path().join("state.db"), dir.path().join("co#py.db"));
+    let state = State::open(&file).await.unwrap();
+    state.migrate("jobs", STEPS).await.unwrap();
+    let insert = "INSERT INTO job (id, topic) VALUES (1, 'x')";
+    state.pool().execute(insert).await.unwrap();
+    let mut writing = state.begin().await.unwrap();
+    writing.execute("INSERT INTO job (id, topic) VALUES (2, 'y')").await.unwrap();
+    tympan_store::copy_state(&file, &copy).await.unwrap();
+    writing.commit().await.unwrap();
+    let copied = State::open(&copy).await.unwrap();
+    assert_eq!(count(&copied, "SELECT COUNT(*) FROM job").await, 1, "what is committed");
+    assert!(tympan_store::copy_state(&file, &copy).await.is_err(), "nothing is overwritten");
+}
+
+/// Wherever the damage is: the message names the file and the way out.
+#[tokio::test]
+async fn a_damaged_file_is_told_when_it_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let state = State::open(&file).await.unwrap();
+    state.migrate("jobs", STEPS).await.unwrap();
+    for id in 0..2_000_i64 {
+        let insert = sqlx::query("INSERT INTO job (id, topic) VALUES ($1, $2)");
+        insert.bind(id).bind(format!("topic/{id}")).execute(state.pool()).await.unwrap();
+    }
+    state.close().await;
+    let whole = std::fs::read(&file).unwrap();
+    let middle = whole.len() / 2;
+    for (from, to) in [(0, 100), (middle, middle + 9_000)] {
+        let mut damaged = whole.clone();
+        damaged[from..to].iter_mut().for_each(|byte| *byte ^= 0x5a);
+        std::fs::write(&file, damaged).unwrap();
+        let error = State::open(&file).await.unwrap_err();
+        assert!(matches!(&error, Error::StateDamaged { .. }), "{from}: {error:?}");
+        let said = error.to_string();
+        assert!(said.contains("state.db") && said.contains("move it away"), "{said}");
+        assert!(!error.is_transient());
+    }
+    std::fs::write(&file, &whole[..5_000]).unwrap();
+    let error = State::open(&file).await.unwrap_err();
+    assert!(matches!(error, Error::StateDamaged { .. }), "{error:?}");
+    std::fs::write(&file, whole).unwrap();
+    let state = State::open(&file).await.unwrap();
+    assert_eq!(count(&state, "SELECT COUNT(*) FROM job").await, 2_000);
+}
+
 #[tokio::test]
 async fn a_step_that_fails_leaves_nothing() {
     let state = State::memory().await.unwrap();

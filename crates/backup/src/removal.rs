@@ -1,0 +1,58 @@
+//! Removing what a snapshot does not hold from a folder that it is restored into.
+//!
+//! Invariants
+//! * Nothing outside of the folder is removed: folders are opened one in another, without following links.
+//! * What is not selected stays, and so do the folders above it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// Removes what is at a name of an open folder, with all that is below it and selected; returns how many things went.
+///
+/// # Errors
+/// The first thing that cannot be removed.
+pub(crate) fn remove(
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+    (path, is_selected): (&Path, &dyn Fn(&Path) -> bool),
+) -> io::Result<u64> {
+    if !is_selected(path) {
+        return Ok(0);
+    }
+    let facts = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if FileType::from_raw_mode(facts.st_mode) != FileType::Directory {
+        rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
+        return Ok(1);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+    let mut removed = 0;
+    for below in names_in(opened.as_fd())? {
+        let path = path.join(OsStr::from_bytes(&below));
+        removed += remove(opened.as_fd(), &below, (&path, is_selected))?;
+    }
+    match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
+        Ok(()) => Ok(removed + 1),
+        // What is not selected is still in it.
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(removed),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Lists the names in an open folder.
+pub(crate) fn names_in(folder: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}

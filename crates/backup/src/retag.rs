@@ -1,0 +1,134 @@
+//! Snapshots with other tags, and snapshots in another vault.
+//!
+//! A snapshot never changes: one with other tags is a new one that names the old one as its original, as in restic, and the
+//! old one goes.
+
+use std::collections::HashSet;
+
+use rayon::prelude::*;
+
+use crate::backend::FileKind;
+use crate::error::Result;
+use crate::id::Id;
+use crate::look::walk_trees;
+use crate::save::Session;
+use crate::vault::Vault;
+use crate::vault::index::{BlobKind, Index};
+use crate::vault::lock::Lock;
+use crate::vault::snapshot::{INCOMPLETE, Snapshot, is_for_programs};
+use crate::vault::write::{Writer, Written};
+
+/// How the tags of snapshots change. Those that programs go by always stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TagChange {
+    /// These are the tags.
+    Set(Vec<String>),
+    /// These are added, those removed.
+    Edit {
+        /// Tags to add.
+        add: Vec<String>,
+        /// Tags to remove.
+        remove: Vec<String>,
+    },
+}
+
+impl TagChange {
+    /// Returns the tags after the change.
+    fn apply(&self, tags: &[String]) -> Vec<String> {
+        let is_fixed = |tag: &String| is_for_programs(tag) || tag == INCOMPLETE || tag == "tympan";
+        let (fixed, mut free): (Vec<String>, Vec<String>) =
+            tags.iter().cloned().partition(is_fixed);
+        match self {
+            Self::Set(tags) => free.clone_from(tags),
+            Self::Edit { add, remove } => {
+                free.retain(|tag| !remove.contains(tag));
+                free.extend(add.iter().cloned());
+            }
+        }
+        let mut seen = HashSet::new();
+        fixed.into_iter().chain(free).filter(|tag| seen.insert(tag.clone())).collect()
+    }
+}
+
+/// Gives a snapshot other tags; returns the id of the new one, or nothing if it has them already. `lock` is exclusive.
+///
+/// # Errors
+/// A failed write or removal. The old snapshot goes after the new one is there.
+pub fn change_tags(
+    vault: &Vault,
+    lock: &Lock,
+    snapshot: &Snapshot,
+    change: &TagChange,
+) -> Result<Option<Id>> {
+    let tags = change.apply(snapshot.tags());
+    if tags == snapshot.tags() {
+        return Ok(None);
+    }
+    lock.confirm()?;
+    let changed = Snapshot {
+        original: snapshot.original.or(Some(snapshot.id)),
+        tags: (!tags.is_empty()).then_some(tags),
+        ..snapshot.clone()
+    };
+    let id = vault.write_json(FileKind::Snapshot, &changed)?;
+    lock.confirm()?;
+    vault.forget(&snapshot.id)?;
+    Ok(Some(id))
+}
+
+/// Copies a snapshot with all that it refers to into the vault of a session; returns the id there, and what was written;
+/// nothing if that vault has a copy of it already.
+///
+/// # Errors
+/// What cannot be read from the one vault, or written to the other. Nothing refers to what was written by then.
+pub fn copy_snapshot(
+    (from, from_index): (&Vault, &Index),
+    snapshot: &Snapshot,
+    session: &Session<'_>,
+) -> Result<Option<(Id, Written)>> {
+    let original = snapshot.original.unwrap_or(snapshot.id);
+    let is_copy = |one: &Snapshot| {
+        one.original == Some(original) && one.tree == snapshot.tree && one.tags() == snapshot.tags()
+    };
+    if session.vault.snapshots()?.iter().any(|one| one.id == snapshot.id || is_copy(one)) {
+        return Ok(None);
+    }
+    let writer = Writer::new(session.vault, session.index, session.lock);
+    let copy = |kind: BlobKind, id: &Id| {
+        if !writer.contains(kind, id) {
+            session.progress.go_on()?;
+            let bytes = from.read_blob(from_index, kind, id)?;
+            writer.add(kind, &bytes)?;
+            session.progress.add(1, bytes.len() as u64);
+        }
+        Ok(())
+    };
+    walk_trees((from, from_index), &[snapshot.tree], &mut |id, tree| {
+        let pieces: Vec<Id> =
+            tree?.nodes.into_iter().flat_map(|node| node.content.unwrap_or_default()).collect();
+        pieces.par_iter().try_for_each(|id| copy(BlobKind::Data, id))?;
+        copy(BlobKind::Tree, id)
+    })?;
+    let (written, _) = writer.finish(session.lock)?;
+    session.lock.confirm()?;
+    // What it was compared with is not in that vault.
+    let copied = Snapshot { original: Some(original), parent: None, ..snapshot.clone() };
+    let id = session.vault.write_json(FileKind::Snapshot, &copied)?;
+    Ok(Some((id, written)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_of_programs_stay() {
+        let words =
+            |words: &[&str]| -> Vec<String> { words.iter().map(ToString::to_string).collect() };
+        let tags = words(&["tympan", "root:1", "incomplete", "old", "both"]);
+        let set = TagChange::Set(words(&["new", "new"]));
+        assert_eq!(set.apply(&tags), ["tympan", "root:1", "incomplete", "new"]);
+        let edit = TagChange::Edit { add: words(&["new"]), remove: words(&["old", "root:1"]) };
+        assert_eq!(edit.apply(&tags), ["tympan", "root:1", "incomplete", "both", "new"]);
+    }
+}
