@@ -293,6 +293,18 @@ fn ca83_named_headers_are_kept_with_repeats_and_others_not() {
 }
 
 #[test]
+fn what_has_path_parameters_is_not_cached() {
+    let origin = html();
+    let front = front(&origin, "");
+    let why = "not cacheable: request URL has path parameters";
+    for target in ["/a.html;x=1", "/a;v='1.0'.html", "/dam/a;x=2.jpg", "/a.html;"] {
+        assert_eq!(verdict(&front, "GET", target, &[]), why, "{target}");
+    }
+    assert_eq!(front.files(), [""; 0]);
+    assert_eq!(verdict(&front, "GET", "/a%3Bb.html", &[]), "target file cached");
+}
+
+#[test]
 fn ca83_a_type_that_the_name_does_not_tell_is_kept() {
     let typed = |kind: &'static str| {
         Origin::start(move |_| Answer::status(200).body("page").header("Content-Type", kind))
