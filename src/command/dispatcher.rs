@@ -60,12 +60,12 @@ pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
             root,
             json,
         }) => {
-            let config = load(&file, &sources(root))?.config;
+            let config = load_to_ask(&file, &sources(root))?.config;
             let what = export::What { farm: farm.as_deref(), has_stale: all, is_bare: bare, time };
             export::run(&config, &what, (tar.as_deref(), folder.as_deref()), json)
         }
         Some(DispatcherCommand::Explain { file, url, root, settings, method, header, json }) => {
-            let config = load(&file, &sources(root))?.config;
+            let config = load_to_ask(&file, &sources(root))?.config;
             let settings = match settings {
                 Some(file) => crate::config::read_file(&file)?.dispatcher,
                 None => Settings::default(),
@@ -170,13 +170,19 @@ fn front_settings(rest: &crate::config::Config) -> FrontSettings {
 /// # Errors
 /// With all findings if any forbids to serve.
 fn load(file: &Path, sources: &Sources) -> Result<Loaded, Fault> {
+    let loaded = load_to_ask(file, sources)?;
+    for finding in &loaded.diagnostics {
+        tracing::warn!(reason = %finding, "dispatcher configuration");
+    }
+    Ok(loaded)
+}
+
+/// Reads a configuration to answer a question about it: its warnings belong to whoever checks or serves it.
+fn load_to_ask(file: &Path, sources: &Sources) -> Result<Loaded, Fault> {
     let loaded = Config::load(file, sources);
     if loaded.has_errors() {
         let findings: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
         return Err(Fault::usage(findings.join("\n")));
-    }
-    for finding in &loaded.diagnostics {
-        tracing::warn!(reason = %finding, "dispatcher configuration");
     }
     Ok(loaded)
 }
@@ -442,7 +448,7 @@ fn diff(
 ) -> Outcome {
     let sources = sources(root);
     let read = |(file, settings): (&Path, Option<PathBuf>)| {
-        let config = load(file, &sources)?.config;
+        let config = load_to_ask(file, &sources)?.config;
         let settings = match settings {
             Some(file) => crate::config::read_file(&file)?.dispatcher,
             None => Settings::default(),

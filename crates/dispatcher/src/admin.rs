@@ -73,12 +73,11 @@ impl Dispatcher {
                 if status.is_well {
                     return plain(StatusCode::OK, "ok\n");
                 }
-                let is_out = |standing: &str| matches!(standing, "out" | "ill");
                 let bad: Vec<String> = status
                     .farms
                     .iter()
                     .flat_map(|farm| farm.renders.iter().map(move |render| (farm, render)))
-                    .filter(|(_, render)| is_out(render.standing))
+                    .filter(|(_, render)| !render.answers())
                     .map(|(farm, render)| {
                         format!(
                             "farm {}: render {} is {}\n",

@@ -5,7 +5,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::answer::Exchange;
 use crate::dispatcher::Inner;
-use crate::forward::{Purpose, clean_response, request_headers};
+use crate::forward::{Purpose, clean_response, proxy_headers};
 use crate::upstream::{Call, CallBody};
 
 /// What a render said.
@@ -39,7 +39,7 @@ impl Inner {
         let call = Call {
             method: Method::HEAD,
             target: format!("{}?uri={uri}", checker.url),
-            headers: request_headers(&farm.farm, exchange.view, Purpose::Cache),
+            headers: proxy_headers(&farm.farm.client_headers, exchange.view, Purpose::Cache),
             body: CallBody::empty(),
             sticky: None,
         };

@@ -44,11 +44,12 @@ pub enum Reason {
     ParentIsFile,
     Unwritable,
     TooManyVariants,
+    PathParameters,
 }
 
 impl Reason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::NoDocroot,
         Self::PathTooLong,
         Self::TemporaryPathTooLong,
@@ -75,6 +76,7 @@ impl Reason {
         Self::ParentIsFile,
         Self::Unwritable,
         Self::TooManyVariants,
+        Self::PathParameters,
     ];
 
     /// Tells whether the request's method is the reason.
@@ -110,6 +112,7 @@ impl fmt::Display for Reason {
             Self::Flushed => "flushed while it was fetched",
             Self::ParentIsFile => "parent folder is a file",
             Self::Unwritable => "cache file cannot be written",
+            Self::PathParameters => "request URL has path parameters",
             Self::TooManyVariants => "too many variants of the page were asked for",
         })
     }
@@ -131,6 +134,10 @@ pub(crate) fn check_request(farm: &Farm, request: &RequestView) -> Result<PathBu
     }
     if !matches!(request.method, Method::GET | Method::HEAD) {
         return Err(Reason::Method);
+    }
+    // Renders cut them, so that each value anybody makes up would be a file of its own that no flush names.
+    if request.wire_path.contains(';') {
+        return Err(Reason::PathParameters);
     }
     let key = variant::key_of(cache, request.query.as_deref())?;
     if farm.sessions.is_some() {

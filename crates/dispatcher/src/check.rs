@@ -15,7 +15,7 @@ use crate::pattern::{IfBroken, Pattern};
 use crate::request::RequestView;
 
 /// Requests that a public farm should refuse.
-pub(crate) const DANGEROUS: [&str; 56] = [
+pub(crate) const DANGEROUS: [&str; 65] = [
     "/admin",
     "/system/console",
     "/dav/crx.default",
@@ -72,6 +72,16 @@ pub(crate) const DANGEROUS: [&str; 56] = [
     "/var/linkchecker.html",
     "/var/statistics.json",
     "/welcome",
+    // Spellings that a publisher reads as another page than the text shows.
+    "/content/any/page.1.json;a=b.html",
+    "/content/any/page.infinity.json;x=1",
+    "/content/any/page;x=1.infinity.json",
+    "/content/any/page.infinity.json%3Ba=b.html",
+    "/content/any/page.infinity%2ejson",
+    "/etc.clientlibs/any.infinity.json",
+    "/etc.clientlibs/any/clientlib.1.json",
+    "/content/dam/any.jpg/jcr:content.infinity.json",
+    "/content/dam/any.jpg/_jcr_content.-1.json",
 ];
 
 /// Returns all findings about a configuration: those of reading it, and what experience warns of.
@@ -102,26 +112,27 @@ pub fn check(loaded: &Loaded) -> Vec<Diagnostic> {
 
 fn check_filter(farm: &Farm, warn: &mut impl FnMut(&Position, String)) {
     let name = &farm.name;
-    if farm.renders.is_empty() {
-        return;
-    }
+    let has_renders = !farm.renders.is_empty();
     let Some(rules) = &farm.filter else {
-        return warn(
-            &farm.at,
-            format!("/{name} has no `/filter`, so every request reaches the renders"),
-        );
+        if has_renders {
+            let message = format!("/{name} has no `/filter`, so every request reaches the renders");
+            warn(&farm.at, message);
+        }
+        return;
     };
-    match rules.first() {
+    // A farm that only flushes has no renders, and a part of a filter begins as it likes.
+    match rules.first().filter(|_| has_renders) {
         Some(rule) if denies_all(rule) => {}
         Some(rule) => warn(
             &rule.at,
             "the first rule of a filter should deny everything: /type \"deny\" /url \"*\""
                 .to_owned(),
         ),
-        None => warn(
+        None if has_renders => warn(
             &farm.at,
             format!("the filter of /{name} holds no rule, so every request is refused"),
         ),
+        None => {}
     }
     for url in DANGEROUS {
         let Ok(view) = RequestView::from_url(Method::GET, url, HeaderMap::new()) else {

@@ -617,12 +617,14 @@ impl Lead {
         }
     }
 
-    /// Returns the headers that `/headers` names, and the media type where the file's name does not tell it.
+    /// Returns the headers that `/headers` names, those that protect visitors, and the media type where the file's name does not
+    /// tell it.
     fn stored_headers(&self, all: &HeaderMap) -> HeaderMap {
         let mut stored = HeaderMap::new();
         let names = self.farm.farm.cache.as_ref().map(|cache| &cache.headers);
         for (name, value) in all {
-            let is_named = names.is_some_and(|names| names.iter().any(|own| own == name.as_str()));
+            let is_named = PROTECTING.contains(&name.as_str())
+                || names.is_some_and(|names| names.iter().any(|own| own == name.as_str()));
             // A cookie is one visitor's; a length or date would contradict the file's.
             let is_own = [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE].contains(name);
             // Whoever serves the file later has to know what it includes.
@@ -673,6 +675,25 @@ impl Lead {
         }
     }
 }
+
+/// Headers by which a render restricts what browsers do with an answer. They belong to its body: a copy without them would be
+/// more than the render gave out, such as an upload that runs as a page.
+const PROTECTING: [&str; 14] = [
+    "content-disposition",
+    "content-security-policy",
+    "content-security-policy-report-only",
+    "cross-origin-embedder-policy",
+    "cross-origin-opener-policy",
+    "cross-origin-resource-policy",
+    "document-policy",
+    "origin-agent-cluster",
+    "permissions-policy",
+    "referrer-policy",
+    "strict-transport-security",
+    "x-content-type-options",
+    "x-frame-options",
+    "x-permitted-cross-domain-policies",
+];
 
 /// A file that others read while it is written.
 struct Growth {

@@ -8,8 +8,10 @@ use http::header::{
     VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
+use tympan_web::sling_url::REFUSED_READINGS;
 
 use crate::config::{ClientHeaders, Farm};
+use crate::filter;
 use crate::request::RequestView;
 
 /// The header by which a render knows that a dispatcher asks.
@@ -41,7 +43,18 @@ pub(crate) enum Purpose {
 
 /// Returns the headers that a render gets for `request`.
 pub(crate) fn request_headers(farm: &Farm, request: &RequestView, purpose: Purpose) -> HeaderMap {
-    proxy_headers(&farm.client_headers, request, purpose)
+    let mut headers = proxy_headers(&farm.client_headers, request, purpose);
+    if let Some(refused) = refused_readings(farm, request) {
+        headers.insert(REFUSED_READINGS, refused);
+    }
+    headers
+}
+
+/// Returns what the filter refuses if the publisher reads the path otherwise than its text does.
+fn refused_readings(farm: &Farm, request: &RequestView) -> Option<HeaderValue> {
+    let refused = filter::refused_readings(farm.filter.as_deref()?, request);
+    let depths: Vec<String> = refused.iter().map(ToString::to_string).collect();
+    if depths.is_empty() { None } else { HeaderValue::from_str(&depths.join(",")).ok() }
 }
 
 /// Returns the headers that a server gets for `request` of those that `client_headers` lets through.
@@ -60,6 +73,8 @@ pub(crate) fn proxy_headers(
         let is_kept = is_allowed
             && !is_hop_by_hop(name)
             && *name != CONTENT_LENGTH
+            // What is refused is for the filter to say.
+            && *name != REFUSED_READINGS
             // Answered here, when the body is wanted.
             && *name != EXPECT
             // Who asks is no matter of one connection, or pages would be drawn for the render's own name.

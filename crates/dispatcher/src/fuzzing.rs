@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+use tympan_web::sling_url::Reading;
 
 use crate::cache::StoredHeaders;
-use crate::decompose::decompose;
 use crate::fast::{read_fields, read_head, read_key};
 use crate::gossip::{Event, Log as PassedLog, Told};
 use crate::http2::hpack::Fields;
@@ -37,7 +37,7 @@ pub fn gossip(bytes: &[u8]) {
 
 /// Splits a path; the parts and the separators between them are the path.
 pub fn url_path(path: &str) {
-    let parts = decompose(path);
+    let parts = Reading::first(path);
     let mut joined = parts.path.to_owned();
     for part in [parts.selectors, parts.extension].into_iter().flatten() {
         joined.push('.');

@@ -26,6 +26,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
@@ -37,6 +38,7 @@ use crate::memory::Keepable;
 use crate::metrics::Counter;
 use crate::page::{Body, full};
 use crate::request::RequestView;
+use crate::sticky;
 use crate::tags::SURROGATE_KEY;
 use crate::ttl::{directive, has_directive};
 use crate::upstream::CallBody;
@@ -142,6 +144,8 @@ impl Life {
 /// How far the parts of one page may go.
 struct Budget<'a> {
     left: &'a AtomicUsize,
+    /// The render that drew something of the page already, where visitors stay with one.
+    render: &'a Mutex<Option<String>>,
     depth: usize,
     deadline: Instant,
 }
@@ -157,7 +161,8 @@ impl Inner {
         response.extensions_mut().remove::<Keepable>();
         let left = AtomicUsize::new(MAX_PARTS);
         let deadline = Instant::now() + PAGE_PATIENCE;
-        let budget = Budget { left: &left, depth: 0, deadline };
+        let render = Mutex::new(exchange.render.clone());
+        let budget = Budget { left: &left, render: &render, depth: 0, deadline };
         self.fill_within(exchange, response, &budget).await
     }
 
@@ -211,7 +216,13 @@ impl Inner {
         budget: &Budget<'_>,
     ) -> Vec<Part> {
         let mut found = Vec::with_capacity(addresses.len());
-        for some in addresses.chunks(AT_ONCE) {
+        let mut rest = addresses;
+        while !rest.is_empty() {
+            // Until a render has drawn something, nobody knows which one the visitor stays with.
+            let is_bound = !is_sticky(exchange) || budget.render.lock().is_some();
+            let count = if is_bound { AT_ONCE } else { 1 };
+            let (some, others) = rest.split_at(count.min(rest.len()));
+            rest = others;
             let asked = some.iter().map(|address| async move {
                 self.metrics.count(Counter::Includes);
                 let now = Instant::now();
@@ -252,10 +263,16 @@ impl Inner {
             let query = (!query.is_empty()).then(|| query.to_owned());
             let path = percent_decode_str(path).decode_utf8().map_err(|_| "it is no path")?;
             let view = exchange.view.with_target(&path, query).map_err(|_| "it is no path")?;
-            let view = plain(view);
+            let mut view = plain(view);
+            if is_sticky(exchange) {
+                view.render = budget.render.lock().clone();
+            }
             let mut inner = Exchange::new(exchange.farm, &view);
             let action = decide_in(&exchange.farm.farm, &view);
             let mut response = self.ask(&mut inner, action).await;
+            if let Some(render) = &inner.render {
+                budget.render.lock().get_or_insert_with(|| render.clone());
+            }
             if has_includes(&response) {
                 if budget.depth + 1 >= MAX_DEPTH {
                     return Err("parts lie too deep within each other");
@@ -300,6 +317,12 @@ impl Inner {
             _ => refusal(StatusCode::NOT_FOUND),
         }
     }
+}
+
+/// Tells whether visitors of the farm stay with one render, and this one has none yet.
+fn is_sticky(exchange: &Exchange<'_>) -> bool {
+    let has_folders = !exchange.farm.farm.sticky.paths.is_empty();
+    has_folders && exchange.view.cookie(sticky::COOKIE).is_none()
 }
 
 /// Reads a body to its end. Boxed, since the compiler cannot tell otherwise that the ways here can go between threads.
@@ -351,7 +374,11 @@ fn follow_parts(headers: &mut HeaderMap, found: &[Part]) {
     for part in found {
         for name in [header::SET_COOKIE, SURROGATE_KEY] {
             for value in part.headers.get_all(&name) {
-                headers.append(name.clone(), value.clone());
+                let is_second = sticky::names_render(value)
+                    && headers.get_all(&name).iter().any(sticky::names_render);
+                if !is_second {
+                    headers.append(name.clone(), value.clone());
+                }
             }
         }
     }

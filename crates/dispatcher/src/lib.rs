@@ -25,7 +25,6 @@ mod compare;
 pub mod config;
 mod convert;
 mod decision;
-mod decompose;
 mod dispatcher;
 mod error;
 mod explain;

@@ -48,6 +48,8 @@ pub struct RequestView {
     pub certificate: Option<ClientCertificate>,
     /// How the visitor stands in a farm with `/sessionmanagement`.
     pub session: Session,
+    /// The render that drew the page of which this asks for a part: one visitor's page comes from one render.
+    pub(crate) render: Option<String>,
 }
 
 impl RequestView {
@@ -82,6 +84,7 @@ impl RequestView {
             cipher: handshake.and_then(|handshake| handshake.cipher),
             certificate: handshake.and_then(|handshake| handshake.client.clone()),
             session: Session::Absent,
+            render: None,
         })
     }
 
@@ -121,6 +124,7 @@ impl RequestView {
             cipher: None,
             certificate: None,
             session: Session::Absent,
+            render: None,
         })
     }
 

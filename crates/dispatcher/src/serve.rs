@@ -543,6 +543,7 @@ fn call(exchange: &Exchange<'_>, body: CallBody, purpose: Purpose) -> Call {
         body,
         sticky: view
             .cookie(sticky::COOKIE)
-            .and_then(|render| Some(std::str::from_utf8(render).ok()?.to_owned())),
+            .and_then(|render| Some(std::str::from_utf8(render).ok()?.to_owned()))
+            .or_else(|| view.render.clone()),
     }
 }

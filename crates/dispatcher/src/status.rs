@@ -61,7 +61,7 @@ pub struct RenderLine {
     pub name: String,
     /// Host and port.
     pub address: String,
-    /// `in`, `slow start`, `trial`, `out`, or `ill` by its health page.
+    /// `in`, `slow start`, `trial`, `out`, `failing` if it did not answer lately, or `ill` by its health page.
     pub standing: &'static str,
     /// Requests that it works on.
     pub in_flight: u32,
@@ -75,6 +75,13 @@ pub struct RenderLine {
     pub score: f64,
 }
 
+impl RenderLine {
+    /// Tells whether the render is likely to answer the next request.
+    pub(crate) fn answers(&self) -> bool {
+        !matches!(self.standing, "out" | "ill" | "failing")
+    }
+}
+
 /// So many URLs, folders and reasons are told.
 const MOST: usize = 20;
 
@@ -82,8 +89,7 @@ impl Inner {
     pub(crate) fn status(&self, uptime: Duration) -> Status {
         let farms: Vec<FarmStatus> = self.farms.iter().map(|farm| self.farm_status(farm)).collect();
         let is_well = |farm: &FarmStatus| {
-            let is_in = |render: &RenderLine| !matches!(render.standing, "out" | "ill");
-            farm.renders.is_empty() || farm.renders.iter().any(is_in)
+            farm.renders.is_empty() || farm.renders.iter().any(RenderLine::answers)
         };
         Status {
             uptime: uptime.as_secs(),

@@ -60,7 +60,7 @@ fn draw_farm(page: &mut String, farm: &FarmStatus) {
         page,
         &["render", "address", "state", "in flight", "waiting", "answered", "failed", "score, ms"],
         farm.renders.iter().map(|render| {
-            let class = if matches!(render.standing, "out" | "ill") { "bad" } else { "" };
+            let class = if render.answers() { "" } else { "bad" };
             vec![
                 text(&render.name),
                 text(&render.address),

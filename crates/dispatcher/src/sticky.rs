@@ -30,3 +30,9 @@ pub(crate) fn add_cookie(response: &mut Response<Body>, exchange: &Exchange<'_>,
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
 }
+
+/// Tells whether a `Set-Cookie` is that of [`add_cookie`].
+pub(crate) fn names_render(value: &HeaderValue) -> bool {
+    let rest = value.as_bytes().strip_prefix(COOKIE.as_bytes());
+    rest.is_some_and(|rest| rest.first() == Some(&b'='))
+}

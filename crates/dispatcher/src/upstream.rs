@@ -349,6 +349,7 @@ impl Upstream {
             address: format!("{}:{}", target.render.hostname, target.render.port),
             standing: match target.health.standing(now) {
                 _ if self.is_ejected(target) => "ill",
+                Standing::In(_) if !self.scores.is_live(index, now) => "failing",
                 Standing::In(part) if part < 1.0 => "slow start",
                 Standing::In(_) => "in",
                 Standing::Trial => "trial",

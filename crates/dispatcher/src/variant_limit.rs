@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use http::{HeaderValue, Response, StatusCode, header};
 use parking_lot::Mutex;
 use tympan_web::rate::{Buckets, Rate, client_of};
+use tympan_web::sling_url::Reading;
 
 use crate::answer::{Exchange, Outcome, refusal};
 use crate::cache::Lookup;
 use crate::cacheable::Reason;
 use crate::config::{OverLimit, VariantLimit};
 use crate::decision::{Action, decide_in};
-use crate::decompose::decompose;
 use crate::dispatcher::Inner;
 use crate::log::Level;
 use crate::memory::Keepable;
@@ -85,16 +85,22 @@ impl<'a> Variant<'a> {
     /// Returns the variant that a request asks for; nothing for the page itself.
     fn of(view: &'a RequestView) -> Option<Self> {
         let path = view.path.as_str();
-        let parts = decompose(path);
+        let parts = Reading::first(path);
         let query = view.query.as_deref();
         // Who makes up extensions defeats the cache as well.
         let is_known = parts
             .extension
             .is_none_or(|extension| mime_guess::from_ext(extension).first_raw().is_some());
-        let is_plain =
-            parts.selectors.is_none() && parts.suffix.is_none() && query.is_none() && is_known;
-        let rest = path.get(parts.path.len()..).unwrap_or_default();
-        (!is_plain).then_some(Self { page: parts.path, rest: (rest, query) })
+        // Renders cut path parameters, so that they make no other page.
+        let (page, parameters) =
+            parts.path.split_at(parts.path.find(';').unwrap_or(parts.path.len()));
+        let is_plain = parts.selectors.is_none()
+            && parts.suffix.is_none()
+            && parameters.is_empty()
+            && query.is_none()
+            && is_known;
+        let rest = path.get(page.len()..).unwrap_or_default();
+        (!is_plain).then_some(Self { page, rest: (rest, query) })
     }
 }
 
@@ -251,6 +257,8 @@ mod tests {
         check("/a/b.print.html", Some("/a/b"));
         check("/a/b.html/c/d.html", Some("/a/b"));
         check("/a/b.x7f3", Some("/a/b"));
+        check("/a/b;x=1.html", Some("/a/b"));
+        check("/a/b.html;x=1", Some("/a/b"));
     }
 
     #[test]

@@ -152,12 +152,42 @@ impl Drawn {
     }
 }
 
+/// Where a URL leads.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "taken apart where it is made, and nearly always a resource"
+)]
+enum Resolved {
+    /// To another address.
+    Elsewhere { location: String, kind: Redirect },
+    /// To a resource, if there is one.
+    Here(Url, Option<Node>),
+}
+
 impl Answer<'_> {
     /// Splits the URL and draws what it resolves to.
     pub(crate) fn draw(&self) -> Drawn {
         if let Some(drawn) = self.draw_library() {
             return drawn;
         }
+        match self.resolve() {
+            Ok(Resolved::Elsewhere { location, kind }) => Drawn::redirect(location, kind),
+            Ok(Resolved::Here(url, Some(node))) if url.exists => self.draw_resource(&url, &node),
+            Ok(Resolved::Here(url, _)) => self.draw_missing(&url),
+            Err(error) => Drawn::message(Outcome::BadRequest, &format!("Bad request: {error}.")),
+        }
+    }
+
+    /// Returns the parts of the URL as they are drawn from; nothing where nothing is drawn.
+    pub(crate) fn url(&self) -> Option<Url> {
+        match self.resolve().ok()? {
+            Resolved::Here(url, _) => Some(url),
+            Resolved::Elsewhere { .. } => None,
+        }
+    }
+
+    /// Finds out where the URL leads.
+    fn resolve(&self) -> Result<Resolved, MalformedUrl> {
         if self.routes.has_mappings() {
             self.reader.note_fact(Facts::HOST);
         }
@@ -170,19 +200,16 @@ impl Answer<'_> {
                 *asked.borrow_mut() = Some((path.to_owned(), found));
                 exists
             });
-        let path = match &way {
+        let path = match way {
             Some(Way::Elsewhere { location, kind }) => {
-                return Drawn::redirect(location.clone(), *kind);
+                return Ok(Resolved::Elsewhere { location, kind });
             }
-            Some(Way::Path(path)) => path.as_str(),
-            None => self.request.path,
+            Some(Way::Path(path)) => Cow::Owned(path),
+            None => Cow::Borrowed(self.request.path),
         };
-        let known = asked.into_inner().filter(|(asked, _)| asked == path);
-        match known.map_or_else(|| self.find(path), |(_, found)| found) {
-            Ok((url, Some(node))) if url.exists => self.draw_resource(&url, &node),
-            Ok((url, _)) => self.draw_missing(&url),
-            Err(error) => Drawn::message(Outcome::BadRequest, &format!("Bad request: {error}.")),
-        }
+        let known = asked.into_inner().filter(|(asked, _)| *asked == path);
+        let (url, node) = known.map_or_else(|| self.find(&path), |(_, found)| found)?;
+        Ok(Resolved::Here(url, node))
     }
 
     /// Splits a raw path, and finds the node that its resource is.

@@ -154,6 +154,18 @@ impl Renderer {
         self.answer(snapshot, request, |answer| answer.draw())
     }
 
+    /// Returns the parts of a request's path as [`Renderer::render`] reads them; nothing if it leads to another address, or
+    /// cannot be read.
+    #[must_use]
+    pub fn read_url(&self, snapshot: &Snapshot, request: &RenderRequest<'_>) -> Option<Url> {
+        let mut url = None;
+        self.answer(snapshot, request, |answer| {
+            url = answer.url();
+            Drawn::message(Outcome::NotFound, "")
+        });
+        url
+    }
+
     /// Draws the site's page for a fault that the caller found, such as `403`, with one sentence about it.
     ///
     /// The outcome is [`Outcome::Error`]; the caller knows better.

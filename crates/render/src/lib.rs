@@ -48,7 +48,6 @@ mod template;
 mod text_picture;
 pub mod timing;
 mod touched;
-pub mod url;
 
 pub use backend::{BackEnd, BackEndCounts, BackEnds, Fetch};
 pub use check::{Finding, check};
@@ -68,3 +67,4 @@ pub use response::{Blob, Body, Outcome, Redirect, RenderResponse};
 pub use script::{DirSource, RepositorySource, ScriptSet, ScriptSource};
 pub use template::FragmentCounts;
 pub use touched::Touched;
+pub use tympan_web::sling_url as url;

@@ -16,7 +16,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use tympan_content::{ChunkId, JCR_CONTENT, NodePath, Repository, Snapshot};
 use tympan_render::ledger::{Look, Recorded};
-use tympan_render::url::Url;
+use tympan_render::url::{REFUSED_READINGS, Url};
 use tympan_render::{Body, Facts, Outcome, Recording, RenderRequest, RenderResponse};
 
 use self::answer::{add_common, add_headers, to_http};
@@ -91,7 +91,12 @@ async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
     if instance.role == Role::Author && identity.is_none() {
         return Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first"));
     }
-    if let Some(mut response) = instance.answer_at_once(parts, identity.as_ref()) {
+    let is_any_reading_refused = parts.headers.contains_key(&REFUSED_READINGS);
+    let known = match is_any_reading_refused {
+        true => None,
+        false => instance.answer_at_once(parts, identity.as_ref()),
+    };
+    if let Some(mut response) = known {
         if let Some(identity) = identity {
             response.extensions_mut().insert(identity);
         }
@@ -123,12 +128,32 @@ fn branch_of(instance: &Instance, parts: &Parts) -> Result<Option<String>> {
     Ok(Some(name.into_owned()))
 }
 
+/// Refuses a path that a dispatcher's filter would have refused, had it known which resources exist.
+fn check_reading(instance: &Instance, repository: &Repository, asked: &Asked) -> Result<()> {
+    if !asked.headers.contains_key(&REFUSED_READINGS) {
+        return Ok(());
+    }
+    let snapshot = repository.snapshot()?.seen_by(&asked.viewer);
+    let request = RenderRequest {
+        scheme: asked.scheme(),
+        host: asked.header("host"),
+        ..RenderRequest::get(&asked.path)
+    };
+    let url = instance.renderer.read_url(&snapshot, &request);
+    check_failure(&snapshot)?;
+    match url.is_some_and(|url| url.is_refused_by(&asked.headers)) {
+        true => Err(Failure::new(StatusCode::NOT_FOUND, "there is nothing here")),
+        false => Ok(()),
+    }
+}
+
 /// Draws the answer from one pinned root.
 fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     let repository = match &asked.branch {
         Some(name) => on_branch(&instance.repository, name)?,
         None => instance.repository.clone(),
     };
+    check_reading(instance, &repository, asked)?;
     let wishes = asked.wishes(instance)?;
     match (instance.renderer.fragments(), wishes.clears) {
         (Some(fragments), Clears::Everything) => fragments.clear(),
@@ -263,6 +288,7 @@ fn is_same(one: &RenderResponse, other: &RenderResponse) -> bool {
 
 /// Answers a form that a visitor sent to a page; nothing if no script of the page takes it.
 pub(crate) fn take_form(instance: &Instance, asked: &Asked) -> Result<Option<Response>> {
+    check_reading(instance, &instance.repository, asked)?;
     let wishes = Wishes::default();
     let drawn = draw(instance, &instance.repository, (asked, wishes), Recording::Count)?.answer;
     if matches!(drawn.outcome, Outcome::MethodNotAllowed) {

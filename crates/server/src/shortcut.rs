@@ -22,6 +22,7 @@ use tympan_web::log_time::LogTime;
 use tympan_web::request_log::{self, EventRef};
 use tympan_web::sample_mark;
 use tympan_web::shortcut::{Ready, ReadyBody, Shortcut};
+use tympan_web::sling_url::REFUSED_READINGS;
 
 use crate::Instance;
 use crate::hot::{Found, Headers};
@@ -63,7 +64,7 @@ impl Shortcut for InstanceShortcut {
         let instance = &self.0;
         let Plain { method, path, headers, host, accept_language, referer, user_agent, sample } =
             read(head)?;
-        if has_session(&headers) {
+        if has_session(&headers) || headers.contains_key(&REFUSED_READINGS) {
             return None;
         }
         let (started, now) = (Instant::now(), SystemTime::now());

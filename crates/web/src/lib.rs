@@ -6,7 +6,8 @@
 //!   [`limit`] (bounded bodies), [`patience`] (with who takes them slowly), [`rate`] (what one client may ask), [`proxy_protocol`] (who is behind a proxy),
 //!   [`client`] (pooled HTTP/1.1).
 //! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`]; the [`flush_message`] from
-//!   publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the rule from a URL to a file below the document root; [`digits`] of numbers in them.
+//!   publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the rule from a URL to a file below the document root;
+//!   [`sling_url`], the parts of a URL path; [`digits`] of numbers in them.
 //!
 //! Not here: content, caching rules, templates, routes.
 
@@ -38,6 +39,7 @@ mod resident;
 pub mod sample_mark;
 mod seats;
 pub mod shortcut;
+pub mod sling_url;
 mod stall;
 pub mod tls;
 pub mod wire;

@@ -1,7 +1,8 @@
 //! What a flush removes: the files of its handle.
 //!
 //! In the handle's parent folder these are the entry with exactly its last name (if a file) and all that begin with that
-//! name and a dot; below the handle `_jcr_content`; and for a handle that is gone the whole folder.
+//! name and a dot, also once path parameters are cut as renders cut them: older caches hold such names; below the handle
+//! `_jcr_content` and `jcr:content`; and for a handle that is gone the whole folder.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -89,9 +90,11 @@ impl Docroot {
             let siblings = flushing.flush_siblings(parent, names);
             flushing.done.note(siblings);
             for (name, fate) in names {
-                let content = OsStr::new("_jcr_content");
-                let outcome = flushing.flush_folder(&parent.join(name), content, *fate);
-                flushing.done.note(outcome);
+                for content in ["_jcr_content", "jcr:content"] {
+                    let content = OsStr::new(content);
+                    let outcome = flushing.flush_folder(&parent.join(name), content, *fate);
+                    flushing.done.note(outcome);
+                }
             }
         }
         flushing.done
@@ -317,6 +320,21 @@ impl Flushing<'_> {
 
 /// Returns what happens to an entry of a folder in which these names are flushed; to delete goes before to mark.
 fn fate_of(name: &OsStr, kind: FileType, names: &HashMap<&OsStr, Fate>) -> Option<Fate> {
+    let own = fate_of_name(name, kind, names);
+    let bytes = name.as_bytes();
+    let Some(end) = bytes.iter().position(|byte| *byte == b';') else { return own };
+    let before = bytes.get(..end).unwrap_or_default();
+    let is_begun_so =
+        |whole: &[u8]| whole.strip_prefix(before).is_some_and(|rest| rest.first() == Some(&b'.'));
+    // `a;x=1.jpg` is a file of `a.jpg`, and so is whatever lies in a folder `a;x='1`.
+    let longer = names.iter().filter(|(name, _)| is_begun_so(name.as_bytes()));
+    own.into_iter()
+        .chain(fate_of_name(OsStr::from_bytes(before), FileType::RegularFile, names))
+        .chain(longer.map(|(_, fate)| *fate))
+        .reduce(Fate::or)
+}
+
+fn fate_of_name(name: &OsStr, kind: FileType, names: &HashMap<&OsStr, Fate>) -> Option<Fate> {
     let own = names.get(name).filter(|_| kind != FileType::Directory).copied();
     let bytes = name.as_bytes();
     let dots = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'.');
@@ -366,8 +384,36 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use super::{Deleted, Flushing, is_side_name};
+    use std::collections::HashMap;
+    use std::ffi::OsStr;
+
+    use rustix::fs::FileType;
+
+    use super::{Deleted, Fate, Flushing, fate_of, is_side_name};
     use crate::cache::Docroot;
+
+    #[test]
+    fn files_named_with_path_parameters_are_flushed_with_their_page() {
+        let is_flushed = |name: &str, handle: &str| {
+            let names = HashMap::from([(OsStr::new(handle), Fate::Delete)]);
+            [FileType::RegularFile, FileType::Directory]
+                .map(|kind| fate_of(OsStr::new(name), kind, &names).is_some())
+        };
+        for (name, handle, expected) in [
+            ("market;x='1'.jpg", "market.jpg", [true; 2]),
+            ("market;x='a", "market.jpg", [true; 2]),
+            ("market.jpg;x=1", "market.jpg", [true; 2]),
+            ("market.jpg;x=1.png", "market.jpg", [true; 2]),
+            ("en;x=1.html", "en", [true; 2]),
+            ("en.html;x=1", "en", [true; 2]),
+            ("en.html", "en", [true; 2]),
+            ("en", "en", [true, false]),
+            ("market2;x=1.jpg", "market.jpg", [false; 2]),
+            ("mark;x=1.jpg", "market.jpg", [false; 2]),
+        ] {
+            assert_eq!(is_flushed(name, handle), expected, "{name} {handle}");
+        }
+    }
 
     #[test]
     fn bodies_go_before_their_side_files() {

@@ -149,7 +149,7 @@ pub struct Farm {
 }
 
 impl Farm {
-    fn new(key: &Key) -> Self {
+    pub(super) fn new(key: &Key) -> Self {
         Self {
             name: key.name.clone(),
             at: key.at.clone(),
@@ -268,7 +268,7 @@ fn read_section(reader: &mut Reader, entry: &Entry<'_>, block: &Block, farm: &mu
         "vanity_urls" => farm.vanity_urls = read_vanity_urls(reader, entry, block),
         "cache" => farm.cache = Some(read_cache(reader, block)),
         "sessionmanagement" => farm.sessions = read_sessions(reader, entry, block),
-        "auth_checker" => farm.auth_checker = read_auth_checker(reader, entry, block),
+        "auth_checker" => farm.auth_checker = read_auth_checker(reader, entry.at(), block),
         "statistics" => read_statistics(reader, block, &mut farm.categories),
         "stickyConnections" => read_sticky(reader, block, &mut farm.sticky),
         "x-health" => farm.health = read_health(reader, block),
@@ -375,9 +375,9 @@ fn read_sessions(reader: &mut Reader, section: &Entry<'_>, block: &Block) -> Opt
     Some(sessions)
 }
 
-fn read_auth_checker(
+pub(super) fn read_auth_checker(
     reader: &mut Reader,
-    section: &Entry<'_>,
+    at: &Position,
     block: &Block,
 ) -> Option<AuthChecker> {
     let mut checker = AuthChecker {
@@ -404,12 +404,12 @@ fn read_auth_checker(
     }
     if checker.filter.rules.is_empty() {
         let message = "`/auth_checker` has no `/filter` with rules, so every page is asked about";
-        reader.warn(section.at(), message);
-        checker.filter.add_safe_rule(section.at());
+        reader.warn(at, message);
+        checker.filter.add_safe_rule(at);
     }
     if !checker.url.starts_with('/') {
         // Serving without the check would show to everyone what few may see.
-        reader.error(section.at(), "`/auth_checker` needs a `/url` that begins with a slash");
+        reader.error(at, "`/auth_checker` needs a `/url` that begins with a slash");
     }
     Some(checker)
 }

@@ -3,13 +3,18 @@
 //! People check the file that they edit, which others include. What it is a part of is guessed from its keys; a file
 //! that tells nothing, such as a list of header names, is checked for its text only.
 
+use std::sync::Arc;
+
 use super::cache::{CACHE_KEYS, read_cache};
-use super::farm::{FARM_KEYS, read_sections};
-use super::filter::read_filter;
+use super::farm::{FARM_KEYS, Farm, read_auth_checker, read_sections};
+use super::filter::{FilterRule, read_filter};
 use super::read::Reader;
 use super::render::{RENDER_KEYS, read_renders};
 use super::{Config, access};
 use crate::any::{Block, Item, Key, Value};
+
+/// What `/auth_checker` holds.
+const AUTH_CHECKER_KEYS: [&str; 3] = ["url", "filter", "headers"];
 
 /// What a part is taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +25,8 @@ enum Kind {
     Filter,
     List,
     Renders,
+    AuthChecker,
+    Defines,
     Unknown,
 }
 
@@ -35,6 +42,10 @@ pub(super) fn read_fragment(reader: &mut Reader, block: &Block) -> Config {
             Kind::Filter => "a filter's rules",
             Kind::List => "a list of rules",
             Kind::Renders => "renders",
+            Kind::AuthChecker => "an auth checker",
+            Kind::Defines => {
+                "`Define` lines of httpd, which `tympan dispatcher convert` reads together with the vhost file"
+            }
             Kind::Unknown => "plain values",
         };
         reader.warn(
@@ -44,19 +55,29 @@ pub(super) fn read_fragment(reader: &mut Reader, block: &Block) -> Config {
             ),
         );
     }
+    let key = Key { name: "fragment".to_owned(), at: block.at.clone() };
     match kind {
         Kind::Farms => super::read_farms(reader, block, &mut config.farms),
         Kind::Farm => {
-            let key = Key { name: "fragment".to_owned(), at: block.at.clone() };
-            drop(read_sections(reader, &key, block));
+            let farm = read_sections(reader, &key, block);
+            config.farms.extend(farm.filter.map(|rules| farm_of_rules(&key, rules)));
         }
         Kind::Cache => drop(read_cache(reader, block)),
-        Kind::Filter => drop(read_filter(reader, block)),
+        Kind::Filter => {
+            let rules = read_filter(reader, block);
+            config.farms.push(farm_of_rules(&key, rules));
+        }
+        Kind::AuthChecker => drop(read_auth_checker(reader, &block.at, block)),
         Kind::List => drop(access::read_list(reader, block, access::Verdict::Deny)),
         Kind::Renders => drop(read_renders(reader, block)),
-        Kind::Unknown => {}
+        Kind::Defines | Kind::Unknown => {}
     }
     config
+}
+
+/// Returns a farm that holds nothing but a filter, so that its rules are tried.
+fn farm_of_rules(key: &Key, rules: Vec<FilterRule>) -> Arc<Farm> {
+    Arc::new(Farm { filter: Some(rules), ..Farm::new(key) })
 }
 
 fn guess(block: &Block) -> Kind {
@@ -64,7 +85,12 @@ fn guess(block: &Block) -> Kind {
     let inner_has =
         |keys: &[&str]| inner(block).any(|block| names(block).any(|name| keys.contains(&name)));
     // `/name` and `/headers` mean something in several places, so the surest signs go first.
-    if has(&FARM_KEYS) {
+    if has(&["url"])
+        && has(&["filter", "headers"])
+        && names(block).all(|name| AUTH_CHECKER_KEYS.contains(&name))
+    {
+        Kind::AuthChecker
+    } else if has(&FARM_KEYS) {
         Kind::Farm
     } else if has(&CACHE_KEYS) {
         Kind::Cache
@@ -76,9 +102,15 @@ fn guess(block: &Block) -> Kind {
         if inner_has(&elements) { Kind::Filter } else { Kind::List }
     } else if inner_has(&FARM_KEYS) {
         Kind::Farms
+    } else if block.items.first().is_some_and(|item| is_word(item, "Define")) {
+        Kind::Defines
     } else {
         Kind::Unknown
     }
+}
+
+fn is_word(item: &Item, word: &str) -> bool {
+    item.key.is_none() && matches!(&item.value, Value::Text(text) if text.text == word)
 }
 
 fn names(block: &Block) -> impl Iterator<Item = &str> {

@@ -142,6 +142,26 @@ fn health_names_what_is_wrong() {
 }
 
 #[test]
+fn health_fails_with_the_only_render_that_is_dead() {
+    let dead = tympan_testkit::origin::dead_addr();
+    let origin = Origin::always(Answer::html("page"));
+    let start = |renders| {
+        let setup = Setup { renders, ..Setup::default() };
+        Watched::start(&setup, Listener::default())
+    };
+    let watched = start(vec![dead]);
+    assert_eq!(watched.front.get("/a").status, 502);
+    let health = watched.get("/health");
+    assert_eq!((health.status, health.body.as_str()), (503, "farm site: render r0 is failing\n"));
+    // One that answers is enough.
+    let watched = start(vec![dead, origin.addr()]);
+    for _ in 0..3 {
+        assert_eq!(watched.front.get("/a?x").status, 200);
+    }
+    assert_eq!(watched.get("/health").status, 200);
+}
+
+#[test]
 fn a_share_is_changed_by_who_shows_the_token() {
     let renders = vec![tympan_testkit::origin::dead_addr()];
     let setup = Setup { farm: SHARE, settings: SETTINGS.to_owned(), renders, ..Setup::default() };

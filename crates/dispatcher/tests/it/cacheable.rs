@@ -293,6 +293,57 @@ fn ca83_named_headers_are_kept_with_repeats_and_others_not() {
 }
 
 #[test]
+fn headers_that_protect_visitors_are_kept_whatever_the_farm_names() {
+    let protecting = [
+        ("content-security-policy", "sandbox"),
+        ("content-security-policy-report-only", "default-src 'self'"),
+        ("content-disposition", "attachment"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("cross-origin-embedder-policy", "require-corp"),
+        ("permissions-policy", "camera=()"),
+        ("referrer-policy", "no-referrer"),
+        ("strict-transport-security", "max-age=60"),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+    ];
+    let answer = protecting
+        .iter()
+        .fold(Answer::html("page").header("X-Lost", "1"), |answer, (name, value)| {
+            answer.header(name, value)
+        });
+    let origin = Origin::always(answer);
+    for cache in ["", "/headers { \"X-Kept\" }", "/headers { \"X-Kept\" } /x-compress 1"] {
+        let front = front(&origin, cache);
+        front.get("/a.svg");
+        let check = |asked: &str, reply: crate::front::Reply| {
+            assert!(reply.is_hit(), "{asked}");
+            for (name, value) in protecting {
+                assert_eq!(reply.header(name), Some(value), "{asked}: {name}");
+            }
+            assert_eq!(reply.header("x-lost"), None);
+        };
+        check("first", front.get("/a.svg"));
+        check("second", front.get("/a.svg"));
+        check("HEAD", front.send("HEAD", "/a.svg", &[], ""));
+        let part = front.send("GET", "/a.svg", &[("Range", "bytes=0-1")], "");
+        assert_eq!((part.status, part.header("content-security-policy")), (206, Some("sandbox")));
+    }
+}
+
+#[test]
+fn what_has_path_parameters_is_not_cached() {
+    let origin = html();
+    let front = front(&origin, "");
+    let why = "not cacheable: request URL has path parameters";
+    for target in ["/a.html;x=1", "/a;v='1.0'.html", "/dam/a;x=2.jpg", "/a.html;"] {
+        assert_eq!(verdict(&front, "GET", target, &[]), why, "{target}");
+    }
+    assert_eq!(front.files(), [""; 0]);
+    assert_eq!(verdict(&front, "GET", "/a%3Bb.html", &[]), "target file cached");
+}
+
+#[test]
 fn ca83_a_type_that_the_name_does_not_tell_is_kept() {
     let typed = |kind: &'static str| {
         Origin::start(move |_| Answer::status(200).body("page").header("Content-Type", kind))

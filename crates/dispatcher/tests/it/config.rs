@@ -554,3 +554,65 @@ proptest! {
         drop(check(&loaded));
     }
 }
+
+/// Checks a file that others include.
+fn check_part(text: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("part.any");
+    std::fs::write(&file, text).unwrap();
+    let loaded = Config::load_to_check(&file, &Sources::default());
+    tympan_dispatcher::check(&loaded).iter().map(|finding| finding.message.clone()).collect()
+}
+
+#[test]
+fn parts_are_known_for_what_they_are() {
+    let auth = "/url \"/bin/permissions\" /filter { /0 { /glob \"*\" /type \"deny\" } }
+        /headers { /0 { /glob \"*\" /type \"deny\" } /1 { /glob \"Set-Cookie:*\" /type \"allow\" } }";
+    let findings = check_part(auth);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(findings[0].ends_with("an auth checker"), "{findings:?}");
+    let findings = check_part("Define DOCROOT /mnt/var/www\nDefine PORT 4503\n");
+    assert!(findings.iter().any(|finding| finding.contains("dispatcher convert")), "{findings:?}");
+}
+
+#[test]
+fn rules_are_tried_wherever_they_stand() {
+    let rules = "/0 { /type \"deny\" /url \"*\" } /1 { /type \"allow\" /url \"/content*\" }";
+    let opens = |findings: &[String]| {
+        findings.iter().filter(|text| text.starts_with("this rule lets `GET ")).count()
+    };
+    let part = check_part(rules);
+    assert!(opens(&part) > 20, "{part:?}");
+    assert_eq!(opens(&check_part(&format!("/filter {{ {rules} }}"))), opens(&part));
+    // Renders that are left out reach nothing, and still the filter is what it is.
+    let farm = |render: &str| {
+        let text = format!("/farms {{ /f {{ /renders {{ {render} }} /filter {{ {rules} }} }} }}");
+        let loaded = load(&text);
+        let findings = tympan_dispatcher::check(&loaded);
+        findings.iter().map(|finding| finding.message.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(opens(&farm("/0 { /hostname \"\" }")), opens(&part));
+    assert_eq!(opens(&farm("/0 { /hostname \"h\" }")), opens(&part));
+}
+
+#[test]
+fn spellings_that_publishers_read_otherwise_are_tried() {
+    let text = "/farms { /f { /renders { /0 { /hostname \"h\" } } /filter {
+        /0 { /type \"deny\" /url \"*\" }
+        /1 { /type \"allow\" /path \"/content/*\" /extension '(html|jpg)' }
+        /2 { /type \"allow\" /url \"/etc.clientlibs/*\" } } } }";
+    let findings = tympan_dispatcher::check(&load(text));
+    for url in
+        ["/etc.clientlibs/any.infinity.json", "/content/dam/any.jpg/jcr:content.infinity.json"]
+    {
+        let expected = format!("this rule lets `GET {url}` reach the renders");
+        assert!(findings.iter().any(|finding| finding.message == expected), "{url}");
+    }
+    let closed =
+        text.replace("/*\" } } } }", "/*\" } /3 { /type \"deny\" /extension \"json\" } } } }");
+    let findings = tympan_dispatcher::check(&load(&closed));
+    assert!(
+        !findings.iter().any(|finding| finding.message.contains("reach the renders")),
+        "{findings:?}"
+    );
+}

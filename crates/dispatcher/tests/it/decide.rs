@@ -351,3 +351,22 @@ fn a_flush_is_known_by_its_headers_and_method() {
     assert!(!is_flush("PUT", &["cq-action", "cq-handle"]));
     assert!(!is_flush("POST", &["cq-handle"]));
 }
+
+#[test]
+fn the_render_is_told_which_readings_the_filter_refuses() {
+    let origin = Origin::start(|seen| {
+        Answer::html(seen.header("x-tympan-refused-readings").unwrap_or("none").to_owned())
+    });
+    let front = Front::start(&Setup {
+        farm: "/filter { /0 { /type \"deny\" /url \"*\" }
+            /1 { /type \"allow\" /path \"/content/*\" /extension '(html|jpg)' } }",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    });
+    let asked =
+        |target: &str| front.send("GET", target, &[("X-Tympan-Refused-Readings", "0")], "").body;
+    assert_eq!(asked("/content/dam/a.jpg/jcr:content.json"), "0");
+    assert_eq!(asked("/content/dam/a.jpg/b.json/c.html"), "1");
+    // What a visitor says of it counts for nothing.
+    assert_eq!(asked("/content/a.html"), "none");
+}

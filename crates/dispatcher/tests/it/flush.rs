@@ -45,6 +45,32 @@ fn fill(front: &Front) {
     front.write("content/en.suffix.html/a/b.html", "suffix");
 }
 
+#[test]
+fn a_flush_takes_files_with_path_parameters_and_both_spellings_of_content() {
+    let origin = counting();
+    for action in ["Activate", "Deactivate"] {
+        let front = front(&origin, "");
+        // As caches of older versions hold them.
+        let files = [
+            "content/dam/a.jpg",
+            "content/dam/a;x='1'.jpg",
+            "content/dam/a.jpg;v=1",
+            "content/dam/a.jpg;x=1.html",
+            "content/dam/a;x='p/q'.jpg",
+        ];
+        for name in files {
+            front.write(name, name);
+        }
+        front.write("content/dam/ab;x=1.jpg", "another");
+        front.flush(action, "/content/dam/a.jpg", &[]);
+        assert_eq!(front.files(), ["content/dam/ab;x=1.jpg"], "{action}");
+        front.write("content/en/jcr:content/a.json", "content");
+        front.write("content/en/_jcr_content/a.json", "content");
+        front.flush(action, "/content/en", &[]);
+        assert_eq!(front.files(), ["content/dam/ab;x=1.jpg"], "{action}");
+    }
+}
+
 /// Flushes and returns which files are gone.
 fn gone_after(action: &str, handle: &str, headers: &[(&str, &str)]) -> Vec<String> {
     let origin = counting();

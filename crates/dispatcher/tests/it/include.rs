@@ -49,6 +49,48 @@ fn one_file_greets_two_users() {
 }
 
 #[test]
+fn a_page_and_its_parts_come_from_one_render_by_one_cookie() {
+    let render = |name: &'static str| {
+        Origin::start(move |seen: &Seen| match seen.target.as_str() {
+            "/s/one.html" | "/s/two.html" | "/s/three.html" => {
+                Answer::html(name).header("Cache-Control", "no-store")
+            }
+            target => {
+                let include = |part: &str| format!("<!--#include virtual=\"/s/{part}.html\" -->");
+                let body = format!("{}{}{}", include("one"), include("two"), include("three"));
+                let life = if target == "/s/kept.html" { "max-age=60" } else { "no-store" };
+                Answer::html(body)
+                    .header("Cache-Control", life)
+                    .header("X-Tympan-Include", "/s/one.html /s/two.html /s/three.html")
+            }
+        })
+    };
+    let renders = [render("r0"), render("r1")];
+    let front = Front::start(&Setup {
+        farm: "/stickyConnectionsFor \"/s\"",
+        renders: renders.iter().map(Origin::addr).collect(),
+        ..Setup::default()
+    });
+    // The page itself from a render, and from its file.
+    for target in ["/s/drawn.html", "/s/kept.html"] {
+        for _ in 0..30 {
+            let reply = front.get(target);
+            let cookies = reply.headers.iter().filter(|(name, _)| name == "set-cookie");
+            let cookies: Vec<&str> = cookies.map(|(_, value)| value.as_str()).collect();
+            let name = reply.body.get(..2).unwrap();
+            assert_eq!(reply.body, name.repeat(3), "{target}");
+            assert_eq!(cookies, [format!("renderid={name}; Path=/")], "{target}");
+        }
+    }
+    for (name, other) in [("r0", "r1"), ("r1", "r0")] {
+        let cookie = format!("renderid={name}");
+        let reply = front.send("GET", "/s/drawn.html", &as_user(&cookie), "");
+        assert_eq!(reply.body, name.repeat(3));
+        assert!(!reply.body.contains(other));
+    }
+}
+
+#[test]
 fn a_filled_page_as_long_as_its_file_is_not_kept_in_memory() {
     const DIRECTIVE: &str = "<!--#include virtual=\"/turn.html\" -->";
     let turns = AtomicUsize::new(0);

@@ -28,6 +28,7 @@ mod front;
 mod gossip;
 mod hit;
 mod include;
+mod kept;
 mod keys;
 mod lane;
 mod lane_faults;

@@ -1,7 +1,10 @@
-//! Splits a URL path into resource path, selectors, extension, suffix and path parameters, as Sling does.
+//! The one decomposition of URL paths: into resource path, selectors, extension, suffix and path parameters, as Sling does.
+//!
+//! The publisher, which knows which resources exist, gets a [`Url`]. The dispatcher, which does not, gets every
+//! [`Reading`] that a publisher may come to, and judges with the same code what the publisher draws.
 //!
 //! In: the raw path of a request (still percent-encoded) and a question: does a resource exist at this path?
-//! Out: a [`Url`].
+//! Out: a [`Url`]; or from a decoded path, its [`Reading`]s.
 //!
 //! Rules
 //! * The resource path is the longest prefix at which a resource exists and which the end of the path or a
@@ -17,7 +20,14 @@
 
 use std::borrow::Cow;
 
+use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
+
+/// The request header in which a dispatcher lists the [`Reading::depth`] of each reading of the path that its filter refuses.
+///
+/// Only the publisher knows which reading is right; it answers as if nothing was there if that one is listed. A dispatcher
+/// never passes on what a client says here.
+pub const REFUSED_READINGS: HeaderName = HeaderName::from_static("x-tympan-refused-readings");
 
 /// A request path that no resource can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -88,17 +98,33 @@ impl Url {
 
     /// Reads what follows the resource path: empty, or a dot and more.
     fn read_rest(&mut self, rest: &str) {
-        let Some(rest) = rest.strip_prefix('.') else {
-            return;
-        };
-        let (head, suffix) = match rest.find('/') {
-            Some(slash) => rest.split_at(slash),
-            None => (rest, ""),
-        };
-        let (selectors, extension) = head.rsplit_once('.').unwrap_or(("", head));
-        self.selectors = split_selectors(selectors);
-        self.extension = Some(extension).filter(|text| !text.is_empty()).map(str::to_owned);
-        self.suffix = Some(suffix).filter(|text| !text.is_empty()).map(str::to_owned);
+        // A slash that ends the path of a resource follows no dot.
+        let reading = Reading::of_rest("", if rest.starts_with('.') { rest } else { "" });
+        self.selectors = split_selectors(reading.selectors.unwrap_or_default());
+        self.extension = reading.extension.map(str::to_owned);
+        self.suffix = reading.suffix.map(str::to_owned);
+    }
+
+    /// Tells which of the [`Reading`]s of its path this is, as [`Reading::depth`] does.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        count_segments(self.suffix.as_deref())
+    }
+
+    /// Tells whether a dispatcher's filter refuses what was read here, by [`REFUSED_READINGS`] of its request.
+    #[must_use]
+    pub fn is_refused_by(&self, headers: &HeaderMap) -> bool {
+        let mut lists = headers.get_all(REFUSED_READINGS).iter();
+        let has_name = self.extension.is_some()
+            || self.path.rsplit('/').next().is_some_and(|name| name.contains('.'));
+        has_name
+            && lists.any(|list| {
+                let mut depths = list.as_bytes().split(|byte| *byte == b',');
+                depths.any(|depth| {
+                    let depth = std::str::from_utf8(depth.trim_ascii()).ok();
+                    depth.and_then(|depth| depth.parse().ok()) == Some(self.depth())
+                })
+            })
     }
 
     /// Returns the selectors joined by dots; empty without any.
@@ -118,6 +144,86 @@ impl Url {
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
+}
+
+/// The parts of a decoded path, if the extension stands in a certain one of its segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading<'a> {
+    /// Before the first dot of that segment.
+    pub path: &'a str,
+    /// Between path and extension, joined by dots.
+    pub selectors: Option<&'a str>,
+    /// After the last dot of that segment.
+    pub extension: Option<&'a str>,
+    /// From the next slash on.
+    pub suffix: Option<&'a str>,
+}
+
+impl<'a> Reading<'a> {
+    /// Returns the reading that goes by the text alone: the first dot splits. A path without a dot is a path only.
+    #[must_use]
+    pub fn first(path: &'a str) -> Self {
+        Self::all(path).next().unwrap_or(Self {
+            path,
+            selectors: None,
+            extension: None,
+            suffix: None,
+        })
+    }
+
+    /// Yields what a publisher may read, depending on which resources exist: one reading for each segment with a dot.
+    ///
+    /// Folders and files may have dots in their names: `/dam/a.jpg/jcr:content.json` is the picture `/dam/a` with a
+    /// suffix, or data of `/dam/a.jpg`. Where a resource's own last name has a dot, selectors are among those given here.
+    pub fn all(path: &'a str) -> impl Iterator<Item = Self> {
+        let mut from = Some(0);
+        std::iter::from_fn(move || {
+            let begin = from?;
+            let dot = begin + path.get(begin..)?.find('.')?;
+            let (before, rest) = path.split_at_checked(dot)?;
+            from = rest.find('/').map(|slash| dot + slash);
+            Some(Self::of_rest(before, rest))
+        })
+    }
+
+    /// Reads what follows a resource path: nothing, or a dot and more.
+    fn of_rest(path: &'a str, rest: &'a str) -> Self {
+        let present = |text: &&str| !text.is_empty();
+        let rest = rest.strip_prefix('.').unwrap_or(rest);
+        let (dotted, suffix) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (selectors, extension) = dotted.rsplit_once('.').unwrap_or(("", dotted));
+        Self {
+            path,
+            selectors: Some(selectors).filter(present),
+            extension: Some(extension).filter(present),
+            suffix: Some(suffix).filter(present),
+        }
+    }
+
+    /// Tells the readings of one path apart: how many segments follow the extension.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        count_segments(self.suffix)
+    }
+}
+
+fn count_segments(suffix: Option<&str>) -> usize {
+    suffix.unwrap_or_default().split('/').filter(|segment| !segment.is_empty()).count()
+}
+
+/// Returns a raw path without its `;name=value` parameters.
+///
+/// # Errors
+/// [`MalformedUrl::Quote`] or [`MalformedUrl::Escape`].
+pub fn cut_parameters(raw: &str) -> Result<Cow<'_, str>, MalformedUrl> {
+    Ok(take_parameters(raw)?.0)
+}
+
+/// Returns a path without what stands between each `;` and the next slash, as servlet containers cut it.
+#[must_use]
+pub fn cut_to_slashes(path: &str) -> String {
+    let segments = path.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
+    segments.collect::<Vec<_>>().join("/")
 }
 
 /// Splits a selector string at its dots; empty selectors vanish.
@@ -229,7 +335,8 @@ const PREFIXES: [&str; 17] = [
 ];
 
 /// Turns `_jcr_content` at the begin of a segment into `jcr:content`; nothing if no segment begins so.
-fn unmangle(path: &str) -> Option<String> {
+#[must_use]
+pub fn unmangle(path: &str) -> Option<String> {
     if !path.contains("/_") {
         return None;
     }
@@ -298,6 +405,76 @@ mod tests {
         check("/a/b/c/d.s.txt", "missing path=/a/b/c/d sel=s ext=txt");
         check("/a/c.html/s.txt", "missing path=/a/c ext=html suffix=/s.txt");
         check("/a/c", "missing path=/a/c");
+    }
+
+    #[track_caller]
+    fn check_readings(path: &str, expected: &[&str]) {
+        let written = Reading::all(path).map(|reading| {
+            let mut text = format!("path={}", reading.path);
+            let parts = [
+                ("sel", reading.selectors),
+                ("ext", reading.extension),
+                ("suffix", reading.suffix),
+            ];
+            for (name, value) in parts {
+                text += &value.map(|value| format!(" {name}={value}")).unwrap_or_default();
+            }
+            text
+        });
+        assert_eq!(written.collect::<Vec<_>>(), expected, "{path}");
+        let first = Reading::all(path).next();
+        let none = Reading { path, selectors: None, extension: None, suffix: None };
+        assert_eq!(Reading::first(path), first.unwrap_or(none));
+    }
+
+    #[test]
+    fn each_segment_with_a_dot_is_a_reading() {
+        check_readings("/a/b", &[]);
+        check_readings("/", &[]);
+        check_readings("/a/b.html", &["path=/a/b ext=html"]);
+        check_readings("/a/b.print.a4.html", &["path=/a/b sel=print.a4 ext=html"]);
+        check_readings("/a/b.html/c/d", &["path=/a/b ext=html suffix=/c/d"]);
+        check_readings(
+            "/a/b.x.html/c.d/e.f",
+            &[
+                "path=/a/b sel=x ext=html suffix=/c.d/e.f",
+                "path=/a/b.x.html/c ext=d suffix=/e.f",
+                "path=/a/b.x.html/c.d/e ext=f",
+            ],
+        );
+        check_readings("/home/path/suffix.ext", &["path=/home/path/suffix ext=ext"]);
+        check_readings("/a.b/", &["path=/a ext=b suffix=/"]);
+        check_readings("/a.", &["path=/a"]);
+        check_readings("/.stat", &["path=/ ext=stat"]);
+        check_readings(
+            "/content.tidy.-1.blubber.json",
+            &["path=/content sel=tidy.-1.blubber ext=json"],
+        );
+        check_readings(
+            "/etc.clientlibs/x.infinity.json",
+            &[
+                "path=/etc ext=clientlibs suffix=/x.infinity.json",
+                "path=/etc.clientlibs/x sel=infinity ext=json",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_refused_reading_is_known_by_what_follows_its_extension() {
+        let is_refused = |raw: &str, resources: &[&str], list: &str| {
+            let url = Url::split(raw, |path| resources.contains(&path)).unwrap();
+            let mut headers = HeaderMap::new();
+            headers.insert(REFUSED_READINGS, list.parse().unwrap());
+            url.is_refused_by(&headers)
+        };
+        let path = "/a.b/c.json";
+        assert!(is_refused(path, &["/a.b/c"], "0"));
+        assert!(is_refused(path, &["/a.b/c.json"], "3, 0"), "a file's own name counts");
+        assert!(!is_refused(path, &["/a"], "0"), "that one is a suffix");
+        assert!(is_refused(path, &["/a"], "1"));
+        assert!(is_refused("/a.b/c.json/", &["/a.b/c"], "0"));
+        assert!(!is_refused("/a.b/c", &["/a.b/c"], "0"), "it has no extension");
+        assert!(!is_refused(path, &["/a.b/c"], "x"));
     }
 
     #[test]
