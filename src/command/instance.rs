@@ -152,8 +152,13 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         false => key,
     };
     let pairs = Pairs::at(plan.key_dir.join(super::pair::FOLDER));
-    let keys = (key.clone(), pairs.clone());
-    let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), keys);
+    let replicator = Replicator::new(
+        role.name(),
+        repository.clone(),
+        queues.clone(),
+        key.clone(),
+        pairs.clone(),
+    );
     let workflows = Workflows::new(queues.clone());
     replicator.configure_as(configurator.worker().clone());
     register_steps(plan, &workflows, configurator.worker(), &replicator)?;

@@ -82,7 +82,8 @@ impl Replicator {
         role: &'static str,
         repository: Repository,
         queues: Queues,
-        (key, pairs): (String, Pairs),
+        key: String,
+        pairs: Pairs,
     ) -> Self {
         // Large assets take their time to arrive, and the answer comes after the last byte.
         let options = Options { response_timeout: Some(MAX_DELIVERY), ..Options::default() };

@@ -144,7 +144,7 @@ pub(crate) fn replicator(
     repository: &Repository,
     queues: &Queues,
 ) -> Replicator {
-    Replicator::new(role, repository.clone(), queues.clone(), ("key".to_owned(), Pairs::default()))
+    Replicator::new(role, repository.clone(), queues.clone(), "key".to_owned(), Pairs::default())
 }
 
 /// A ledger that knows one page which shows another.

@@ -14,7 +14,7 @@ use tower::ServiceExt;
 use tympan_content::{NodePath, Property, Repository, Session, Snapshot, Subtree, Value};
 use tympan_jobs::{Configurator, Queues, Worker, WorkerOptions};
 use tympan_render::{Mode, Options, Renderer};
-use tympan_replicate::{Keeping, Replicator};
+use tympan_replicate::{Keeping, Pairs, Replicator};
 use tympan_search::Index;
 use tympan_server::{
     Instance, InstanceOptions, Logins, Owner, QueryBudgets, Role, Telling, create_user, router,
@@ -82,8 +82,13 @@ impl TestInstance {
         let worker = Worker::new(queues.clone(), options);
         let configurator = Configurator::new(worker, repository.clone(), &[role.name()]);
         let key = "a key of replication".to_owned();
-        let replicator =
-            Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
+        let replicator = Replicator::new(
+            role.name(),
+            repository.clone(),
+            queues.clone(),
+            key.clone(),
+            Pairs::default(),
+        );
         let search =
             Index::open(repository.clone(), &dir.path().join("search"), Default::default());
         let search = Arc::new(search.unwrap());
@@ -103,6 +108,7 @@ impl TestInstance {
             search: search.clone(),
             logins: logins.clone(),
             replication_key: key,
+            pairs: Pairs::default(),
             spool: dir.path().join("spool"),
             logs: dir.path().join("logs"),
             rotation: Rotation::default(),
