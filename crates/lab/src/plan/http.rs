@@ -175,7 +175,7 @@ impl HttpSpec {
             path = path.replace(' ', "%20").into();
         }
         if path.starts_with("http://") || path.starts_with("https://") {
-            return parse_url(&path);
+            return parse_url(&path, !self.is_own);
         }
         let (protocol, domain, port) =
             (self.protocol.draw(scope), self.domain.draw(scope), self.port.draw(scope));
@@ -206,7 +206,7 @@ impl HttpSpec {
             write!(text, ":{port}").ok();
         }
         text.push_str(&target);
-        parse_url(&text)
+        parse_url(&text, !self.is_own)
     }
 
     /// Returns the parameters as the body of a form. What is not to be encoded is encoded already, so that JMeter
@@ -503,22 +503,21 @@ pub(super) fn decode_form(text: &str) -> Result<String, (String, String)> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Reads an address as Java does, which refuses some characters.
-fn parse_url(text: &str) -> Result<Url, (String, String)> {
+/// Returns where a bracket stands in the path of an address, which Java refuses.
+fn path_bracket(text: &str) -> Option<usize> {
+    let authority = text.find("://").map_or(0, |at| at + 3);
+    let end = text.find(['?', '#']).unwrap_or(text.len());
+    let start = authority + text.get(authority..end)?.find('/')?;
+    text.get(start..end)?.find(['[', ']']).map(|at| start + at)
+}
+
+/// Reads an address as Java does, which refuses some characters; plans in TOML may have broken escapes and brackets.
+fn parse_url(text: &str, is_strict: bool) -> Result<Url, (String, String)> {
     let is_illegal =
         |c: char| c.is_whitespace() || c.is_control() || u8::try_from(c).is_ok_and(is_forbidden);
-    let authority_end = text.find("://").map_or(0, |at| at + 3);
-    let path_end = text.find(['?', '#']).unwrap_or(text.len());
-    let path_start = text
-        .get(authority_end..path_end)
-        .and_then(|rest| rest.find('/'))
-        .map_or(path_end, |at| authority_end + at);
-    let is_bracket = |c: char| matches!(c, '[' | ']');
-    let bracket = text
-        .get(path_start..path_end)
-        .and_then(|path| path.find(is_bracket))
-        .map(|at| path_start + at);
-    if bracket.is_none()
+    let bracket = if is_strict { path_bracket(text) } else { None };
+    if is_strict
+        && bracket.is_none()
         && text.find(is_illegal).is_none()
         && let Some(at) = malformed_escape(text)
     {

@@ -28,9 +28,7 @@ pub(crate) const PASSWORD: &str = "violet-harbor-lantern";
 
 /// A running instance without sockets. Its content and its state database are in memory.
 pub(crate) struct TestInstance {
-    pub(crate) instance: Arc<Instance>,
     pub(crate) repository: Repository,
-    pub(crate) logins: Logins,
     pub(crate) state: State,
     search: Arc<Index>,
     router: Router,
@@ -106,7 +104,7 @@ impl TestInstance {
             configurator,
             replicator,
             search: search.clone(),
-            logins: logins.clone(),
+            logins,
             replication_key: key,
             pairs: Pairs::default(),
             spool: dir.path().join("spool"),
@@ -123,11 +121,11 @@ impl TestInstance {
         session.put(&path("/content"), Subtree::new("content", "sling:Folder")).unwrap();
         session.commit("begin", SystemTime::now()).unwrap();
         let instance = Instance::open(options, SystemTime::now()).unwrap();
-        let router = router(instance.clone());
+        let router = router(instance);
         let owner = Owner { user: "admin", account: None };
         let now = SystemTime::now();
         let admin_token = Logins::issue_token(state.pool(), owner, now, None).await.unwrap();
-        Self { instance, repository, logins, state, search, router, admin_token, _dir: dir }
+        Self { repository, state, search, router, admin_token, _dir: dir }
     }
 
     /// Begins a request from this machine.

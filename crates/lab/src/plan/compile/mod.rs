@@ -310,7 +310,10 @@ impl<'a> Compiler<'a> {
         if let Some(node) = self.model.nodes.get_mut(controller)
             && !node.events.contains(&event)
         {
-            node.events.push(event);
+            // Of data sets that share rows the last one draws first, as in JMeter.
+            let is_data = |event: &Event| matches!(event, Event::Data(_));
+            let first_data = node.events.iter().position(is_data).filter(|_| is_data(&event));
+            node.events.insert(first_data.unwrap_or(node.events.len()), event);
         }
     }
 }
