@@ -114,7 +114,6 @@ impl Running {
 ///
 /// # Errors
 /// With the role and the address if a socket is taken.
-#[expect(clippy::too_many_lines, reason = "a flat list of the parts and of what each is given")]
 pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let role = plan.role;
     let bound = |address| {

@@ -109,7 +109,7 @@ fn a_step_is_carried_out_by_one_process_at_a_time_whoever_is_killed() {
     let instances = three_on_one_database(dir.path(), "asset_farm_steps");
     let password = std::fs::read_to_string(instances[0].home.join("initial-password")).unwrap();
     let mut farm = Farm { instances, password: password.trim().to_owned() };
-    assert_eq!(post(farm.address(0), &farm.password, "/content", "a=b").status, 201);
+    assert_eq!(post(farm.address(0), &farm.password, "/content", "a=b").status, 200);
     farm.make_models(&other);
     let mut seed = 0x5eed_fa24_u64;
     let mut started = Vec::new();

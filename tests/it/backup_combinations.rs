@@ -59,7 +59,6 @@ impl Runs {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one table, read from top to bottom")]
 fn all_combinations_of_the_guide_save_the_same() {
     let (count, runs) = asked();
     let dir = tempfile::tempdir().unwrap();

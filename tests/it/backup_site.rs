@@ -94,7 +94,7 @@ fn a_running_author_is_saved_and_comes_back() {
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let shared = demo.home.join("replication.key");
     let refused = bench.run("save", &["--key", text(&shared), &url]);
-    assert_eq!(refused.status.code(), Some(2), "what publishers know opens nothing: {refused:?}");
+    assert_eq!(refused.status.code(), Some(1), "what publishers know opens nothing: {refused:?}");
     let key = bench.path("backup.key");
     let paired = ["pair", "backup", "--home", text(&demo.home), "--purpose", "clone", "--out"];
     run_ok(&[&paired[..], &[text(&key)]].concat());

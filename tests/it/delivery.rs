@@ -29,7 +29,6 @@ fn await_answer(publish: SocketAddr, is_so: impl Fn(&Answer) -> bool) {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "lists of requests")]
 fn a_file_is_answered_from_memory_until_it_changes() {
     let dir = tempfile::tempdir().unwrap();
     let demo = Demo::start(&dir.path().join("demo"));

@@ -277,7 +277,6 @@ fn listing(folder: &Path) -> BTreeSet<(PathBuf, u64)> {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a list of addresses")]
 fn nobody_leaves_the_sandbox_of_on_demand_export() {
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path().join("demo");

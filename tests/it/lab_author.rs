@@ -43,7 +43,6 @@ fn metrics(json: &Value) -> Vec<(String, u64, u64)> {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "lists of words")]
 fn tough_day_runs_on_an_author_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let demo = Demo::start(&folder.path().join("demo"));

@@ -159,7 +159,6 @@ fn every_load_fails_on_what_is_logged_as_an_error_meanwhile() {
 
 /// Every option of ab's manual is taken, with its effect on the request or the text, or refused with a reason.
 #[test]
-#[expect(clippy::too_many_lines, reason = "a row for each option")]
 fn ab_takes_all_options_of_its_manual() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();

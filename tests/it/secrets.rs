@@ -48,7 +48,6 @@ fn encoded(text: &str) -> String {
 }
 
 /// Builds the world as its administrator.
-#[expect(clippy::too_many_lines, reason = "one world, in the order in which it is made")]
 fn build(admin: &Asker<'_>) {
     let [word, name, _] = MARKERS;
     let page = |title: &str, text: &str, more: Value| {

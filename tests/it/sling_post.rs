@@ -268,7 +268,6 @@ fn operations_follow_the_table() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a flat table")]
 fn imports_and_files_follow_the_table() {
     let dir = tempfile::tempdir().unwrap();
     let author = Author::start(&dir.path().join("author"));

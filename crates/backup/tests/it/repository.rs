@@ -288,7 +288,7 @@ fn branches_and_files_of_a_home_come_back() {
             let (there, here) = (copy.store.read_ref(name), home.store.read_ref(name));
             assert_eq!(there.unwrap(), here.unwrap(), "{name}");
         }
-        let report = tympan_store::check(&*copy.store).unwrap();
+        let report = tympan_store::check(&copy.store).unwrap();
         assert!(report.is_clean(), "{report:?}");
     };
     let (index, progress) = (bench.index(), Progress::default());

@@ -101,7 +101,6 @@ fn check(repository: &Repository, query: Query, plan: &str, rows: &str) {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a flat table")]
 fn sql2_statements_find_their_rows_by_the_plan_that_reads_least() {
     let repository = site();
     let mut differences = Vec::new();

@@ -682,7 +682,6 @@ impl Model {
         self.places[place].and_then(|id| self.nodes.get_mut(&id))
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each step")]
     fn step(&mut self, step: &Step, session: &mut Session, repository: &Repository) {
         match step {
             Step::Edit(at, text) => {

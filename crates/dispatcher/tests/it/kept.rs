@@ -8,8 +8,11 @@ use tympan_testkit::origin::{Answer, Origin, Seen};
 
 use crate::front::{Front, Reply, Setup};
 
+/// Method, target and headers of a request.
+type RequestRow = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
 /// Requests that steps answer each in its own way, of pages that all of them share.
-const REQUESTS: [(&str, &str, &[(&str, &str)]); 14] = [
+const REQUESTS: [RequestRow; 14] = [
     ("GET", "/a.html", &[]),
     ("HEAD", "/a.html", &[]),
     ("GET", "/a.html", &[("Range", "bytes=2-5")]),

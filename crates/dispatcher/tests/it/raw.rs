@@ -25,7 +25,6 @@ fn say(addr: SocketAddr, bytes: &[u8]) -> String {
 const INNER: &str = "GET /smuggled.html HTTP/1.1\r\nHost: h\r\n\r\n";
 
 /// Requests that are refused or whose connection ends after the answer.
-#[expect(clippy::too_many_lines, reason = "a table")]
 fn ambiguous() -> Vec<(&'static str, String)> {
     let post = "POST /form HTTP/1.1\r\nHost: h\r\n";
     let chunked = "Transfer-Encoding: chunked\r\n";

@@ -229,10 +229,6 @@ impl Workflows {
     ///
     /// # Errors
     /// [`Error::Workflow`] if the step is not theirs or not open; the database's.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "who, what and when of one step, each a thing of its own"
-    )]
     pub async fn complete(
         &self,
         item: i64,

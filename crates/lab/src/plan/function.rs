@@ -213,7 +213,6 @@ impl Function {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "a flat list of what each function gives")]
     pub(crate) fn call(self, call: &Call, scope: &mut Scope) -> String {
         let mut given = Vec::with_capacity(call.arguments.len());
         for argument in &call.arguments {

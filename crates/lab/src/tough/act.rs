@@ -54,7 +54,6 @@ impl Shared {
         Some(acts)
     }
 
-    #[expect(clippy::too_many_lines, reason = "a flat list of what each test does")]
     fn add(&self, test: &Test, kind: Kind, label: &str, acts: &mut VecDeque<Act>) -> Option<()> {
         let run = &self.run;
         let silence = test.timeout;

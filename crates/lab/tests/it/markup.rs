@@ -152,7 +152,6 @@ fn include(file: &str) -> String {
 }
 
 /// Writes the plan with its fragment; returns its place.
-#[expect(clippy::too_many_lines, reason = "a list of elements")]
 fn write(folder: &Path, port: u16) -> PathBuf {
     let tolerant = [("XPathExtractor.tolerant", "true"), ("XPathExtractor.quiet", "true")];
     let fragment = [("XPathExtractor.fragment", "true")];

@@ -109,7 +109,6 @@ fn each(inside: &[String]) -> String {
     wrap("ForeachController", &properties, inside)
 }
 
-#[expect(clippy::too_many_lines, reason = "a flat list of cases")]
 fn cases() -> Vec<Case> {
     let [a, b, c, d, z] = ["a", "b", "c", "d", "z"].map(get);
     let both = || simple(&[a.clone(), b.clone()]);

@@ -27,7 +27,6 @@ impl Random {
 pub(crate) type Change = fn(&Repository, &[String], &mut Session, &mut Random) -> Option<String>;
 
 /// Does what authors do, as often as they do it, and activates it.
-#[expect(clippy::too_many_lines, reason = "a flat list of edits")]
 pub(crate) fn authoring(
     repository: &Repository,
     _: &[String],
@@ -159,7 +158,6 @@ fn text_of_component(
 }
 
 /// Changes something at random; says what. Content may refuse it.
-#[expect(clippy::too_many_lines, reason = "a flat list of edits")]
 pub(crate) fn anything(
     repository: &Repository,
     urls: &[String],

@@ -277,7 +277,6 @@ fn links_change_their_scheme_and_can_be_relative() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "lists of files and addresses")]
 fn rules_give_parts_of_a_site_folders_and_prefixes_of_their_own() {
     let rule = |source: &str, prefix: &str, folder: &str, is_relative| {
         let mut rule = ExportRule::new(source, prefix, folder).unwrap();

@@ -153,7 +153,6 @@ pub(crate) fn edit(
     (!done.is_empty()).then(|| done.join(" and "))
 }
 
-#[expect(clippy::too_many_lines, reason = "a flat list of edits")]
 fn one(repository: &Repository, session: &mut Session, random: &mut Random) -> Option<String> {
     let all = documents(repository);
     let pages: Vec<&Node> = all

@@ -168,7 +168,6 @@ impl Affected for Ledger {
 type Form<'a> = (&'a str, &'a [(&'a str, Property)], usize, &'a [&'a str], &'a [&'a str]);
 
 #[tokio::test(flavor = "multi_thread")]
-#[expect(clippy::too_many_lines, reason = "most of it is the table of forms")]
 async fn each_kind_of_agent_flushes_in_its_form() {
     let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
     let cache = Cache::start();

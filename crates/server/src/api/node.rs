@@ -357,7 +357,7 @@ impl SentNode {
         for (name, property) in stored.properties() {
             // The hash of a password is shown to nobody, so nobody can send it back.
             let stays = is_sent(&name) || name == PRIMARY_TYPE || name == "rep:password";
-            if !stays && !(is_of_same_type && is_protected(stored, &name, &property)?) {
+            if !(stays || is_of_same_type && is_protected(stored, &name, &property)?) {
                 dropped.push(name);
             }
         }
