@@ -176,19 +176,27 @@ pub fn run(subject: &Subject<'_>, endurance: &Endurance) -> Result<Sheet> {
     Ok(tell(endurance, &measured))
 }
 
-fn tell(endurance: &Endurance, measured: &Measured) -> Sheet {
-    let mut sheet = Sheet::new("Endurance");
-    sheet.goals = judge(&with_errors(&endurance.goals), &measured.results);
-    sheet.goals.extend(pace(measured));
-    let all = series(endurance, measured);
+/// What became of all series.
+struct TrendTable {
+    grid: Grid,
+    json: serde_json::Map<String, serde_json::Value>,
+    /// In words, the series that got worse.
+    worse: Vec<String>,
+    /// In words, those that may have got worse.
+    unclear: Vec<String>,
+    /// How many series had enough points.
+    judged: usize,
+}
+
+fn trend_table(all: &[Series], allowed: f64) -> TrendTable {
     let mut grid = Grid::new(
         "Change per hour",
         &["figure", "median", "per hour", "95 % interval", "share", ""],
     );
     let mut trends = serde_json::Map::new();
     let (mut worse, mut unclear, mut judged) = (Vec::new(), Vec::new(), 0);
-    for series in &all {
-        let Some(trend) = series.trend(endurance.trend) else { continue };
+    for series in all {
+        let Some(trend) = series.trend(allowed) else { continue };
         judged += 1;
         let (tone, word) = match (trend.is_worse, trend.is_unclear) {
             (true, _) => (Tone::Bad, "worse"),
@@ -219,6 +227,16 @@ fn tell(endurance: &Endurance, measured: &Measured) -> Sheet {
             }),
         );
     }
+    TrendTable { grid, json: trends, worse, unclear, judged }
+}
+
+fn tell(endurance: &Endurance, measured: &Measured) -> Sheet {
+    let mut sheet = Sheet::new("Endurance");
+    sheet.goals = judge(&with_errors(&endurance.goals), &measured.results);
+    sheet.goals.extend(pace(measured));
+    let all = series(endurance, measured);
+    let TrendTable { grid, json: trends, worse, unclear, judged } =
+        trend_table(&all, endurance.trend);
     for doubt in &measured.doubts {
         sheet.say(Tone::Doubt, doubt.clone());
     }

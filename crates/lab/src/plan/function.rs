@@ -127,9 +127,9 @@ impl Function {
         })
     }
 
-    /// Says what is wrong with a call, as far as it can be told before it runs.
-    pub(crate) fn check(self, call: &Call) -> Result<(), String> {
-        let needed = match self {
+    /// Returns how many arguments a call needs at least.
+    fn fewest_arguments(self) -> usize {
+        match self {
             Self::ConvertTime | Self::RandomDate | Self::Substring => 3,
             Self::Random
             | Self::SetProperty
@@ -168,7 +168,12 @@ impl Function {
             | Self::FileLine
             | Self::Character => 1,
             _ => 0,
-        };
+        }
+    }
+
+    /// Says what is wrong with a call, as far as it can be told before it runs.
+    pub(crate) fn check(self, call: &Call) -> Result<(), String> {
+        let needed = self.fewest_arguments();
         if call.arguments.len() < needed {
             return Err(format!("`${{{}`: {needed} arguments are needed", call.source));
         }
