@@ -3,7 +3,7 @@
 use http::Method;
 use tympan_content::{Property, Subtree, ValueType};
 
-use crate::support::{TestInstance, path};
+use crate::support::{FormPart, TestInstance, path};
 
 /// Splits `a=1 b=2` into fields.
 fn fields(form: &str) -> Vec<(&str, &str)> {
@@ -110,7 +110,7 @@ async fn files_arrive_in_parts_whatever_their_type_and_place() {
                         format!("{name}@TypeHint"),
                     );
                     let offset_text = offset.to_string();
-                    let mut parts: Vec<(&str, Option<(&str, &str)>, &[u8])> = vec![
+                    let mut parts: Vec<FormPart<'_>> = vec![
                         (&offset_name, None, offset_text.as_bytes()),
                         (&length_name, None, b"12"),
                         (&name, Some(("b.bin", "text/plain")), part.as_bytes()),

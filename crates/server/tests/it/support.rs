@@ -134,7 +134,7 @@ impl TestInstance {
         *request.method_mut() = method;
         *request.uri_mut() = target.parse().unwrap();
         request.headers_mut().insert(header::HOST, "localhost".parse().unwrap());
-        TestRequest { router: &self.router, request }.from_address([127, 0, 0, 1].into())
+        TestRequest { router: &self.router, request }.with_address([127, 0, 0, 1].into())
     }
 
     /// Sends a GET as `admin`.
@@ -208,6 +208,9 @@ impl Drop for TestInstance {
     }
 }
 
+/// A part of a form: its name, its file name and media type if it is a file, and its bytes.
+pub(crate) type FormPart<'a> = (&'a str, Option<(&'a str, &'a str)>, &'a [u8]);
+
 /// A request that is being made.
 pub(crate) struct TestRequest<'a> {
     router: &'a Router,
@@ -215,7 +218,7 @@ pub(crate) struct TestRequest<'a> {
 }
 
 impl TestRequest<'_> {
-    pub(crate) fn from_address(mut self, address: IpAddr) -> Self {
+    pub(crate) fn with_address(mut self, address: IpAddr) -> Self {
         let peer = Peer::new(SocketAddr::new(address, 50_000), true);
         self.request.extensions_mut().insert(peer);
         self
@@ -254,8 +257,8 @@ impl TestRequest<'_> {
         self
     }
 
-    /// Sends texts and files as browsers do; a part is a name, a file name and type if it is a file, and its bytes.
-    pub(crate) fn multipart(self, parts: &[(&str, Option<(&str, &str)>, &[u8])]) -> Self {
+    /// Sends texts and files as browsers do.
+    pub(crate) fn multipart(self, parts: &[FormPart<'_>]) -> Self {
         let mut body = Vec::new();
         for (name, file, bytes) in parts {
             body.extend_from_slice(b"--bound\r\nContent-Disposition: form-data; name=\"");
