@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_backup::{
     Clients, Excludes, Existing, Index, LocalBackend, Progress, RestoreOptions, Restored,
@@ -239,6 +240,12 @@ fn unfinished(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Tells whether a restore holds a file. One that was stopped before it could lock its new file begins with another one.
+fn is_locked(file: &Path) -> bool {
+    let Ok(file) = fs::File::open(file) else { return false };
+    flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
 /// Runs restores until one is in the middle of a file, and stops it there. What was restored so far is thrown away if it
 /// came too far.
 fn stopped_within_a_file(bench: &Bench) -> Child {
@@ -251,7 +258,8 @@ fn stopped_within_a_file(bench: &Bench) -> Child {
                 while !is_stopped(&child) {
                     std::thread::yield_now();
                 }
-                if !unfinished(&bench.path("out")).is_empty() {
+                let files = unfinished(&bench.path("out"));
+                if !files.is_empty() && files.iter().all(|file| is_locked(file)) {
                     return child;
                 }
                 kill_process(pid_of(&child), Signal::CONT).unwrap();
