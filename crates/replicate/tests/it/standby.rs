@@ -165,7 +165,7 @@ fn a_blob_that_cannot_be_copied_stops_the_ref() {
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, vec![9; bytes.len()]).unwrap();
     let error = standby.catch_up(at(10)).unwrap_err();
-    assert!(error.to_string().contains("not kept"), "{error}");
+    assert!(error.to_string().contains("is damaged"), "{error}");
     assert_eq!(own.read_ref("main").unwrap(), before);
     assert_eq!(standby.lag().complete_until, Some(at(0)), "it says no more than it has");
     assert_eq!(standby.lag().revisions, 1);
