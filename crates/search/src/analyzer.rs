@@ -1,9 +1,9 @@
 //! How text becomes words: for exact words, and for stems by language.
 //!
-//! Words are runs of letters and digits in lower case. Scripts that write no spaces (Chinese, Japanese, Thai, …) give
-//! one word for each character; a query for several of them is a phrase, so that every substring is found. Stems are
-//! lower-cased, stemmed by the language's Snowball rules, and written without accents; of documents in no known
-//! language only the accents are taken off. A stem that is the word itself is not kept twice: whoever looks for a stem
+//! Words are runs of letters and digits in the form that content compares them in. Scripts that write no spaces (Chinese,
+//! Japanese, Thai, …) and emoji give one word for each character; a query for several of them is a phrase, so that every
+//! substring is found. Stems are such words, stemmed by the language's Snowball rules, and written without accents, in
+//! whatever script; of documents in no known language only the accents are taken off. A stem that is the word itself is not kept twice: whoever looks for a stem
 //! looks for it among the words too.
 //!
 //! Every word of the content passes here twice, so that what is cheap is done first: text of ASCII letters is not
@@ -16,7 +16,8 @@ use tantivy::tokenizer::{
     Tokenizer, TokenizerManager,
 };
 
-use tympan_content::query::{is_alone, is_word};
+use tympan_content::query::{is_alone, is_word, word_form};
+use unicode_normalization::UnicodeNormalization;
 
 use crate::language::{LANGUAGES, UNKNOWN};
 
@@ -106,29 +107,30 @@ impl WordStream<'_> {
         self.text.get(at..)?.chars().next()
     }
 
-    /// Takes the rest of a word whose ASCII letters up to `end` are taken.
-    fn take_rest(&mut self, mut end: usize) -> usize {
+    /// Returns where the word ends whose letters up to `end` are known.
+    fn end_of_word(&self, mut end: usize) -> usize {
         while let Some(character) = self.character_at(end) {
             if character.is_ascii_alphanumeric() {
-                let next = self.end_of_ascii(end);
-                self.push_ascii(end, next);
-                end = next;
+                end = self.end_of_ascii(end);
                 continue;
             }
             if character.is_ascii() || is_alone(character) || !is_word(character) {
                 break;
             }
-            self.token.text.extend(character.to_lowercase());
             end += character.len_utf8();
         }
         end
     }
 
-    fn push_ascii(&mut self, from: usize, to: usize) {
-        let before = self.token.text.len();
-        self.token.text.push_str(self.text.get(from..to).unwrap_or_default());
-        if let Some(added) = self.token.text.get_mut(before..) {
-            added.make_ascii_lowercase();
+    /// Makes the text from `start` to `end` the word.
+    fn take(&mut self, start: usize, end: usize) {
+        let written = self.text.get(start..end).unwrap_or_default();
+        self.token.text.clear();
+        if written.is_ascii() {
+            self.token.text.push_str(written);
+            self.token.text.make_ascii_lowercase();
+        } else {
+            self.token.text.push_str(&word_form(written));
         }
     }
 }
@@ -142,13 +144,12 @@ impl TokenStream for WordStream<'_> {
                 self.at += character.len_utf8();
                 continue;
             }
-            self.token.text.clear();
             let end = if is_alone(character) {
-                self.token.text.extend(character.to_lowercase());
                 start + character.len_utf8()
             } else {
-                self.take_rest(start)
+                self.end_of_word(start)
             };
+            self.take(start, end);
             self.at = end;
             self.token.position = self.token.position.wrapping_add(1);
             if end - start >= MAX_WORD_BYTES {
@@ -230,12 +231,30 @@ impl Stem {
             }
             let mut stem = None;
             self.folding.token_stream(word).process(&mut |token| {
-                stem = (token.text != word).then(|| token.text.clone());
+                let plain = without_marks(&token.text);
+                stem = (plain != word).then_some(plain);
             });
             self.known.insert(word.to_owned(), stem);
         }
         self.known.get(word)?.as_deref()
     }
+}
+
+/// Takes the accents off a word: `ё` is `е`, and `ή` is `η`. `й` is a letter of its own, and not `и` with an accent.
+fn without_marks(word: &str) -> String {
+    if word.is_ascii() {
+        return word.to_owned();
+    }
+    let mut base = None;
+    let plain = word.nfd().filter(|&letter| match letter {
+        '\u{306}' => base == Some('и'),
+        '\u{300}'..='\u{36f}' => false,
+        _ => {
+            base = Some(letter);
+            true
+        }
+    });
+    plain.nfc().collect()
 }
 
 impl Tokenizer for Stems {
@@ -287,6 +306,7 @@ mod tests {
         check(WORDS, "Hello, World-wide Web 2.0", "hello world wide web 2 0");
         check(WORDS, "Grüße aus Zürich", "grüße aus zürich");
         check(WORDS, "東京 Tokyo東京tower", "東 京 tokyo 東 京 tower");
+        check(WORDS, "Well done 👍🏽! 👩‍👧", "well done 👍 👩 👧");
         check(WORDS, "", "");
         check(WORDS, "--- ...", "");
     }
@@ -299,6 +319,26 @@ mod tests {
         check("every_stem_und", "Café Bar", "cafe bar");
         check("stems_en", "Running run runner", "run");
         check("stems_und", "Café Bar Zürich", "cafe zurich");
+    }
+
+    #[test]
+    fn words_are_the_same_in_any_case_and_however_they_are_typed() {
+        check(WORDS, "İstanbul I\u{307}STANBUL istanbul", "istanbul istanbul istanbul");
+        check(WORDS, "ΟΔΟΣ οδος", "οδοσ οδοσ");
+        check(WORDS, "Zu\u{308}rich ZÜRICH", "zürich zürich");
+    }
+
+    #[test]
+    fn stems_have_no_accents_in_any_script() {
+        check("every_stem_und", "Αθήνα ΑΘΗΝΑ αθηνα", "αθηνα αθηνα αθηνα");
+        check("every_stem_und", "Ёлка елка йод", "елка елка йод");
+        check("every_stem_und", "Việt Nam, Łódź", "viet nam lodz");
+        for (language, one, other) in [("el", "Αθήνα", "αθηνα"), ("ru", "ёлка", "елка")]
+        {
+            let mut stems = analyzers().get(&every_stem_of(language)).unwrap();
+            let [one, other] = [one, other].map(|word| split(&mut stems, word)[0].text.clone());
+            assert_eq!(one, other, "{language}");
+        }
     }
 
     #[test]
@@ -326,7 +366,7 @@ mod tests {
             }
         }
         words.retain(|word| !word.is_empty() && word.len() < MAX_WORD_BYTES);
-        words.iter().map(|word| word.chars().flat_map(char::to_lowercase).collect()).collect()
+        words.iter().map(|word| word_form(word)).collect()
     }
 
     proptest::proptest! {
@@ -337,8 +377,7 @@ mod tests {
             proptest::prop_assert_eq!(found, plainly(&text));
             for token in tokens {
                 let word = text.get(token.offset_from..token.offset_to).unwrap();
-                let lower: String = word.chars().flat_map(char::to_lowercase).collect();
-                proptest::prop_assert_eq!(lower, token.text);
+                proptest::prop_assert_eq!(word_form(word), token.text);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use tantivy::tokenizer::TextAnalyzer;
-use tympan_content::query::TextExpression;
+use tympan_content::query::{TextExpression, word_form};
 
 use crate::analyzer::{split, words};
 use crate::expand::matches;
@@ -46,7 +46,7 @@ impl Marks {
                 self.prefixes.extend(found.pop());
                 self.exact.extend(found);
             }
-            TextExpression::Wildcard(pattern) => self.patterns.push(pattern.to_lowercase()),
+            TextExpression::Wildcard(pattern) => self.patterns.push(word_form(pattern)),
             TextExpression::And(parts) | TextExpression::Or(parts) => {
                 parts.iter().for_each(|part| self.add(part));
             }

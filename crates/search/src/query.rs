@@ -16,7 +16,7 @@ use tantivy::schema::IndexRecordOption;
 use tantivy::tokenizer::Token;
 use tantivy::{Searcher, Term};
 use tympan_content::NodePath;
-use tympan_content::query::{TextExpression, TextRequest};
+use tympan_content::query::{TextExpression, TextRequest, word_form};
 
 use crate::analyzer::{every_stem_of, split, words};
 use crate::error::{Error, Result};
@@ -312,7 +312,7 @@ impl Planner<'_> {
     }
 
     fn wildcard(&self, pattern: &str) -> Result<Option<Planned>> {
-        let pattern = pattern.to_lowercase();
+        let pattern = word_form(pattern);
         if pattern.chars().all(|character| character == '*') {
             let estimate = self.searcher.num_docs();
             return Ok(Some(Planned { query: Box::new(AllQuery), estimate }));

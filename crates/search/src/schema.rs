@@ -29,7 +29,7 @@ use crate::analyzer::{RAW, WORDS, stems_of};
 use crate::language::{LANGUAGES, UNKNOWN};
 
 /// The version of what is written. An index of another one is built anew.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// The name of the field of node paths.
 pub(crate) const PATH: &str = "path";

@@ -50,5 +50,5 @@ pub use full_text::{
 pub use slow::SlowStatement;
 pub use sql2::parse_sql2;
 pub use syntax_error::SyntaxError;
-pub use text_match::{is_alone, is_link, is_searched, is_word};
+pub use text_match::{is_alone, is_link, is_searched, is_word, word_form};
 pub use xpath::parse_xpath;

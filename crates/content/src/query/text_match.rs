@@ -4,6 +4,8 @@
 //! Words are what the full-text index takes for words, and of a whole node the same properties count; there is no
 //! stemming. `docs/compat/queries.md` says what that differs in.
 
+use unicode_normalization::UnicodeNormalization;
+
 use crate::borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
 use crate::value::ValueType;
 
@@ -51,7 +53,7 @@ impl Words {
                 self.decides(&TextExpression::Term(pattern.clone()))
             }
             TextExpression::Wildcard(pattern) => {
-                let pattern: Vec<char> = pattern.to_lowercase().chars().collect();
+                let pattern: Vec<char> = word_form(pattern).chars().collect();
                 Some(self.any(&|word| glob(&pattern, word)))
             }
             TextExpression::And(parts) => {
@@ -133,7 +135,7 @@ pub fn is_link(text: &str) -> bool {
     text.starts_with('/') && !text.contains(char::is_whitespace)
 }
 
-/// Splits a text into words in lower case.
+/// Splits a text into words as they are compared.
 fn split(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -150,30 +152,65 @@ fn split(text: &str) -> Vec<String> {
     }
     words.push(word);
     words.retain(|word| !word.is_empty());
-    words.iter().map(|word| word.to_lowercase()).collect()
+    words.iter().map(|word| word_form(word)).collect()
+}
+
+/// Returns a word as it is compared with others: in lower case, and the same however it was typed. Letters with marks are
+/// composed, as some systems take them apart; `İ` is `i`, which its lower case keeps a dot above; and the sigma at the end
+/// of a Greek word is that of its middle, as upper case has one for both.
+#[must_use]
+pub fn word_form(word: &str) -> String {
+    if word.is_ascii() {
+        return word.to_ascii_lowercase();
+    }
+    let mut before = None;
+    let lower = word.nfc().flat_map(char::to_lowercase).filter_map(|letter| {
+        let is_second_dot = before == Some('i') && letter == '\u{307}';
+        before = Some(letter);
+        match letter {
+            _ if is_second_dot => None,
+            'ς' => Some('σ'),
+            other => Some(other),
+        }
+    });
+    lower.nfc().collect()
 }
 
 /// Tells whether a character is a part of words. Combining marks are: without them Indic words fall apart.
 #[must_use]
 pub fn is_word(character: char) -> bool {
     character.is_alphanumeric()
+        || is_picture(character)
         || matches!(character, '\u{300}'..='\u{36f}' | '\u{900}'..='\u{dff}' | '\u{e31}' | '\u{e34}'..='\u{e4e}')
 }
 
-/// Tells whether a character is a word of its own, as its script writes no spaces.
-#[must_use]
-pub fn is_alone(character: char) -> bool {
+/// Tells whether a character is an emoji or a symbol of that kind. What joins or colors several of them is none.
+fn is_picture(character: char) -> bool {
     matches!(
         character,
-        '\u{e00}'..='\u{eff}'           // Thai and Lao
-        | '\u{1000}'..='\u{109f}'       // Burmese
-        | '\u{1780}'..='\u{17ff}'       // Khmer
-        | '\u{3040}'..='\u{30ff}'       // Hiragana and Katakana
-        | '\u{3400}'..='\u{4dbf}'       // Han
-        | '\u{4e00}'..='\u{9fff}'
-        | '\u{f900}'..='\u{faff}'
-        | '\u{20000}'..='\u{3ffff}'
+        '\u{2300}'..='\u{23ff}'
+        | '\u{2600}'..='\u{27bf}'
+        | '\u{2b00}'..='\u{2bff}'
+        | '\u{1f000}'..='\u{1f3fa}'
+        | '\u{1f400}'..='\u{1faff}'
     )
+}
+
+/// Tells whether a character is a word of its own, as its script writes no spaces, or it is a picture.
+#[must_use]
+pub fn is_alone(character: char) -> bool {
+    is_picture(character)
+        || matches!(
+            character,
+            '\u{e00}'..='\u{eff}'           // Thai and Lao
+            | '\u{1000}'..='\u{109f}'       // Burmese
+            | '\u{1780}'..='\u{17ff}'       // Khmer
+            | '\u{3040}'..='\u{30ff}'       // Hiragana and Katakana
+            | '\u{3400}'..='\u{4dbf}'       // Han
+            | '\u{4e00}'..='\u{9fff}'
+            | '\u{f900}'..='\u{faff}'
+            | '\u{20000}'..='\u{3ffff}'
+        )
 }
 
 /// Matches `*` and `?`; a backslash takes the meaning from the character behind it. Takes time in proportion to the

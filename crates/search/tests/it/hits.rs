@@ -273,3 +273,33 @@ fn secrets_and_versions_are_outside() {
     site.put("/homes", Subtree::new("", "nt:unstructured").with("text", Property::text("hidden")));
     assert_eq!(site.find(term("hidden")), ["/homes"]);
 }
+
+#[test]
+fn words_are_found_however_they_are_typed() {
+    let site = Site::new();
+    for (name, title) in [
+        ("istanbul", "İstanbul"),
+        ("athens", "Αθήνα"),
+        ("tree", "Ёлка"),
+        ("smile", "Thank you 😀"),
+        ("zurich", "Zu\u{308}rich"),
+    ] {
+        site.page(&format!("/content/page-{name}"), title, "A text.");
+    }
+    for (word, name) in [
+        ("istanbul", "istanbul"),
+        ("Istanbul", "istanbul"),
+        ("İSTANBUL", "istanbul"),
+        ("αθηνα", "athens"),
+        ("ΑΘΉΝΑ", "athens"),
+        ("елка", "tree"),
+        ("ЁЛКА", "tree"),
+        ("😀", "smile"),
+        ("zürich", "zurich"),
+        ("zurich", "zurich"),
+    ] {
+        assert!(site.find(term(word)).contains(&format!("page-{name}")), "{word}");
+    }
+    assert_eq!(site.find(Is::Prefix("zür".into())), ["page-zurich"]);
+    assert_eq!(site.find(Is::Wildcard("İst*l".into())), ["page-istanbul"]);
+}
