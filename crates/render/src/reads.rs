@@ -448,7 +448,7 @@ impl Reader {
         if page.words_by != WordsBy::Nobody {
             self.also(&NodePath::root(), Aspects::BELOW);
         }
-        if page.words_by == WordsBy::LateIndex {
+        if matches!(page.words_by, WordsBy::LateIndex | WordsBy::NoIndexYet) {
             self.note_data(Duration::ZERO);
         }
         page.rows.iter().filter_map(|row| row.node()).for_each(|node| {

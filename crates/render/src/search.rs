@@ -9,7 +9,7 @@
 //!
 //! Not here: words, stems and scores (the full-text index behind the query engine), who may see what (content).
 
-use tympan_content::query::{Page, QueryEngine, Request, TextExpression, parse_sql2};
+use tympan_content::query::{Page, QueryEngine, Request, TextExpression, WordsBy, parse_sql2};
 use tympan_content::{Error, Node, NodePath, Result, Value};
 
 use crate::engine::Mode;
@@ -46,6 +46,8 @@ pub(crate) struct Hits {
     pub hits: Vec<Hit>,
     /// Whether a page follows.
     pub is_more: bool,
+    /// Whether the index is being built, so that pages may be missing.
+    pub is_building: bool,
 }
 
 /// A page that was found.
@@ -81,14 +83,15 @@ pub(crate) fn find(reader: &Reader, engine: &QueryEngine, search: Search<'_>) ->
     // One more tells whether a page follows.
     request.limit = Some(limit as u64 + 1);
     request.component = search.component;
-    let Page { mut rows, .. } = reader.query(engine, &request, search.root.path())?;
+    let Page { mut rows, words_by, .. } = reader.query(engine, &request, search.root.path())?;
     let is_more = rows.len() > limit && number < LAST_PAGE;
     rows.truncate(limit);
     let hits = rows.into_iter().filter_map(|row| {
         let page = row.node()?.clone();
         Some(Hit { page, excerpt: row.excerpt })
     });
-    Ok(Hits { hits: hits.collect(), is_more })
+    let is_building = words_by == WordsBy::NoIndexYet;
+    Ok(Hits { hits: hits.collect(), is_more, is_building })
 }
 
 /// What a query of a component found.

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tympan_content::query::Request as QueryRequest;
 use tympan_content::query::{
-    BuilderQuery, Column, ColumnContent, Page, Query, Row, parse_sql2, parse_xpath,
+    BuilderQuery, Column, ColumnContent, Page, Query, Row, WordsBy, parse_sql2, parse_xpath,
 };
 use tympan_content::{
     ChunkId, Date, Error, Node, Property, Repository, Snapshot, Value as Stored, Viewer,
@@ -157,6 +157,7 @@ pub(crate) fn answer(
         "words": page.words,
         "facets": facets_json(&page),
         "cursor": page.cursor,
+        "full_text": full_text_word(page.words_by),
     }))
 }
 
@@ -178,21 +179,35 @@ pub(crate) fn explained(
     Ok(answer)
 }
 
-/// Returns completions or corrections of a text.
+/// The words for what the full-text index had to do with an answer.
+pub(crate) const FULL_TEXT_WORDS: [&str; 4] = ["none", "ready", "behind", "building"];
+
+/// Says what the full-text index had to do with an answer: with `building`, what it alone finds is missing.
+fn full_text_word(words_by: WordsBy) -> &'static str {
+    let [none, ready, behind, building] = FULL_TEXT_WORDS;
+    match words_by {
+        WordsBy::Nobody => none,
+        WordsBy::Index => ready,
+        WordsBy::LateIndex => behind,
+        WordsBy::NoIndexYet => building,
+    }
+}
+
+/// Returns completions or corrections of a text, and what the full-text index had to do with them.
 pub(crate) fn words(
     (instance, viewer): (&Instance, &Viewer),
     snapshot: &Snapshot,
     column: &str,
     function: &str,
     text: &str,
-) -> Result<Vec<String>> {
+) -> Result<Value> {
     let statement = format!("SELECT [rep:{column}()] FROM [nt:base] WHERE {function}($text)");
     let parameters = BTreeMap::from([("text".to_owned(), text.into())]);
     let asked = Asked { statement: Some(statement), parameters, ..Asked::default() };
     let engine = instance.query_engine_of(viewer)?;
     let page = engine.page(snapshot, &request_of(asked)?).map_err(refused)?;
     check(snapshot)?;
-    Ok(page.words)
+    Ok(json!({ "words": page.words, "full_text": full_text_word(page.words_by) }))
 }
 
 fn request_of(asked: Asked) -> Result<QueryRequest<'static>> {
@@ -388,8 +403,14 @@ fn built(instance: &Instance, viewer: &Viewer, map: &BTreeMap<String, String>) -
         "offset": built.offset,
         "hits": hits.collect::<Result<Vec<_>>>()?,
     });
-    if let (true, Some(answer)) = (built.facets, answer.as_object_mut()) {
-        answer.insert("facets".to_owned(), facets_json(&page));
+    if let Some(answer) = answer.as_object_mut() {
+        if built.facets {
+            answer.insert("facets".to_owned(), facets_json(&page));
+        }
+        // Programs made for AEM expect its own fields alone where nothing has to be said.
+        if page.words_by == WordsBy::NoIndexYet {
+            answer.insert("fullText".to_owned(), full_text_word(page.words_by).into());
+        }
     }
     Ok(answer)
 }

@@ -434,6 +434,8 @@ export interface Rows {
   rows: { path: string | null; score: number | null; values: Record<string, Scalar | Scalar[] | null> }[];
   facets: Record<string, { value: string; count: number }[]>;
   cursor: string | null;
+  /** What the full-text index had to do with it: with `building`, what it alone finds is missing. */
+  full_text?: "none" | "ready" | "behind" | "building";
 }
 
 /** `GET /api/v1/packages` */

@@ -142,8 +142,11 @@ pub enum WordsBy {
     Nobody,
     /// It has the state that was asked.
     Index,
-    /// It has another state, or none yet: when it has come up, rows may have other scores, another order and excerpts.
+    /// It has another state: when it has come up, rows may have other scores, another order and excerpts.
     LateIndex,
+    /// It is being built and has no state yet. Nodes are looked at one by one, so that what only the index knows is missing:
+    /// stems, words of files, completions and corrections.
+    NoIndexYet,
 }
 
 impl Row {
@@ -343,7 +346,7 @@ impl QueryEngine {
             return Ok(WordsBy::Nobody);
         }
         if ground.full_text.is_none() {
-            return Ok(WordsBy::LateIndex);
+            return Ok(WordsBy::NoIndexYet);
         }
         Ok(match lag(ground)? {
             Lag::Changed(changed) if changed.is_empty() => WordsBy::Index,

@@ -18,6 +18,7 @@ struct Plural {
     /// Path, words, and the names of properties with words.
     documents: Vec<(NodePath, Vec<String>, Vec<String>)>,
     searches: Arc<AtomicU64>,
+    is_built: bool,
 }
 
 fn stem(word: &str) -> String {
@@ -46,7 +47,7 @@ impl Plural {
             (path(&format!("/content/{}", page.name)), words, names)
         });
         let documents = documents.collect();
-        Self { root: snapshot.root_id(), documents, searches: Arc::default() }
+        Self { root: snapshot.root_id(), documents, searches: Arc::default(), is_built: true }
     }
 }
 
@@ -93,7 +94,7 @@ impl FullText for Plural {
     }
 
     fn state(&self) -> Option<Arc<dyn FullText>> {
-        Some(Arc::new(self.clone()))
+        self.is_built.then(|| Arc::new(self.clone()) as Arc<dyn FullText>)
     }
 
     fn covers(&self, path: &NodePath) -> bool {
@@ -230,6 +231,8 @@ fn a_name_of_properties_and_of_nodes_finds_the_words_of_both() {
 fn a_page_tells_whether_the_index_had_the_state_that_was_asked() {
     let repository = site();
     let (with, without) = (engine(&repository).0, QueryEngine::default());
+    let building = QueryEngine::default();
+    building.use_full_text(Arc::new(Plural { is_built: false, ..Plural::of(&repository) }));
     let before = repository.snapshot().unwrap();
     let mut session = repository.session("ann").unwrap();
     session.set_property(&path("/tmp"), "note", "out of the index".into()).unwrap();
@@ -248,6 +251,8 @@ fn a_page_tells_whether_the_index_had_the_state_that_was_asked() {
         (&with, &after, words, WordsBy::LateIndex),
         (&with, &after, values, WordsBy::Nobody),
         (&without, &after, words, WordsBy::Nobody),
+        (&building, &after, words, WordsBy::NoIndexYet),
+        (&building, &after, values, WordsBy::Nobody),
     ] {
         let request = Request::new(parse_sql2(statement).unwrap());
         let page = engine.page(snapshot, &request).unwrap();

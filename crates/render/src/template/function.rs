@@ -178,7 +178,7 @@ fn search(
             search::find(&scope.reader, &scope.queries, search)
         },
     );
-    let Hits { hits, is_more } = found.map_err(|error| {
+    let Hits { hits, is_more, is_building } = found.map_err(|error| {
         tracing::warn!(%error, "search of a component failed");
         wrong_call(format!("the search failed: {error}"))
     })?;
@@ -187,7 +187,11 @@ fn search(
         Value::from_pairs([("page", PageObject::value(scope, hit.page)), ("excerpt", excerpt)])
     });
     let hits: Vec<Value> = hits.collect();
-    Ok(Value::from_pairs([("hits", Value::from(hits)), ("more", Value::from(is_more))]))
+    Ok(Value::from_pairs([
+        ("hits", Value::from(hits)),
+        ("more", Value::from(is_more)),
+        ("building", Value::from(is_building)),
+    ]))
 }
 
 /// `search_titles(root, term, limit=20)`

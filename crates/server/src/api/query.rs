@@ -14,7 +14,9 @@ use crate::api::schema::{
     array, count as number, named, object, reference, sent, text, text_or_null,
 };
 use crate::failure::{Failure, Result};
-use crate::query::{Asked, Explain, Language, MAX_LIMIT, answer, explained, words};
+use crate::query::{
+    Asked, Explain, FULL_TEXT_WORDS, Language, MAX_LIMIT, answer, explained, words,
+};
 
 const LIMIT: Parameter =
     Parameter::new("limit", Kind::Integer(0, MAX_LIMIT), "The most rows. Default 100.");
@@ -166,6 +168,7 @@ pub(crate) fn schemas() -> Map<String, Json> {
         "required": ["statement", "steps", "order", "text"],
     });
     let state = json!({ "enum": ["ready", "waiting", "building", "failed"] });
+    let full_text = || json!({ "enum": FULL_TEXT_WORDS });
     named([
         (
             "Query",
@@ -191,11 +194,12 @@ pub(crate) fn schemas() -> Map<String, Json> {
                 ("words", array(text())),
                 ("facets", any()),
                 ("cursor", text_or_null()),
+                ("full_text", full_text()),
             ]),
         ),
         ("Explanation", explanation),
         ("QueryAnswer", json!({ "anyOf": [reference("Rows"), reference("Explanation")] })),
-        ("Words", object(&[("words", array(text()))])),
+        ("Words", object(&[("words", array(text())), ("full_text", full_text())])),
         ("SlowStatements", object(&[("threshold_ms", number()), ("statements", array(any()))])),
         (
             "Indexes",
@@ -316,14 +320,14 @@ fn search(instance: &Instance, call: &Call) -> Result<Reply> {
 fn suggest(instance: &Instance, call: &Call) -> Result<Reply> {
     let prefix = call.text("prefix").unwrap_or_default();
     let words = words((instance, &call.viewer), &call.snapshot()?, "suggest", "SUGGEST", prefix)?;
-    Ok(Reply::json(json!({ "words": words })))
+    Ok(Reply::json(words))
 }
 
 fn spellcheck(instance: &Instance, call: &Call) -> Result<Reply> {
     let text = call.text("text").unwrap_or_default();
     let words =
         words((instance, &call.viewer), &call.snapshot()?, "spellcheck", "SPELLCHECK", text)?;
-    Ok(Reply::json(json!({ "words": words })))
+    Ok(Reply::json(words))
 }
 
 fn slow(instance: &Instance, call: &Call) -> Result<Reply> {
