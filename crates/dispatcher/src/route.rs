@@ -521,7 +521,12 @@ fn redirect(
         path
     };
     let location = match query {
-        Some(query) => format!("{absolute}?{query}"),
+        Some(query) => {
+            // Browsers take all that is behind `#` for themselves.
+            let (before, fragment) =
+                absolute.split_at(absolute.find('#').unwrap_or(absolute.len()));
+            format!("{before}?{query}{fragment}")
+        }
         None => absolute,
     };
     match HeaderValue::from_str(&location) {

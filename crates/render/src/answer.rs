@@ -19,7 +19,7 @@ use crate::fragment::{FragmentCache, Hole};
 use crate::image::ImageKey;
 use crate::json::{self, Form};
 use crate::library::{Asked as LibraryAsked, Libraries, LibraryFile};
-use crate::link::encode_path;
+use crate::link::{self, Target, encode_path};
 use crate::page;
 use crate::reads::{Facts, Reader, Reads};
 use crate::request::{Parameters, RenderRequest};
@@ -171,7 +171,7 @@ impl Answer<'_> {
             return drawn;
         }
         match self.resolve() {
-            Ok(Resolved::Elsewhere { location, kind }) => Drawn::redirect(location, kind),
+            Ok(Resolved::Elsewhere { location, kind }) => self.send_on(&location, kind),
             Ok(Resolved::Here(url, Some(node))) if url.exists => self.draw_resource(&url, &node),
             Ok(Resolved::Here(url, _)) => self.draw_missing(&url),
             Err(error) => Drawn::message(Outcome::BadRequest, &format!("Bad request: {error}.")),
@@ -295,12 +295,30 @@ impl Answer<'_> {
             return None;
         }
         let target = self.reader.text(node, target).filter(|target| !target.is_empty())?;
+        let own_path = match link::read(&target) {
+            Target::Path { path, .. } => Some(path),
+            Target::Other(_) | Target::Blocked => None,
+        };
+        if own_path.is_some_and(|path| path.strip_suffix(".html").unwrap_or(path) == url.path) {
+            // A browser would be sent round and round.
+            return None;
+        }
         let status = self.reader.property(node, "sling:status");
         let number = status.as_ref().and_then(|status| status.first()?.to_text().parse().ok());
         let kind = number.and_then(Redirect::from_number).unwrap_or_default();
         let location = page::href(&self.reader, &target);
         let location = self.routes.outward(self.request.scheme, self.request.host, location);
-        Some(Drawn::redirect(location, kind))
+        // An address of another site is sent as its author wrote it.
+        Some(match own_path {
+            Some(_) => self.send_on(&location, kind),
+            None => Drawn::redirect(location, kind),
+        })
+    }
+
+    /// Makes a redirect that keeps the query of the request: campaigns are counted by it.
+    fn send_on(&self, location: &str, kind: Redirect) -> Drawn {
+        self.reader.note_fact(Facts::PARAMETERS);
+        Drawn::redirect(link::with_query(location, self.request.query), kind)
     }
 
     /// Draws a resource with a script.
@@ -411,8 +429,7 @@ impl Answer<'_> {
                 Some(file) => Drawn::upload(&file),
                 None if node.is_page() => {
                     let path = encode_path(node.path().as_str());
-                    self.reader.note_fact(Facts::PARAMETERS);
-                    Drawn::redirect(format!("{path}.html{}", self.query()), Redirect::Found)
+                    self.send_on(&format!("{path}.html"), Redirect::Found)
                 }
                 None => self.draw_missing(url),
             },

@@ -56,6 +56,21 @@ pub(crate) fn encode_path(path: &str) -> String {
     utf8_percent_encode(&mangle(path), PATH).to_string()
 }
 
+/// Adds the query that somebody was asked with to the address that they are sent to: behind a query that the address has, and
+/// before its fragment.
+pub(crate) fn with_query(address: &str, query: &str) -> String {
+    if query.is_empty() {
+        return address.to_owned();
+    }
+    let (before, fragment) = address.split_at(address.find('#').unwrap_or(address.len()));
+    let mark = match before.split_once('?') {
+        None => "?",
+        Some((_, "")) => "",
+        Some(_) => "&",
+    };
+    format!("{before}{mark}{query}{fragment}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +112,20 @@ mod tests {
         assert_eq!(encode_path("/a/jcr:content/b c"), "/a/_jcr_content/b%20c");
         assert_eq!(encode_path("/ä/100%;x"), "/%C3%A4/100%25%3Bx");
         assert_eq!(encode_path("/content/a-b_c.html"), "/content/a-b_c.html");
+    }
+
+    #[test]
+    fn queries_are_kept() {
+        for (address, query, expected) in [
+            ("/a.html", "", "/a.html"),
+            ("/a.html", "b=c", "/a.html?b=c"),
+            ("/a.html?d=e", "b=c&f", "/a.html?d=e&b=c&f"),
+            ("/a.html?", "b=c", "/a.html?b=c"),
+            ("/a.html#top", "b=c", "/a.html?b=c#top"),
+            ("/a.html?d#top?", "b=c", "/a.html?d&b=c#top?"),
+            ("http://example.com", "b=c", "http://example.com?b=c"),
+        ] {
+            assert_eq!(with_query(address, query), expected);
+        }
     }
 }

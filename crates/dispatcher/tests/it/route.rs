@@ -202,6 +202,10 @@ fn redirects_name_the_host_and_are_escaped() {
         redirect = "/x/$1"
         query = "drop"
         [[host.rule]]
+        match = '^/part$'
+        redirect = "/content/en.html#part"
+        no_escape = true
+        [[host.rule]]
         match = '^/secret'
         when = [{ test = "%{REMOTE_ADDR}", match = '^10\.', negate = true }]
         answer = 403
@@ -218,6 +222,8 @@ fn redirects_name_the_host_and_are_escaped() {
     assert_eq!(seen(&front.get("/")), "302 -> http://www.example.com/content/en.html");
     assert_eq!(seen(&front.get("/moved/a%20b?x=1")), "301 -> https://new.example.com/a%20b?x=1");
     assert_eq!(seen(&front.get("/drop/a?x=1")), "302 -> http://www.example.com/x/a");
+    let part = front.get("/part?x=1");
+    assert_eq!(seen(&part), "302 -> http://www.example.com/content/en.html?x=1#part");
     // As in httpd, a dot stands for no line break, so this rule does not match.
     assert_eq!(front.get("/drop/a%0d%0aSet-Cookie:x").header("set-cookie"), None);
     assert_eq!(front.get("/secret/a").status, 403);

@@ -26,6 +26,7 @@ use crate::engine::Mode;
 use crate::library::Libraries;
 use crate::message;
 use crate::page::{self, Order};
+use crate::reads::Facts;
 use crate::response::Redirect;
 use crate::search::{self, Hits, Search};
 use crate::text_picture::TextPicture;
@@ -441,7 +442,7 @@ fn not_found(state: &mut State<'_, '_>) -> Result<Value, Error> {
     Ok(Value::from(""))
 }
 
-/// `redirect(url, status=302)`
+/// `redirect(url, status=302, keep_query=false)`
 fn redirect(
     state: &mut State<'_, '_>,
     url: &Value,
@@ -449,6 +450,7 @@ fn redirect(
     options: Kwargs,
 ) -> Result<Value, Error> {
     let status = named_or(status, &options, "status")?;
+    let keeps_query = options.get::<Option<bool>>("keep_query")?.unwrap_or(false);
     options.assert_all_used()?;
     let status = count(status.as_ref(), 302)?;
     let kind = i64::try_from(status).ok().and_then(Redirect::from_number).ok_or_else(|| {
@@ -460,6 +462,14 @@ fn redirect(
     if location.is_empty() || location == crate::link::BLOCKED {
         return Err(wrong_call(format!("`{url}` is no address to redirect to")));
     }
+    let location = if keeps_query {
+        frame.scope.reader.note_fact(Facts::PARAMETERS);
+        let raw = &frame.scope.request.raw;
+        let query = raw.split_once('?').map_or("", |(_, query)| query);
+        crate::link::with_query(&location, query)
+    } else {
+        location
+    };
     frame.hand_over(Handover::Redirect { location, kind });
     Ok(Value::from(""))
 }

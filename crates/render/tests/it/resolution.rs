@@ -304,8 +304,32 @@ fn redirects_of_nodes_and_pages() {
     check(&site, "/content/r2.html", "Moved -> https://x.example/y");
     check(&site, "/content/r3.html", "-> #");
     check(&site, "/content/r4.html", "-> /content/site/de.html");
+    // A page that would send to itself is shown.
+    put_page(&site, "/content/r5", &[("cq:redirectTarget", "/content/r5.html#top".into())]);
+    check(&site, "/content/r5.html", "/content/r5");
     let edit = RenderRequest { edit: true, ..RenderRequest::get("/content/r4.html") };
     assert_eq!(told(&site.render(&edit)), "/content/r4");
+}
+
+#[test]
+fn redirects_keep_the_query() {
+    let site = site();
+    with_names(&site);
+    let to =
+        |name: &str, target: &str| component(name, "sling:redirect").with("sling:target", target);
+    site.put("/content/r1", to("r1", "/content/site/en"));
+    site.put("/content/r2", to("r2", "https://x.example/y?a=b"));
+    let target = "/content/site/de?from=r3#top".into();
+    put_page(&site, "/content/r3", &[("cq:redirectTarget", target)]);
+    let names = [("sling:vanityPath", "/promo".into()), ("sling:redirect", "true".into())];
+    put_page(&site, "/content/site/en/promotion", &names);
+    check(&site, "/content/r1.html?utm=1&b", "-> /content/site/en.html?utm=1&b");
+    check(&site, "/content/r1?utm=1", "-> /content/site/en.html?utm=1");
+    check(&site, "/content/r2.html?utm=1", "-> https://x.example/y?a=b");
+    check(&site, "/content/r3.html?utm=1", "-> /content/site/de.html?from=r3&utm=1#top");
+    check(&site, "/promo?utm=1", "-> /content/site/en/promotion.html?utm=1");
+    check(&site, "/promo.print.html?utm=1", "-> /content/site/en/promotion.print.html?utm=1");
+    check(&site, "/content/site/en?utm=1", "-> /content/site/en.html?utm=1");
 }
 
 #[test]
