@@ -8,6 +8,7 @@ use std::io::Cursor;
 
 use image::codecs::bmp::BmpDecoder;
 use image::codecs::gif::GifDecoder;
+use image::codecs::ico::IcoDecoder;
 use image::codecs::png::PngDecoder;
 use image::codecs::tiff::TiffDecoder;
 use image::codecs::webp::WebPDecoder;
@@ -72,8 +73,8 @@ pub(crate) struct Decoded {
 
 /// Tells whether pictures of this format are decoded here.
 pub(crate) fn is_picture(format: Format) -> bool {
-    use Format::{Bmp, Gif, Jpeg, Png, Svg, Tiff, WebP};
-    matches!(format, Jpeg | Png | Gif | WebP | Tiff | Bmp | Svg)
+    use Format::{Bmp, Gif, Icon, Jpeg, Png, Svg, Tiff, WebP};
+    matches!(format, Jpeg | Png | Gif | WebP | Tiff | Bmp | Icon | Svg)
 }
 
 /// Reads what stands before the pixels, and holds it against the limits. `wanted` is the size of the largest rendition
@@ -107,10 +108,7 @@ fn check(header: &Header, limits: &Limits, format: Format) -> Result<(), Fault> 
     }
     // Lines have no pixels, so the size of a drawing is not what it costs.
     if format != Format::Svg && header.stored.pixels() > limits.pixels {
-        return Err(Fault::new(format!(
-            "its header promises {width} x {height} pixels; at most {} million are drawn",
-            limits.pixels / 1_000_000
-        )));
+        return Err(too_many_pixels(header.stored, limits));
     }
     if header.memory > limits.memory {
         return Err(Fault::new(format!(
@@ -120,6 +118,14 @@ fn check(header: &Header, limits: &Limits, format: Format) -> Result<(), Fault> 
         )));
     }
     Ok(())
+}
+
+/// Says that a picture is larger than the limits allow.
+pub(crate) fn too_many_pixels(Size { width, height }: Size, limits: &Limits) -> Fault {
+    Fault::new(format!(
+        "its header promises {width} x {height} pixels; at most {} million are drawn",
+        limits.pixels / 1_000_000
+    ))
 }
 
 fn jpeg_header(bytes: &[u8], wanted: &impl Fn(Size) -> Size) -> Result<Header, Fault> {
@@ -179,6 +185,27 @@ fn other_header(bytes: &[u8], format: Format, limits: &Limits) -> Result<Header,
     })
 }
 
+/// Returns the largest picture of an icon, if it is a PNG: the decoder of icons takes those with transparency alone.
+fn icon_as_png(bytes: &[u8]) -> Option<&[u8]> {
+    let count = usize::from(u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?));
+    let entries = bytes.get(6..)?.chunks_exact(16).take(count);
+    let number = |entry: &[u8], at: usize| {
+        let four = entry.get(at..at + 4)?;
+        usize::try_from(u32::from_le_bytes(four.try_into().ok()?)).ok()
+    };
+    // A side of 256 is written as 0.
+    let side = |byte: Option<&u8>| byte.map_or(0, |byte| u32::from(byte.wrapping_sub(1)) + 1);
+    let largest = entries.max_by_key(|entry| side(entry.first()) * side(entry.get(1)))?;
+    let start = number(largest, 12)?;
+    let picture = bytes.get(start..start.checked_add(number(largest, 8)?)?)?;
+    picture.starts_with(b"\x89PNG\r\n\x1a\n").then_some(picture)
+}
+
+/// Tells whether a decoder knows what kind of picture a header promises.
+pub(crate) fn is_readable(bytes: &[u8], format: Format, limits: &Limits) -> bool {
+    open(bytes, format, limits).is_ok()
+}
+
 /// Opens a decoder: it has read the header and nothing else.
 fn open<'a>(
     bytes: &'a [u8],
@@ -197,6 +224,12 @@ fn open<'a>(
         Format::WebP => Box::new(WebPDecoder::new(source).map_err(failed)?),
         Format::Tiff => Box::new(TiffDecoder::new(source).map_err(failed)?),
         Format::Bmp => Box::new(BmpDecoder::new(source).map_err(failed)?),
+        Format::Icon => match icon_as_png(bytes) {
+            Some(png) => {
+                Box::new(PngDecoder::with_limits(Cursor::new(png), bounds.clone()).map_err(failed)?)
+            }
+            None => Box::new(IcoDecoder::new(source).map_err(failed)?),
+        },
         _ => return Err(Fault::new("no decoder knows it")),
     };
     decoder.set_limits(bounds).map_err(failed)?;

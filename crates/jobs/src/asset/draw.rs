@@ -14,6 +14,7 @@ use sha1::{Digest, Sha1};
 use super::decode::{self, Fault, Header};
 use super::format::Format;
 use super::frame::{Frame, Layout, Size};
+use super::header_size::header_size;
 use super::order::{Drawn, Encoding, Fit, Order, Rendition, RenditionOrder};
 use super::{color, jpeg, metadata};
 
@@ -39,7 +40,18 @@ pub(crate) fn draw(
         media_type.clone_into(&mut drawn.media_type);
     }
     match format {
-        Some(format) if decode::is_picture(format) => picture(bytes, format, order, reserve, drawn),
+        Some(format) if decode::is_picture(format) => {
+            let by_header = drawn.clone();
+            picture(bytes, format, order, reserve, drawn).or_else(|fault| {
+                // Another program may draw it: then its header is told here.
+                let is_told = order.renditions.is_empty()
+                    && format == Format::Tiff
+                    && !decode::is_readable(bytes, format, &order.limits);
+                let told = is_told.then(|| told_by_header(bytes, format, order, by_header));
+                told.and_then(Result::ok).filter(|drawn| drawn.size.is_some()).ok_or(fault)
+            })
+        }
+        Some(format) if format.is_still() => told_by_header(bytes, format, order, drawn),
         Some(Format::Pdf) if order.metadata => {
             drawn.metadata = metadata::pdf::read(bytes)?;
             Ok(drawn)
@@ -50,6 +62,24 @@ pub(crate) fn draw(
         ))),
         _ => Ok(drawn),
     }
+}
+
+/// Tells of a picture that is not decoded here what its header says.
+fn told_by_header(
+    bytes: &[u8],
+    format: Format,
+    order: &Order,
+    mut drawn: Drawn,
+) -> Result<Drawn, Fault> {
+    let Some(size) = header_size(bytes, format) else { return Ok(drawn) };
+    if size.pixels() > order.limits.pixels {
+        return Err(decode::too_many_pixels(size, &order.limits));
+    }
+    if order.metadata {
+        drawn.metadata = metadata::of_header(format, size);
+    }
+    drawn.size = Some(size);
+    Ok(drawn)
 }
 
 /// Writes bytes in hexadecimal.

@@ -1,5 +1,8 @@
 //! What a file is, by its bytes: the name and what the sender says prove nothing.
 
+use std::borrow::Cow;
+use std::io::Read;
+
 /// A kind of file that something is known about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -9,6 +12,8 @@ pub(crate) enum Format {
     WebP,
     Tiff,
     Bmp,
+    Icon,
+    Jpeg2000,
     Svg,
     Heif,
     Avif,
@@ -17,6 +22,7 @@ pub(crate) enum Format {
     Mp4,
     QuickTime,
     Matroska,
+    WebM,
     Avi,
     Mp3,
     Ogg,
@@ -42,7 +48,10 @@ impl Format {
             () if starts(b"II*\0") || starts(b"MM\0*") => Self::Tiff,
             () if starts(b"BM") && at(6, b"\0\0\0\0") => Self::Bmp,
             () if starts(b"8BPS\0\x01") => Self::Photoshop,
+            () if starts(b"\x1a\x45\xdf\xa3") && is_webm(bytes) => Self::WebM,
             () if starts(b"\x1a\x45\xdf\xa3") => Self::Matroska,
+            () if starts(b"\0\0\0\x0cjP  \r\n\x87\n") => Self::Jpeg2000,
+            () if starts(b"\0\0\x01\0") && is_icon(bytes) => Self::Icon,
             () if starts(b"OggS") => Self::Ogg,
             () if starts(b"ID3") || starts(b"\xff\xfb") => Self::Mp3,
             () if at(4, b"ftyp") => Self::of_brand(bytes.get(8..12)?),
@@ -79,6 +88,8 @@ impl Format {
             Self::WebP => "image/webp",
             Self::Tiff => "image/tiff",
             Self::Bmp => "image/bmp",
+            Self::Icon => "image/x-icon",
+            Self::Jpeg2000 => "image/jp2",
             Self::Svg => "image/svg+xml",
             Self::Heif => "image/heif",
             Self::Avif => "image/avif",
@@ -87,6 +98,7 @@ impl Format {
             Self::Mp4 => "video/mp4",
             Self::QuickTime => "video/quicktime",
             Self::Matroska => "video/x-matroska",
+            Self::WebM => "video/webm",
             Self::Avi => "video/x-msvideo",
             Self::Mp3 => "audio/mpeg",
             Self::Ogg => "audio/ogg",
@@ -105,6 +117,8 @@ impl Format {
             Self::WebP => "WEBP",
             Self::Tiff => "TIFF",
             Self::Bmp => "BMP",
+            Self::Icon => "ICO",
+            Self::Jpeg2000 => "JP2",
             Self::Svg => "SVG",
             Self::Heif => "HEIF",
             Self::Avif => "AVIF",
@@ -112,6 +126,34 @@ impl Format {
             Self::Pdf => "PDF",
             _ => return None,
         })
+    }
+}
+
+/// Returns a text as UTF-8 and unpacked: a drawing may be stored in UTF-16, and as `.svgz`. Of what is packed, and cut off
+/// or damaged, the part before that; at most so many bytes.
+pub(crate) fn plain_text(bytes: &[u8], most: usize) -> Cow<'_, [u8]> {
+    if bytes.starts_with(b"\x1f\x8b") {
+        let mut unpacked = Vec::new();
+        let reader = flate2::read::MultiGzDecoder::new(bytes);
+        // What was read before a fault stays.
+        reader.take(most as u64).read_to_end(&mut unpacked).ok();
+        return Cow::Owned(plain_letters(&unpacked).into_owned());
+    }
+    plain_letters(bytes)
+}
+
+fn plain_letters(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let decode = |rest: &[u8], read: fn([u8; 2]) -> u16| {
+        let (units, _) = rest.as_chunks();
+        let units = units.iter().map(|unit| read(*unit));
+        let letters = char::decode_utf16(units);
+        let letters = letters.map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER));
+        Cow::Owned(letters.collect::<String>().into_bytes())
+    };
+    match bytes {
+        [0xff, 0xfe, rest @ ..] => decode(rest, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => decode(rest, u16::from_be_bytes),
+        _ => Cow::Borrowed(bytes),
     }
 }
 
@@ -124,10 +166,22 @@ fn is_pdf(bytes: &[u8]) -> bool {
     contains(bytes.get(..1024.min(bytes.len())).unwrap_or_default(), b"%PDF-")
 }
 
+/// WebM is Matroska that says so: the element `DocType` of its header, with a length of one byte.
+fn is_webm(bytes: &[u8]) -> bool {
+    let head = bytes.get(..128.min(bytes.len())).unwrap_or_default();
+    contains(head, b"\x42\x82\x84webm")
+}
+
+/// The icons of an ICO are counted, and each has a byte that is 0.
+fn is_icon(bytes: &[u8]) -> bool {
+    matches!(bytes.get(4..10), Some([1..=64, 0, _, _, _, 0]))
+}
+
 /// SVG is XML whose first element is `svg`.
 fn is_svg(bytes: &[u8]) -> bool {
     let head = bytes.get(..4096.min(bytes.len())).unwrap_or_default();
-    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let head = plain_text(head, 4096);
+    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
     let text = String::from_utf8_lossy(head);
     let mut rest = text.trim_start();
     loop {
@@ -182,10 +236,35 @@ mod tests {
             (b"<!-- never ends", None),
             (b"PK\x03\x04\x14\0[Content_Types].xml", Some(Format::Office)),
             (b"PK\x03\x04\x14\0", Some(Format::Zip)),
+            (b"\x1a\x45\xdf\xa3\x9f\x42\x86\x81\x01\x42\x82\x84webm\x42\x87\x81\x02", Some(Format::WebM)),
+            (b"\x1a\x45\xdf\xa3\xa3\x42\x86\x81\x01\x42\x82\x88matroska", Some(Format::Matroska)),
+            (b"\0\0\0\x0cjP  \r\n\x87\n\0\0\0\x14ftypjp2 ", Some(Format::Jpeg2000)),
+            (b"\0\0\x01\0\x01\0\x20\x18\0\0\0\0\x20\0", Some(Format::Icon)),
+            (b"\0\0\x01\0\0\0\x20\x18\0\0", None),
+            (b"\xff\xfe<\0?\0x\0m\0l\0?\0>\0<\0s\0v\0g\0>\0", Some(Format::Svg)),
+            (b"\xfe\xff\0<\0s\0v\0g\0 \0x\0>", Some(Format::Svg)),
+            (b"\xff\xfe<\0h\0t\0m\0l\0>\0", None),
             (b"plain text", None),
             (b"", None),
         ] {
             assert_eq!(Format::of(bytes), expected, "{:?}", String::from_utf8_lossy(bytes));
         }
+    }
+
+    #[test]
+    fn packed_drawings_are_known() {
+        let pack = |text: &[u8]| {
+            let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut packed, text).unwrap();
+            packed.finish().unwrap()
+        };
+        let drawing = [&b"<svg xmlns='x'>"[..], &b"<g></g>".repeat(20_000)].concat();
+        let packed = pack(&drawing);
+        assert_eq!(Format::of(&packed), Some(Format::Svg));
+        // The head alone tells it, too, and no more than asked for is unpacked.
+        assert_eq!(Format::of(&packed[..100]), Some(Format::Svg));
+        assert_eq!(plain_text(&packed, 100).len(), 100);
+        assert_eq!(&*plain_text(&packed, 1 << 20), drawing);
+        assert_eq!(Format::of(&pack(b"<html>")), None);
     }
 }

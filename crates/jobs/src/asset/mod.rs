@@ -18,6 +18,7 @@ mod follow;
 mod format;
 mod frame;
 mod handler;
+mod header_size;
 mod ingest;
 mod jpeg;
 mod metadata;

@@ -127,6 +127,12 @@ impl Studio {
         let format = first_bytes(&open().map_err(system("read the original"))?);
         match format {
             Some(format) if self.tools.can_read(format) => self.draw_with_tool(format, open, order),
+            Some(format) if self.tools.may_read_otherwise(format) => {
+                self.draw_here(open, order).or_else(|refusal| match refusal {
+                    DrawError::File(_) => self.draw_otherwise(format, open, order, refusal),
+                    _ => Err(refusal),
+                })
+            }
             Some(format) => self.draw_here(open, order).map(|mut drawn| {
                 let missing = self.tools.missing_for(format);
                 let missing = missing.filter(|_| !order.renditions.is_empty());
@@ -164,7 +170,7 @@ impl Studio {
         let source = open().map_err(system("read the original"))?;
         let picture = match self.tools.read(format, source, order) {
             Ok(picture) => bytes::Bytes::from(picture),
-            Err(DrawError::File(reason)) if format == Format::Pdf || !format.is_still() => {
+            Err(DrawError::File(reason)) if !format.is_still() && format != Format::Tiff => {
                 // A document without a preview is still a document.
                 drawn.warnings.push(format!("there is no preview: {reason}"));
                 return Ok(drawn);
@@ -177,6 +183,20 @@ impl Studio {
         drawn.warnings.extend(made.warnings);
         drawn.size = drawn.size.or(made.size.filter(|_| format.is_still()));
         Ok(drawn)
+    }
+
+    /// Lets another program read a picture that is refused here; if it cannot either, the refusal stands.
+    fn draw_otherwise(
+        &self,
+        format: Format,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        order: &Order,
+        refusal: DrawError,
+    ) -> Result<Drawn, DrawError> {
+        match self.draw_with_tool(format, open, order) {
+            Err(DrawError::File(_)) => Err(refusal),
+            drawn => drawn,
+        }
     }
 
     /// Returns what is appended to a PDF so that it says these properties; nothing if it says them already.

@@ -9,6 +9,7 @@ use resvg::usvg::{ImageHrefResolver, Options, Tree};
 use resvg::{tiny_skia, usvg};
 
 use super::decode::{Decoded, Fault};
+use super::format::plain_text;
 use super::frame::{Frame, Layout, Size};
 
 /// The most bytes of a drawing.
@@ -41,7 +42,12 @@ fn parse(bytes: &[u8], fontdb: Arc<Database>) -> Result<Tree, Fault> {
         },
         ..Options::default()
     };
-    Tree::from_data(bytes, &options)
+    let text = plain_text(bytes, MAX_BYTES + 1);
+    if text.len() > MAX_BYTES {
+        let most = MAX_BYTES >> 20;
+        return Err(Fault::new(format!("it is a packed drawing of more than {most} MiB")));
+    }
+    Tree::from_data(&text, &options)
         .map_err(|error| Fault::new(format!("it is no readable SVG: {error}")))
 }
 
@@ -55,7 +61,8 @@ pub(crate) fn size_of(bytes: &[u8]) -> Result<Size, Fault> {
 
 /// Draws at a size, as large as fits.
 pub(crate) fn draw(bytes: &[u8], wanted: Size) -> Result<Decoded, Fault> {
-    let tree = parse(bytes, if contains_text(bytes) { fonts() } else { Arc::default() })?;
+    let has_text = contains_text(&plain_text(bytes, MAX_BYTES));
+    let tree = parse(bytes, if has_text { fonts() } else { Arc::default() })?;
     let own: usvg::Size = tree.size();
     let scale = (wanted.width as f32 / own.width()).min(wanted.height as f32 / own.height());
     let side = |own: f32, most: u32| ((own * scale).round() as u32).clamp(1, most.max(1));

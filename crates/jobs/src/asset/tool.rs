@@ -1,4 +1,5 @@
-//! Formats that other programs read, where these are installed: PDF, video, HEIF and AVIF; and AVIF written.
+//! Formats that other programs read, where these are installed: PDF, video, HEIF, AVIF, PSD, JPEG 2000 and unusual TIFF; and
+//! AVIF written.
 //!
 //! Each runs in a process of its own, bounded in memory and time (`child::run_tool`), on a file that it gets as its
 //! standard input, and answers with a picture on its standard output.
@@ -14,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use tempfile::NamedTempFile;
 use tympan_content::BlobContent;
 
 use super::format::Format;
@@ -63,10 +65,12 @@ impl Tools {
     fn program_of(&self, format: Format) -> Option<(&Option<PathBuf>, &'static str)> {
         match format {
             Format::Pdf => Some((&self.pdf, PDF)),
-            Format::Mp4 | Format::QuickTime | Format::Matroska | Format::Avi => {
+            Format::Mp4 | Format::QuickTime | Format::Matroska | Format::WebM | Format::Avi => {
                 Some((&self.video, VIDEO))
             }
-            Format::Heif | Format::Avif | Format::Photoshop => Some((&self.other, OTHER)),
+            Format::Heif | Format::Avif | Format::Photoshop | Format::Jpeg2000 => {
+                Some((&self.other, OTHER))
+            }
             _ => None,
         }
     }
@@ -74,6 +78,12 @@ impl Tools {
     /// Tells whether a program makes a picture of this format.
     pub(crate) fn can_read(&self, format: Format) -> bool {
         self.program_of(format).is_some_and(|(program, _)| program.is_some())
+    }
+
+    /// Tells whether a program may read a picture of this format that the decoders here refuse: a TIFF with colors or a
+    /// compression that few others write.
+    pub(crate) fn may_read_otherwise(&self, format: Format) -> bool {
+        format == Format::Tiff && self.other.is_some()
     }
 
     /// Returns the name of the program that a format needs and that is not there.
@@ -89,7 +99,7 @@ impl Tools {
         source: BlobContent,
         order: &Order,
     ) -> Result<Vec<u8>, DrawError> {
-        let file = into_file(source).map_err(system("read the original"))?;
+        let (file, _named) = into_file(source).map_err(system("read the original"))?;
         let time = Duration::from_secs(order.limits.seconds);
         let run = |program: &Option<PathBuf>, arguments: &[&str]| {
             let program = program.as_deref().unwrap_or_else(|| Path::new(""));
@@ -99,7 +109,7 @@ impl Tools {
         };
         match format {
             Format::Pdf => run(&self.pdf, &["-singlefile", "-scale-to", SIDE, "-png", "-"]),
-            Format::Mp4 | Format::QuickTime | Format::Matroska | Format::Avi => {
+            Format::Mp4 | Format::QuickTime | Format::Matroska | Format::WebM | Format::Avi => {
                 let at = |second: &str| {
                     let scale = format!("scale='min({SIDE},iw)':-2");
                     let arguments = [
@@ -127,8 +137,9 @@ impl Tools {
                 // A film of less than a second has nothing there.
                 at("1").or_else(|_| at("0"))
             }
-            // Without the mark it would be enlarged.
-            _ => run(&self.other, &["stdin", "-s", &format!("{SIDE}x{SIDE}>"), "-o", ".png"]),
+            // Some of its readers take files alone, and none that has no name but `stdin`. Without the mark the picture
+            // would be enlarged.
+            _ => run(&self.other, &["/dev/stdin", "-s", &format!("{SIDE}x{SIDE}>"), "-o", ".png"]),
         }
     }
 
@@ -220,7 +231,7 @@ impl Tools {
 impl Format {
     /// Tells whether it is a picture that stands for itself, not a document or film.
     pub(crate) fn is_still(self) -> bool {
-        matches!(self, Self::Heif | Self::Avif | Self::Photoshop)
+        matches!(self, Self::Heif | Self::Avif | Self::Photoshop | Self::Jpeg2000)
     }
 }
 
@@ -237,14 +248,15 @@ fn read_all(child: &mut Child, time: Duration) -> Option<Vec<u8>> {
     receiver.recv_timeout(time).ok()
 }
 
-/// Programs look back and forth in a file, which a pipe does not let them.
-fn into_file(source: BlobContent) -> std::io::Result<File> {
+/// Programs look back and forth in a file, which a pipe does not let them. Some open `/dev/stdin` by the name of the file
+/// behind it, so that it must have one until they have ended.
+fn into_file(source: BlobContent) -> std::io::Result<(File, Option<NamedTempFile>)> {
     match source {
-        BlobContent::File { file, .. } => Ok(file),
+        BlobContent::File { file, .. } => Ok((file, None)),
         BlobContent::Bytes(bytes) => {
-            let mut file = tempfile::tempfile()?;
-            file.write_all(&bytes)?;
-            Ok(file)
+            let mut named = NamedTempFile::new()?;
+            named.write_all(&bytes)?;
+            Ok((named.reopen()?, Some(named)))
         }
     }
 }

@@ -278,6 +278,34 @@ fn drawings_are_drawn_without_what_they_link_to() {
 }
 
 #[test]
+fn drawings_in_utf_16_and_packed_ones_are_drawn() {
+    let text = "<?xml version='1.0' encoding='UTF-16'?><svg xmlns='http://www.w3.org/2000/svg' width='40' height='20'>\
+                <rect width='40' height='20' fill='rgb(20,20,220)'/></svg>";
+    let utf16: Vec<u8> =
+        std::iter::once(0xfeff).chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, text.replace("UTF-16", "UTF-8").as_bytes()).unwrap();
+    for bytes in [utf16, packed.finish().unwrap()] {
+        let made = drawn(&bytes, size(100, 100), Encoding::Png).to_rgba8();
+        assert_eq!((made.width(), made.height()), (40, 20));
+        assert_eq!(made.get_pixel(20, 10).0, [20, 20, 220, 255]);
+    }
+}
+
+#[test]
+fn icons_are_drawn() {
+    let picture = png(RgbImage::from_pixel(32, 24, Rgb(GREEN)));
+    let mut icon = vec![0, 0, 1, 0, 1, 0, 32, 24, 0, 0, 1, 0, 24, 0];
+    icon.extend(u32::try_from(picture.len()).unwrap().to_le_bytes());
+    icon.extend(22_u32.to_le_bytes());
+    icon.extend(picture);
+    let found = draw(&icon, &order(size(100, 100), Encoding::Png)).unwrap();
+    assert_eq!((&*found.media_type, found.size), ("image/x-icon", Some(size(32, 24))));
+    let made = image::load_from_memory(&found.renditions[0].bytes).unwrap().to_rgb8();
+    assert_eq!(made.get_pixel(5, 5).0, GREEN);
+}
+
+#[test]
 fn smart_crop_keeps_the_focus() {
     let bytes = jpeg(&quadrants(800, 400), 95);
     let mut wanted = order(size(100, 100), Encoding::Png);

@@ -5,7 +5,9 @@ use std::process::Command;
 
 use image::DynamicImage;
 use tympan_content::BlobContent;
-use tympan_jobs::asset::{DrawError, Drawn, Encoding, Fit, Order, RenditionOrder, Studio};
+use tympan_jobs::asset::{
+    DrawError, Drawn, Encoding, Fit, MetadataValue, Order, RenditionOrder, Studio,
+};
 
 use crate::asset_support::{
     assert_near, draw, jpeg, options, order, photo, png, refusal, size, with_segment,
@@ -124,6 +126,76 @@ fn heif_and_avif_are_read() {
     }
 }
 
+/// A picture of one color as Photoshop stores it, without layers.
+fn photoshop(width: u32, height: u32, color: [u8; 3]) -> Vec<u8> {
+    let mut bytes = b"8BPS\0\x01\0\0\0\0\0\0\0\x03".to_vec();
+    bytes.extend([height, width].map(u32::to_be_bytes).concat());
+    // 8 bits of red, green and blue; no palette, no resources, no layers; not compressed.
+    bytes.extend(*b"\0\x08\0\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    for channel in color {
+        bytes.resize(bytes.len() + (width * height) as usize, channel);
+    }
+    bytes
+}
+
+/// A TIFF of one color in CIE L*a*b*.
+fn lab_tiff(side: u16, color: [u8; 3]) -> Vec<u8> {
+    let pixels = u32::from(side) * u32::from(side) * 3;
+    let entries: [(u16, u16, u32); 9] = [
+        (256, 3, side.into()),
+        (257, 3, side.into()),
+        (258, 3, 8),
+        (259, 3, 1),
+        (262, 3, 8),
+        (273, 4, 8),
+        (277, 3, 3),
+        (278, 3, side.into()),
+        (279, 4, pixels),
+    ];
+    let mut bytes = b"II*\0".to_vec();
+    bytes.extend((8 + pixels).to_le_bytes());
+    bytes.extend(color.repeat(usize::from(side) * usize::from(side)));
+    bytes.extend(9_u16.to_le_bytes());
+    for (tag, kind, value) in entries {
+        bytes.extend([tag.to_le_bytes(), kind.to_le_bytes()].concat());
+        bytes.extend([1, value].map(u32::to_le_bytes).concat());
+    }
+    bytes.extend([0; 4]);
+    bytes
+}
+
+#[test]
+fn photoshop_and_unusual_tiff_are_read() {
+    if !has("vipsthumbnail") {
+        return;
+    }
+    let drawn = draw(&photoshop(240, 160, [200, 40, 40]), &web()).unwrap();
+    assert_eq!(drawn.media_type, "image/vnd.adobe.photoshop");
+    assert_eq!(drawn.size, Some(size(240, 160)));
+    let picture = picture_of(&drawn).to_rgb8();
+    assert_eq!(picture.dimensions(), (240, 160));
+    assert_near(picture.get_pixel(100, 80).0, [200, 40, 40], 12);
+    let drawn = draw(&lab_tiff(120, [128, 0, 0]), &web()).unwrap();
+    assert_eq!((&*drawn.media_type, drawn.size), ("image/tiff", Some(size(120, 120))));
+    let picture = picture_of(&drawn).to_rgb8();
+    assert_eq!(picture.dimensions(), (120, 120));
+    assert_near(picture.get_pixel(60, 60).0, [119, 119, 119], 12);
+    // What no program reads is refused as before.
+    let whole = lab_tiff(120, [128, 0, 0]);
+    assert!(refusal(&whole[..200], &web()).contains("no readable TIFF"));
+}
+
+#[test]
+fn headers_tell_the_size_where_no_program_draws() {
+    let drawn = draw_bare(&photoshop(2400, 16, [0; 3]), &web()).unwrap();
+    assert_eq!(drawn.size, Some(size(2400, 16)));
+    assert!(drawn.metadata.contains(&("tiff:ImageWidth".to_owned(), MetadataValue::Long(2400))));
+    let huge = photoshop(1, 1, [0; 3]);
+    let huge = [&huge[..14], &[0, 1, 0, 0, 0, 1, 0, 0], &huge[22..]].concat();
+    let refused = draw_bare(&huge, &web()).unwrap_err().to_string();
+    assert!(refused.contains("65536 x 65536"), "{refused}");
+}
+
 /// Makes a film of one color, so many tenths of a second long.
 fn film(folder: &Path, name: &str, tenths: u32) -> PathBuf {
     let file = folder.join(name);
@@ -144,6 +216,7 @@ fn of_a_film_a_moment_is_drawn() {
         ("short.mp4", 3, "video/mp4"),
         ("a.mov", 20, "video/quicktime"),
         ("a.mkv", 20, "video/x-matroska"),
+        ("a.webm", 20, "video/webm"),
         ("a.avi", 20, "video/x-msvideo"),
     ] {
         let bytes = std::fs::read(film(dir.path(), name, tenths)).unwrap();

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use super::decode::Header;
 use super::format::Format;
+use super::frame::Size;
 use super::order::MetadataValue as Value;
 
 /// The most properties of one file, and the longest text of one.
@@ -131,6 +132,17 @@ pub(crate) fn of_picture(format: Format, header: &Header) -> Vec<(String, Value)
     }
     if let Some(tags) = &embedded.exif {
         exif::read(tags, &mut found);
+    }
+    found.into_list()
+}
+
+/// Returns what is known of a picture that another program decodes.
+pub(crate) fn of_header(format: Format, size: Size) -> Vec<(String, Value)> {
+    let mut found = Properties::default();
+    found.add("tiff:ImageWidth", Value::Long(size.width.into()));
+    found.add("tiff:ImageLength", Value::Long(size.height.into()));
+    if let Some(word) = format.word() {
+        found.add_text("dam:Fileformat", word);
     }
     found.into_list()
 }
