@@ -24,7 +24,7 @@ use crate::config::{Farm, Revalidate};
 use crate::dispatcher::{FarmState, Inner};
 use crate::flight::{Outcome, Ticket};
 use crate::forward::clean_response;
-use crate::hit::{is_same_media_type, media_type, remove_private};
+use crate::hit::{is_same_media_type, media_type, remove_private, with_declared_charset};
 use crate::include;
 use crate::log::Level;
 use crate::metrics::Counter;
@@ -655,7 +655,14 @@ impl Lead {
     fn page(&self, head: &Head, body: PageBody, refused: Option<Reason>) -> Arc<Page> {
         let mut stored = self.stored_headers(&head.headers);
         remove_private(&mut stored);
-        stored.entry(header::CONTENT_TYPE).or_insert_with(|| media_type(&self.fetch.file));
+        stored.entry(header::CONTENT_TYPE).or_insert_with(|| {
+            let kind = media_type(&self.fetch.file);
+            let is_told = head.headers.contains_key(header::CONTENT_TYPE);
+            match &body {
+                PageBody::Small(page) if !is_told => with_declared_charset(kind, page),
+                _ => kind,
+            }
+        });
         Arc::new(Page {
             headers: head.headers.clone(),
             stored,

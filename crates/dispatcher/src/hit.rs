@@ -1,15 +1,21 @@
 //! What answers from a cache file say: heads, conditions, parts. Pure functions that all ways to an answer share.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tympan_web::html_charset;
 
 use crate::cache::CacheFile;
 use crate::plan::{Entity, Plan, plan, whole_seconds};
 use crate::revalidate::{KEPT_DATE, KEPT_TAG};
 use crate::tags::KEPT_KEYS;
 use crate::ttl::KEPT_LENIENCE;
+
+/// The media type of a page that says nothing else.
+const PAGE: &str = "text/html; charset=utf-8";
 
 /// A file as an answer knows it: its head, and what conditions compare.
 #[derive(Debug)]
@@ -79,7 +85,7 @@ fn head(name: &Path, cached: &CacheFile, now: SystemTime) -> HeaderMap {
         None => HeaderMap::new(),
     };
     if !headers.contains_key(header::CONTENT_TYPE) {
-        headers.insert(header::CONTENT_TYPE, media_type(name));
+        headers.insert(header::CONTENT_TYPE, media_type_of_file(name, &cached.body));
     }
     if !headers.contains_key(header::LAST_MODIFIED) {
         let date = httpdate::fmt_http_date(cached.fetched);
@@ -117,6 +123,30 @@ pub(crate) fn media_type(name: &Path) -> HeaderValue {
         || matches!(text, "application/javascript" | "application/json" | "application/xml");
     let named = if is_text { format!("{text}; charset=utf-8") } else { text.to_owned() };
     HeaderValue::from_str(&named).unwrap_or(HeaderValue::from_static("application/octet-stream"))
+}
+
+/// Returns the media type that a file's name tells, and of a page the charset that its head declares. A document root may hold
+/// pages that another dispatcher has stored, without their headers.
+fn media_type_of_file(name: &Path, file: &File) -> HeaderValue {
+    let kind = media_type(name);
+    if kind != PAGE {
+        return kind;
+    }
+    let mut head = [0; 1024];
+    // A file that cannot be read fails where it is sent.
+    let length = file.read_at(&mut head, 0).unwrap_or(0);
+    with_declared_charset(kind, head.get(..length).unwrap_or_default())
+}
+
+/// Returns the media type that a page's name tells, with the charset that its head declares.
+pub(crate) fn with_declared_charset(kind: HeaderValue, page: &[u8]) -> HeaderValue {
+    let declared = html_charset::declared(page).filter(|_| kind == PAGE);
+    match declared.filter(|label| !label.eq_ignore_ascii_case("utf-8")) {
+        Some(label) => {
+            HeaderValue::from_str(&format!("text/html; charset={label}")).unwrap_or(kind)
+        }
+        None => kind,
+    }
 }
 
 /// Tells whether two media types mean the same, whatever their case and spaces.

@@ -10,6 +10,7 @@ use tympan_content::query::QueryEngine;
 use tympan_content::{Node, NodePath};
 
 use crate::backend::BackEnds;
+use crate::charset;
 use crate::dump;
 use crate::dynamic::INCLUDE_HEADER;
 use crate::engine::{Mode, Options};
@@ -138,6 +139,12 @@ impl Drawn {
         } else if let Some(max_age) = reads.max_age {
             // Caches in front hear of changes of content, never of those of other systems.
             self.headers.push(("cache-control", format!("max-age={}", max_age.as_secs())));
+        }
+        if let Body::Bytes(page) = &self.body
+            && let Some((content_type, page)) = charset::as_declared(&self.content_type, page)
+        {
+            self.content_type = content_type.into();
+            self.body = Body::Bytes(page);
         }
         RenderResponse {
             outcome: self.outcome,

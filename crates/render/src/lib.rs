@@ -13,6 +13,7 @@
 mod answer;
 mod backend;
 pub mod binary;
+mod charset;
 mod check;
 mod client_library;
 mod dependency;

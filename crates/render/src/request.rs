@@ -1,9 +1,11 @@
 //! What the server asks for.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use percent_encoding::percent_decode;
 
+use crate::charset;
 use crate::reads::Recording;
 
 /// One request, as far as rendering needs it.
@@ -80,13 +82,17 @@ pub struct Parameters(Vec<(String, Vec<String>)>);
 const MAX_PARAMETERS: usize = 1000;
 
 impl Parameters {
-    /// Reads a query; what does not decode to UTF-8 is kept with replacement characters.
+    /// Reads a query, in UTF-8 or in the charset that its parameter `_charset_` names; what does not decode is kept with
+    /// replacement characters.
     #[must_use]
     pub fn parse(query: &str) -> Self {
         let mut parameters = Self::default();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()).take(MAX_PARAMETERS) {
+        let pairs = || query.split('&').filter(|pair| !pair.is_empty()).take(MAX_PARAMETERS);
+        // Browsers write the charset of the page into a field of this name, whatever the field says.
+        let charset = pairs().find_map(|pair| pair.strip_prefix("_charset_="));
+        for pair in pairs() {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            parameters.add(decode(name), decode(value));
+            parameters.add(decode(name, charset), decode(value, charset));
         }
         parameters
     }
@@ -111,9 +117,10 @@ impl Parameters {
 }
 
 /// Decodes a part of a query, where `+` is a blank.
-fn decode(text: &str) -> String {
+fn decode(text: &str, charset: Option<&str>) -> String {
     let text = text.replace('+', " ");
-    percent_decode(text.as_bytes()).decode_utf8_lossy().into_owned()
+    let bytes: Cow<'_, [u8]> = percent_decode(text.as_bytes()).into();
+    charset::decoded(charset, &bytes)
 }
 
 #[cfg(test)]
@@ -128,5 +135,7 @@ mod tests {
         assert_eq!(parameters.values("bad").unwrap(), ["\u{fffd}%zz"]);
         assert_eq!(parameters.values("none"), None);
         assert_eq!(parameters.names().collect::<Vec<_>>(), ["q", "x", "", "bad"]);
+        let parameters = Parameters::parse("q=%C4%E3+%BA%C3&_charset_=GBK");
+        assert_eq!(parameters.values("q").unwrap(), ["你 好"]);
     }
 }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
+use encoding_rs::Encoding;
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
@@ -229,7 +230,9 @@ const CHARSET: &str = "_charset_";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Charset {
     Utf8,
+    /// ISO-8859-1 as Java reads it, where each byte is the letter of its number.
     Latin1,
+    Other(&'static Encoding),
 }
 
 impl Charset {
@@ -239,10 +242,13 @@ impl Charset {
         match name.as_str() {
             "" | "utf-8" | "utf8" | "us-ascii" => Ok(Self::Utf8),
             "iso-8859-1" | "latin1" => Ok(Self::Latin1),
-            name => {
-                let message = format!("`_charset_` is utf-8 or iso-8859-1, not `{name}`");
-                Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
-            }
+            name => match Encoding::for_label(name.as_bytes()) {
+                Some(encoding) => Ok(Self::Other(encoding)),
+                None => {
+                    let message = format!("`_charset_` names no charset that is known: `{name}`");
+                    Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
+                }
+            },
         }
     }
 
@@ -252,6 +258,12 @@ impl Charset {
                 String::from_utf8(bytes).map_err(|_| Failure::bad_request("the form is not UTF-8"))
             }
             Self::Latin1 => Ok(bytes.into_iter().map(char::from).collect()),
+            Self::Other(encoding) => encoding
+                .decode_without_bom_handling_and_without_replacement(&bytes)
+                .map(std::borrow::Cow::into_owned)
+                .ok_or_else(|| {
+                    Failure::bad_request(format!("the form is not {}", encoding.name()))
+                }),
         }
     }
 }
@@ -331,6 +343,9 @@ mod tests {
         };
         check(b"a=%C3%BC&b+c=1%2B1", "a=\u{fc} b c=1+1");
         check(b"a=%FC&_charset_=ISO-8859-1", "a=\u{fc} _charset_=ISO-8859-1");
+        check(b"a=%C4%E3%BA%C3&_charset_=gbk", "a=你好 _charset_=gbk");
+        let damaged = parse_urlencoded(&Bytes::from_static(b"a=%C4%FF&_charset_=gbk"));
+        assert!(damaged.is_err());
         check(b"a&=b&&c=", "a= =b c=");
         assert!(parse_urlencoded(&Bytes::from_static(b"a=%FC")).is_err());
         let unknown = parse_urlencoded(&Bytes::from_static(b"a=b&_charset_=ebcdic"));

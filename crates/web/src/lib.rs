@@ -7,7 +7,7 @@
 //!   [`client`] (pooled HTTP/1.1).
 //! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`]; the [`flush_message`] from
 //!   publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the rule from a URL to a file below the document root;
-//!   [`sling_url`], the parts of a URL path; [`digits`] of numbers in them.
+//!   [`sling_url`], the parts of a URL path; [`digits`] of numbers in them; [`html_charset`], what a page's head declares.
 //!
 //! Not here: content, caching rules, templates, routes.
 
@@ -19,6 +19,7 @@ mod error;
 mod escape;
 pub mod flush_message;
 pub mod handover;
+pub mod html_charset;
 pub mod lane;
 pub mod limit;
 mod linger;

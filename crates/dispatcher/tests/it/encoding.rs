@@ -186,6 +186,27 @@ fn a_page_in_another_charset_survives() {
 }
 
 #[test]
+fn a_stored_page_without_headers_says_the_charset_of_its_head() {
+    let origin = Origin::always(Answer::html("not asked"));
+    let front = front(&origin, "");
+    let gbk = "<META http-equiv=\"Content-Type\" content=\"text/html; charset=gbk\"><p>";
+    let utf8 = "<meta charset=\"UTF-8\"><p>";
+    for (name, text, expected) in [
+        ("gbk.html", gbk, "text/html; charset=gbk"),
+        ("utf8.html", utf8, "text/html; charset=utf-8"),
+        ("plain.html", "<p>", "text/html; charset=utf-8"),
+        ("gbk.txt", gbk, "text/plain; charset=utf-8"),
+    ] {
+        front.write(name, text);
+        for _ in 0..2 {
+            let answer = ask(&front, "GET", &format!("/{name}"), "");
+            assert_eq!(answer.header("content-type"), Some(expected), "{name}");
+        }
+    }
+    assert_eq!(origin.requests(), 0);
+}
+
+#[test]
 fn head_tells_what_get_would_bring() {
     let origin = Origin::always(Answer::html(text(1)));
     let front = front(&origin, "/x-compress 1");

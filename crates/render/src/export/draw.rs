@@ -10,6 +10,7 @@ use super::place::{Address, Kind, Place, Places, Rules, Unexported};
 use super::report::Finding;
 use super::rewrite::{self, Use};
 use super::{Error, ExportOptions, Press, Result};
+use crate::charset;
 use crate::dependency::Dependencies;
 use crate::file_delivery::{Containment, FileDelivery, SANDBOX};
 use crate::image::ImageAddress;
@@ -253,13 +254,16 @@ impl<'a> Page<'a> {
     /// Puts the addresses of files into a page or style sheet.
     fn rewrite(&mut self, content_type: &str, bytes: Bytes) -> Bytes {
         let kind = content_type.split(';').next().unwrap_or_default().trim();
-        let Ok(text) = std::str::from_utf8(&bytes) else { return bytes };
+        let Some(text) = charset::text_of(content_type, &bytes) else { return bytes };
         let written = match kind {
-            "text/html" => rewrite::html(text, |kind, address| self.link(kind, address)),
-            "text/css" => rewrite::css(text, |address| self.link(Use::Part, address)),
-            _ => return bytes,
+            "text/html" => rewrite::html(&text, |kind, address| self.link(kind, address)),
+            "text/css" => rewrite::css(&text, |address| self.link(Use::Part, address)),
+            _ => return bytes.clone(),
         };
-        if written == text { bytes } else { written.into() }
+        if written == text {
+            return bytes.clone();
+        }
+        charset::bytes_of(content_type, written)
     }
 
     /// Returns what stands for an address; nothing if it stays as it is.

@@ -161,6 +161,23 @@ fn redirects() {
 }
 
 #[test]
+fn a_page_is_sent_in_the_charset_that_its_head_declares() {
+    let site = Site::sample(Mode::Publish);
+    site.draw("<meta charset=\"gbk\"><p>{{ request.parameters.q }} €</p>");
+    let request = RenderRequest {
+        query: "q=%C4%E3%BA%C3&_charset_=gbk",
+        ..RenderRequest::get("/content/site/en.html")
+    };
+    let response = site.render(&request);
+    assert_eq!(response.content_type, "text/html; charset=gbk");
+    let Body::Bytes(bytes) = &response.body else { panic!("{response:?}") };
+    assert_eq!(&bytes[..], b"<meta charset=\"gbk\"><p>\xc4\xe3\xba\xc3 \x80</p>");
+    site.draw("<meta charset=\"utf-8\"><p>€</p>");
+    let response = site.get("/content/site/en.html");
+    assert_eq!(response.content_type, "text/html; charset=utf-8");
+}
+
+#[test]
 fn scripts_can_redirect_and_send_files() {
     let site = Site::sample(Mode::Publish);
     site.draw("{{ redirect(\"/content/site/en/zebra\", status=\"308\") }}");

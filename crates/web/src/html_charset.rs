@@ -1,0 +1,81 @@
+//! The charset that an HTML page declares in its head, by the WHATWG's prescan as far as pages go by it.
+//!
+//! A page without `charset` in its `Content-Type` is read by browsers as its head says. What sends such a page, or makes one,
+//! has to say the same.
+
+/// So many bytes of a page may hold the declaration.
+const HEAD_BYTES: usize = 1024;
+/// Longer labels are none.
+const MAX_LABEL: usize = 40;
+
+/// Returns the label of the charset that a page's `<meta>` declares, as it is written there.
+#[must_use]
+pub fn declared(page: &[u8]) -> Option<&str> {
+    let head = page.get(..HEAD_BYTES.min(page.len()))?;
+    let mut rest = head;
+    loop {
+        let start = find(rest, b"<")?;
+        let after = rest.get(start..)?;
+        if after.starts_with(b"<!--") {
+            let end = find(after, b"-->")?;
+            rest = after.get(end + 3..)?;
+            continue;
+        }
+        let is_meta = after.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"<meta"))
+            && after.get(5).is_some_and(|byte| byte.is_ascii_whitespace() || *byte == b'/');
+        let end = find(after, b">")?;
+        if is_meta && let Some(label) = label_of(after.get(5..end)?) {
+            return Some(label);
+        }
+        rest = after.get(1..)?;
+    }
+}
+
+/// Returns the label in a `<meta>`, be it in `charset` or in the `content` of an `http-equiv`.
+fn label_of(attributes: &[u8]) -> Option<&str> {
+    const NAME: &[u8] = b"charset";
+    let is_name = |window: &[u8]| window.eq_ignore_ascii_case(NAME);
+    let at = attributes.windows(NAME.len()).position(is_name)?;
+    let rest = attributes.get(at + NAME.len()..)?.trim_ascii_start();
+    let rest = rest.strip_prefix(b"=")?.trim_ascii_start();
+    let rest = rest.strip_prefix(b"\"").or(rest.strip_prefix(b"'")).unwrap_or(rest);
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_:.".contains(byte);
+    let length = rest.iter().take_while(|byte| is_letter(byte)).count();
+    let label = rest.get(..length).filter(|label| (1..=MAX_LABEL).contains(&label.len()))?;
+    std::str::from_utf8(label).ok()
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_declare_charsets() {
+        let late = format!("<html>{}<meta charset=gbk>", " ".repeat(HEAD_BYTES));
+        for (page, expected) in [
+            ("<!DOCTYPE html><meta charset=\"utf-8\">", Some("utf-8")),
+            (
+                "<html><head><META http-equiv=\"Content-Type\" content=\"text/html; charset=gbk\">",
+                Some("gbk"),
+            ),
+            ("<meta charset = 'Shift_JIS' >", Some("Shift_JIS")),
+            ("<meta charset=big5>", Some("big5")),
+            ("<meta name=\"a\" content=\"b\"><meta charset=gbk>", Some("gbk")),
+            ("<!-- <meta charset=gbk> --><meta charset=big5>", Some("big5")),
+            ("<title>a < b</title><meta charset=gbk>", Some("gbk")),
+            ("<metadata charset=gbk>", None),
+            ("<meta name=charset content=gbk>", None),
+            ("<meta charset=>", None),
+            ("<meta charset=gbk", None),
+            (&*late, None),
+            ("<!-- never ends", None),
+            ("", None),
+        ] {
+            assert_eq!(declared(page.as_bytes()), expected, "{page}");
+        }
+    }
+}
