@@ -390,6 +390,11 @@ fn nobody_leaves_the_sandbox_of_on_demand_export() {
     assert!(matches!(asked.status, 303 | 401 | 404), "{}", asked.text());
     // And what may be made is still made.
     assert_eq!(ask_for("/content/wayfare/en.html").status, 200);
+    // Below a prefix, as OpenCms's web servers ask, with the query of the file behind it.
+    let below = |query: &str| get(demo.publish, &format!("/portal/handle404{query}"));
+    assert_eq!(below("?exporturi=/content/wayfare/en.html&a=b").status, 200);
+    assert_eq!(below("?exporturi=/home/users.json&").status, 404);
+    assert_eq!(below("").status, 404);
     assert!(current.join("content/wayfare/en.html").is_file());
 }
 

@@ -1,6 +1,7 @@
 //! Static export of a running publisher: files that visitors ask for, and files that changes concern.
 //!
-//! A web server that does not find a file asks `/handle404?exporturi=<URL of the file>`, as OpenCms has it. The answer is
+//! A web server that does not find a file asks `/handle404?exporturi=<URL of the file>`, as OpenCms has it, also below any
+//! prefix. The answer is
 //! the file, which is there from then on; a redirect to the page that is no file; or 404.
 //!
 //! Not here: what is exported and under which name (`tympan_render::export`).
@@ -101,6 +102,15 @@ impl Export {
     }
 }
 
+/// Tells whether a web server asks for a file below a prefix, as OpenCms has its address below that of its program:
+/// `/portal/handle404?exporturi=…`.
+pub(crate) fn is_asked_for(instance: &Instance, uri: &http::Uri) -> bool {
+    let asks = |query: &str| query.split('&').any(|pair| pair.starts_with("exporturi="));
+    uri.path().ends_with("/handle404")
+        && uri.query().is_some_and(asks)
+        && instance.export.get().is_some()
+}
+
 /// Answers a web server that did not find a file.
 pub(crate) async fn handle(
     State(instance): State<Arc<Instance>>,
@@ -110,10 +120,8 @@ pub(crate) async fn handle(
     if instance.export.get().is_none() {
         return Err(Failure::not_found("/handle404"));
     }
-    // What follows `&` was the query of the file, which means nothing.
     let query = parts.uri.query().unwrap_or_default();
-    let asked = query.split('&').find_map(|pair| pair.strip_prefix("exporturi="));
-    let Some(asked) = asked.map(str::to_owned) else {
+    let Some((asked, file_query)) = file_of(query) else {
         return Err(Failure::bad_request(
             "`exporturi` is missing: the URL of the file that is not there",
         ));
@@ -124,13 +132,25 @@ pub(crate) async fn handle(
         false => asked,
     };
     let is_head = parts.method == Method::HEAD;
-    instance.work(move |instance| answer(instance, &parts.headers, (&asked, is_head))).await
+    instance
+        .work(move |instance| answer(instance, &parts.headers, (&asked, &file_query, is_head)))
+        .await
+}
+
+/// Returns the URL of a file that is not there, and the query that it was asked with, which stands in the URL or behind it:
+/// `exporturi=/a.html?b=c&d=e`, `exporturi=/a.html&b=c&d=e`. It means nothing to a file, but all to a page that is none.
+fn file_of(query: &str) -> Option<(String, String)> {
+    let mut pairs = query.split('&').skip_while(|pair| !pair.starts_with("exporturi="));
+    let asked = pairs.next()?.strip_prefix("exporturi=")?;
+    let own = asked.split_once('?').map(|(_, own)| own);
+    let parts: Vec<&str> = own.into_iter().chain(pairs).filter(|part| !part.is_empty()).collect();
+    Some((asked.to_owned(), parts.join("&")))
 }
 
 fn answer(
     instance: &Instance,
     headers: &http::HeaderMap,
-    (asked, is_head): (&str, bool),
+    (asked, file_query, is_head): (&str, &str, bool),
 ) -> Result<Response> {
     let Some(export) = instance.export.get() else { return Err(Failure::not_found(asked)) };
     let found = export.exporter.on_demand(export.press(instance), asked);
@@ -145,7 +165,13 @@ fn answer(
         OnDemand::Blob { blob, content_type } => {
             (page::send_blob(&instance.repository, &blob, headers, is_head)?, content_type)
         }
-        OnDemand::Elsewhere(path) => return Ok(Redirect::to(&path).into_response()),
+        OnDemand::Elsewhere(path) if file_query.is_empty() => {
+            return Ok(Redirect::to(&path).into_response());
+        }
+        OnDemand::Elsewhere(path) => {
+            let mark = if path.contains('?') { '&' } else { '?' };
+            return Ok(Redirect::to(&format!("{path}{mark}{file_query}")).into_response());
+        }
         OnDemand::Missing => return Err(Failure::not_found(asked)),
         OnDemand::Failed(reason) => {
             tracing::warn!(file = asked, reason, "not exported");
@@ -164,4 +190,26 @@ fn answer(
         .headers_mut()
         .insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_query_of_a_file_is_told_apart() {
+        for (query, expected) in [
+            ("exporturi=/a.html", Some(("/a.html", ""))),
+            ("exporturi=/a.html&", Some(("/a.html", ""))),
+            ("exporturi=/a.html&b=c&d=e", Some(("/a.html", "b=c&d=e"))),
+            ("exporturi=/a.html?b=c&d=e", Some(("/a.html?b=c", "b=c&d=e"))),
+            ("x=y&exporturi=/a.html&b=c", Some(("/a.html", "b=c"))),
+            ("x=y", None),
+            ("", None),
+        ] {
+            let found = file_of(query);
+            let found = found.as_ref().map(|(asked, query)| (asked.as_str(), query.as_str()));
+            assert_eq!(found, expected, "{query}");
+        }
+    }
 }

@@ -21,6 +21,7 @@ use tympan_web::{access_log, request_log};
 use crate::failure::{Failure, Result};
 use crate::follow::Followers;
 use crate::login::{Identity, Logins};
+use crate::manager_status::RequestSums;
 use crate::metrics::Metrics;
 use crate::pool::Gate;
 use crate::query_budget::{QueryBudgets, QueryEngines};
@@ -152,6 +153,8 @@ pub struct Instance {
     pub(crate) telling: Telling,
     pub(crate) body_timeout: Duration,
     pub(crate) metrics: Metrics,
+    /// What all requests together took, for `/manager/status`.
+    pub(crate) request_sums: RequestSums,
     pub(crate) numbers: request_log::Numbers,
     pub(crate) request_log: LogFile<request_log::Line>,
     pub(crate) access_log: LogFile<access_log::Line>,
@@ -223,6 +226,7 @@ impl Instance {
             telling: options.telling,
             body_timeout: options.body_timeout,
             metrics: Metrics::default(),
+            request_sums: RequestSums::default(),
             numbers: request_log::Numbers::default(),
             request_log: log(&open("request.log"), options.rotation)?,
             access_log: log(&open("access.log"), options.rotation)?,

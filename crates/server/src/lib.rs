@@ -23,6 +23,7 @@ mod image;
 mod instance;
 mod interface;
 mod login;
+mod manager_status;
 mod metrics;
 mod observe;
 mod package;

@@ -150,6 +150,7 @@ impl Instance {
         let at = LogTime::from_system(SystemTime::now());
         let (status, media_type) = (left.status.as_u16(), left.media_type);
         let (elapsed, sample) = (left.started.elapsed(), left.sample);
+        self.request_sums.note(elapsed, left.bytes);
         let event = EventRef::Exit { status, media_type, elapsed, sample };
         self.request_log.write_as(&request_log::LineRef { at, request: left.number, event });
         self.access_log.write_as(&access_log::LineRef {

@@ -175,9 +175,14 @@ pub(crate) fn fault(instance: &crate::Instance) -> Option<String> {
     used_up(&states(instance))
 }
 
+/// Returns the pool of requests that are drawn or edit.
+pub(crate) fn work(instance: &crate::Instance) -> PoolState {
+    instance.work.state("work")
+}
+
 /// Returns all pools but that of pictures.
 fn states(instance: &crate::Instance) -> Vec<PoolState> {
-    let mut states = vec![instance.work.state("work")];
+    let mut states = vec![work(instance)];
     if let Some(back_ends) = instance.renderer.back_ends() {
         states.extend(back_ends.counts().into_iter().map(|(name, counts)| PoolState {
             name: format!("back-end-{name}"),

@@ -63,7 +63,7 @@ pub(crate) fn metrics() -> String {
 }
 
 /// Reads the number behind a name at the begin of a line.
-fn field(text: &str, name: &str) -> Option<f64> {
+pub(crate) fn field(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }

@@ -19,8 +19,8 @@ use crate::login::{Identity, set_cookie};
 use crate::metrics::count;
 use crate::observe::observe;
 use crate::{
-    Instance, Role, api, health, interface, package, page, post as sling_post, put as sling_put,
-    query, receive, store, timing, visitor,
+    Instance, Role, api, health, interface, manager_status, package, page, post as sling_post,
+    put as sling_put, query, receive, store, timing, visitor,
 };
 
 /// Returns the routes of an instance's main listener.
@@ -49,6 +49,7 @@ pub fn admin_router(instance: Arc<Instance>) -> Router {
     Router::new()
         .route("/health", get(health::health))
         .route("/metrics", get(health::metrics))
+        .route("/manager/status", get(manager_status::status))
         .route("/login", post(log_in))
         .with_state(instance)
 }
@@ -73,6 +74,7 @@ fn author_routes() -> Router<Arc<Instance>> {
         .route("/versions.html/{*path}", get(interface::shell))
         .route("/ui/{*file}", get(interface::file))
         .route("/metrics", get(metrics_for_users))
+        .route("/manager/status", get(manager_status::status_for_users))
         .merge(package::routes())
         .merge(receive_routes())
         .merge(api::routes())
@@ -105,6 +107,9 @@ async fn resource(State(instance): State<Arc<Instance>>, request: Request) -> Re
     match *request.method() {
         Method::GET | Method::HEAD => match tympan_render::ImageAddress::of(request.uri().path()) {
             Some(address) => crate::image::get(instance, request, address).await,
+            None if crate::export::is_asked_for(&instance, request.uri()) => {
+                crate::export::handle(State(instance), request).await.into_response()
+            }
             None => page::get(State(instance), request).await,
         },
         Method::POST if instance.role == Role::Publish => visitor::post(&instance, request).await,
