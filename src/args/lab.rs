@@ -10,8 +10,8 @@ use super::lab_fleet::{Agent, Agents, Emit};
 pub(crate) enum Lab {
     /// Puts one or more URLs under load: users who wait for answers, or a rate.
     #[command(
-        after_help = "Example: tympan lab get http://127.0.0.1:8080/ -c 20 -z 30s\n         \
-                      tympan lab get http://127.0.0.1:8080/ --rate 500 -z 30s --goals goals.toml"
+        after_help = "Example: tympan lab get http://127.0.0.1:8080/content/site/en.html -c 20 -z 30s\n         \
+                      tympan lab get http://127.0.0.1:8080/content/site/en.html --rate 500 -z 30s --goals goals.toml"
     )]
     Get(Get),
     /// Does what ApacheBench does, with its options and its text.
@@ -80,7 +80,7 @@ pub(crate) enum Lab {
     /// Sends healthy traffic alone, and then the same with errors beside it.
     #[command(
         after_help = "Example: tympan lab errors plan.toml --errors errors.toml --rate 50/s --for 5m\n         \
-                      tympan lab errors http://127.0.0.1:8080/ --rate 50/s --for 1m --outage 'crm down=systemctl stop crm' --restore 'systemctl start crm'"
+                      tympan lab errors http://127.0.0.1:8080/content/site/en.html --rate 50/s --for 1m --outage 'crm down=systemctl stop crm' --restore 'systemctl start crm'"
     )]
     Errors(super::lab_phases::Errors),
     /// Tries single components, each alone, at their average and their peak.

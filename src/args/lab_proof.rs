@@ -36,7 +36,7 @@ pub(crate) enum Proof {
     Compare(Compare),
     /// Keeps the diary of tuning: one change per step, compared only with steps that asked for the same thing.
     #[command(
-        after_help = "Example: tympan lab journal add \"query cache 32M\" -- get http://127.0.0.1:8080/ -c 10 -n 1000\n         \
+        after_help = "Example: tympan lab journal add \"query cache 32M\" -- get http://127.0.0.1:8080/content/site/en.html -c 10 -n 1000\n         \
                       tympan lab journal show\n         \
                       tympan lab journal diary.txt          (texts of ab, one after the other)"
     )]

@@ -14,6 +14,8 @@ pub(crate) mod lab_proof;
 pub(crate) mod obnam;
 mod package;
 mod pair;
+#[cfg(test)]
+mod printed;
 mod repo;
 mod serve;
 mod user;

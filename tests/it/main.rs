@@ -45,6 +45,7 @@ mod launches;
 mod ledger_kills;
 mod lost_flush;
 mod maintenance;
+mod manual;
 mod members;
 mod mounts;
 mod offload;

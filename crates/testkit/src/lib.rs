@@ -12,6 +12,7 @@ pub mod far;
 pub mod folder;
 pub mod legacy;
 pub mod listed;
+pub mod manual;
 pub mod origin;
 pub mod postgres;
 pub mod rest_server;

@@ -1,0 +1,300 @@
+//! What the manual prints: its fenced blocks, the code between its backticks, and the commands that a shell would see in
+//! them.
+//!
+//! Pure but for `pages`, which reads the files. The shell's words are split as far as the manual goes: quotes, comments,
+//! continued lines, pipes, lists, redirections and `$(…)`; no here-documents.
+
+use std::path::{Path, PathBuf};
+
+/// One page of the manual.
+#[derive(Debug)]
+pub struct ManualPage {
+    /// Its path from the project's folder, such as `docs/guides/lab.md`.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// What stands between two fences.
+#[derive(Debug)]
+pub struct FencedBlock {
+    /// The line of the opening fence, from 1.
+    pub line: usize,
+    /// The word behind the opening fence; empty without one.
+    pub language: String,
+    /// The lines between the fences.
+    pub text: String,
+}
+
+/// A command as a shell runs it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ShellCommand {
+    /// The line that it begins in, from 0.
+    pub line: usize,
+    /// The program and its arguments.
+    pub words: Vec<String>,
+}
+
+/// Reads a project's README, the pages at its root, and all pages below `docs`, in the order of their names.
+///
+/// # Panics
+///
+/// If a page cannot be read.
+#[must_use]
+pub fn pages(project: &Path) -> Vec<ManualPage> {
+    let mut files = Vec::new();
+    files_below(&project.join("docs"), "md", &mut files);
+    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+        files.push(project.join(name));
+    }
+    files.sort();
+    let read = |file: PathBuf| {
+        let name = file.strip_prefix(project).unwrap_or(&file).display().to_string();
+        let text = std::fs::read_to_string(&file)
+            .unwrap_or_else(|error| panic!("`{}` cannot be read: {error}", file.display()));
+        ManualPage { name, text }
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// Adds the files below a folder whose names end in an extension.
+///
+/// # Panics
+///
+/// If a folder cannot be read.
+pub fn files_below(folder: &Path, extension: &str, files: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(folder)
+        .unwrap_or_else(|error| panic!("`{}` cannot be read: {error}", folder.display()));
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files_below(&path, extension, files);
+        } else if path.extension().is_some_and(|ending| ending == extension) {
+            files.push(path);
+        }
+    }
+}
+
+/// Returns the fenced blocks of a page.
+#[must_use]
+pub fn fenced_blocks(page: &str) -> Vec<FencedBlock> {
+    let mut blocks = Vec::new();
+    let mut open: Option<FencedBlock> = None;
+    for (number, line) in page.lines().enumerate() {
+        match (line.trim_start().strip_prefix("```"), &mut open) {
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some(language), None) => {
+                let language = language.trim().to_owned();
+                open = Some(FencedBlock { line: number + 1, language, text: String::new() });
+            }
+            (None, Some(block)) => {
+                block.text.push_str(line);
+                block.text.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    blocks
+}
+
+/// Returns the commands of a block: all lines of `sh`, those behind the prompt `$ ` of `console`, none of another language.
+#[must_use]
+pub fn block_commands(block: &FencedBlock) -> Vec<ShellCommand> {
+    match block.language.as_str() {
+        "sh" => shell_commands(&block.text),
+        "console" => {
+            // What is printed keeps its lines, so that numbers of lines hold.
+            let typed: String = block
+                .text
+                .lines()
+                .map(|line| format!("{}\n", line.strip_prefix("$ ").unwrap_or_default()))
+                .collect();
+            shell_commands(&typed)
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the code between single backticks outside of fenced blocks that begins with a program's name, with its line from 1.
+#[must_use]
+pub fn inline_code(text: &str, program: &str) -> Vec<(usize, String)> {
+    let opening = format!("`{program} ");
+    let mut found = Vec::new();
+    let mut is_fenced = false;
+    let mut rest = String::new();
+    for line in text.lines() {
+        is_fenced ^= line.trim_start().starts_with("```");
+        if !is_fenced {
+            rest.push_str(line);
+        }
+        rest.push('\n');
+    }
+    let mut line = 1;
+    let mut rest = rest.as_str();
+    while let Some((before, behind)) = rest.split_once(&opening) {
+        line += before.matches('\n').count();
+        let Some((arguments, after)) = behind.split_once('`') else { break };
+        // A paragraph ends what nobody closed.
+        if !arguments.contains("\n\n") {
+            found.push((line, format!("{program} {}", arguments.replace('\n', " "))));
+        }
+        line += arguments.matches('\n').count();
+        rest = after;
+    }
+    found
+}
+
+/// Splits a script into the commands that it runs, without assignments, redirections and comments; those of `$(…)` come
+/// before the command that takes what they print.
+#[must_use]
+pub fn shell_commands(script: &str) -> Vec<ShellCommand> {
+    let mut splitter =
+        Splitter { letters: script.chars().collect(), at: 0, line: 0, commands: Vec::new() };
+    splitter.list();
+    splitter.commands
+}
+
+struct Splitter {
+    letters: Vec<char>,
+    at: usize,
+    line: usize,
+    commands: Vec<ShellCommand>,
+}
+
+/// A command that is being read.
+#[derive(Default)]
+struct Unfinished {
+    line: Option<usize>,
+    words: Vec<String>,
+    word: Option<String>,
+    /// The next word names a file to read from or write to.
+    is_redirected: bool,
+}
+
+impl Splitter {
+    fn next(&mut self) -> Option<char> {
+        let letter = self.letters.get(self.at).copied()?;
+        self.at += 1;
+        self.line += usize::from(letter == '\n');
+        Some(letter)
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.letters.get(self.at).copied()
+    }
+
+    /// Reads commands until the script or the parenthesis around them ends.
+    fn list(&mut self) {
+        let mut now = Unfinished::default();
+        loop {
+            let line = self.line;
+            let Some(letter) = self.next() else { break };
+            match letter {
+                '\\' => match self.next() {
+                    Some('\n') | None => {}
+                    Some(literal) => now.push(line, literal),
+                },
+                '\'' => {
+                    now.begin(line);
+                    while let Some(literal) = self.next().filter(|&letter| letter != '\'') {
+                        now.push(line, literal);
+                    }
+                }
+                '"' => {
+                    now.begin(line);
+                    self.quoted(&mut now, line);
+                }
+                '$' if self.peek() == Some('(') => self.substitution(&mut now, line),
+                '#' if now.word.is_none() => {
+                    while self.peek().is_some_and(|letter| letter != '\n') {
+                        self.next();
+                    }
+                }
+                ' ' | '\t' => now.end_word(),
+                '<' | '>' => {
+                    // The number of a file belongs to what follows.
+                    now.word.take_if(|word| word.chars().all(|digit| digit.is_ascii_digit()));
+                    now.end_word();
+                    while self.peek().is_some_and(|letter| matches!(letter, '<' | '>' | '&')) {
+                        self.next();
+                    }
+                    now.is_redirected = true;
+                }
+                ')' => break,
+                '\n' | ';' | '|' | '&' | '(' => self.end(&mut now),
+                literal => now.push(line, literal),
+            }
+        }
+        self.end(&mut now);
+    }
+
+    fn quoted(&mut self, now: &mut Unfinished, line: usize) {
+        while let Some(letter) = self.next() {
+            match letter {
+                '"' => break,
+                '\\' => match self.next() {
+                    Some(literal @ ('"' | '\\' | '$' | '`')) => now.push(line, literal),
+                    Some('\n') | None => {}
+                    Some(literal) => {
+                        now.push(line, '\\');
+                        now.push(line, literal);
+                    }
+                },
+                '$' if self.peek() == Some('(') => self.substitution(now, line),
+                literal => now.push(line, literal),
+            }
+        }
+    }
+
+    fn substitution(&mut self, now: &mut Unfinished, line: usize) {
+        self.next();
+        let start = self.at;
+        self.list();
+        let end = self.at.saturating_sub(1).max(start);
+        let inner: String = self.letters.get(start..end).unwrap_or_default().iter().collect();
+        for literal in format!("$({inner})").chars() {
+            now.push(line, literal);
+        }
+    }
+
+    fn end(&mut self, now: &mut Unfinished) {
+        now.end_word();
+        let Unfinished { line, mut words, .. } = std::mem::take(now);
+        let is_before = |word: &String| {
+            matches!(word.as_str(), "do" | "then" | "else" | "!" | "exec") || is_assignment(word)
+        };
+        let skipped = words.iter().take_while(|word| is_before(word)).count();
+        words.drain(..skipped);
+        if let Some(line) = line
+            && !words.is_empty()
+        {
+            self.commands.push(ShellCommand { line, words });
+        }
+    }
+}
+
+impl Unfinished {
+    fn begin(&mut self, line: usize) {
+        self.line.get_or_insert(line);
+        self.word.get_or_insert_default();
+    }
+
+    fn push(&mut self, line: usize, letter: char) {
+        self.begin(line);
+        self.word.get_or_insert_default().push(letter);
+    }
+
+    fn end_word(&mut self) {
+        let Some(word) = self.word.take() else { return };
+        if !std::mem::take(&mut self.is_redirected) {
+            self.words.push(word);
+        }
+    }
+}
+
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty()
+            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+    })
+}
