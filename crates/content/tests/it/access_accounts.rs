@@ -1,9 +1,9 @@
-//! Accounts that lead to all rights, and nodes that become accounts.
+//! Accounts that lead to all rights, nodes that become accounts, and what a conflict tells of the history.
 
 use std::time::{Duration, SystemTime};
 
 use tympan_content::{
-    Error, NodePath, PRIMARY_TYPE, Property, Repository, Session, Subtree, ValueType,
+    Error, NodePath, PRIMARY_TYPE, Property, Repository, Session, Subtree, Value, ValueType,
 };
 
 fn at() -> SystemTime {
@@ -184,4 +184,38 @@ fn what_becomes_an_account_takes_user_management() {
     });
     assert!(matches!(plain, Err(Error::AccessDenied { .. })), "{plain:?}");
     assert_eq!(identifier(&repository, "eve").len(), 36);
+}
+
+#[test]
+fn a_conflict_tells_no_message_that_names_what_is_hidden() {
+    let repository = accounts();
+    let mut session = repository.session("system").unwrap();
+    session.put(&path("/content"), Subtree::new("", "sling:Folder")).unwrap();
+    for name in ["open", "hidden"] {
+        session
+            .put(&path(&format!("/content/{name}")), Subtree::new("", "nt:unstructured"))
+            .unwrap();
+    }
+    let open = policy("eve", "rep:GrantACE", &["jcr:read", "rep:write"]);
+    session.put(&path("/content/open/rep:policy"), open).unwrap();
+    session.commit("begin", at()).unwrap();
+    for (places, expected) in
+        [(&["open"][..], Some("change open")), (&["open", "hidden"][..], None)]
+    {
+        let viewer = repository.viewer(Some("eve")).unwrap();
+        let mut late = repository.session_of(&viewer).unwrap();
+        late.set_property(&path("/content/open"), "x", "late".into()).unwrap();
+        let mut first = repository.session("bob").unwrap();
+        for place in places {
+            let value = Value::String(format!("first {}", places.len())).into();
+            first.set_property(&path(&format!("/content/{place}")), "x", value).unwrap();
+        }
+        first.commit(&format!("change {}", places.join(" and ")), at()).unwrap();
+        let Err(Error::Conflicts(conflicts)) = late.commit("late", at()) else {
+            panic!("both changed the same property");
+        };
+        let changed = conflicts[0].changed.as_ref().unwrap();
+        assert_eq!(changed.user, "bob");
+        assert_eq!(changed.message.as_deref(), expected);
+    }
 }
