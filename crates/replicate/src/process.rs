@@ -10,11 +10,11 @@ use std::time::SystemTime;
 
 use serde_json::Map;
 use tokio::runtime::Handle;
-use tympan_content::{Depth, NodePath, Privileges, Snapshot, Viewer};
+use tympan_content::{Depth, NodePath, Viewer};
 use tympan_jobs::workflow::{Process, StepOutcome, StepRun};
 use tympan_jobs::{JobContext, chain};
 
-use crate::activation::{Action, Keeping, Wish};
+use crate::activation::{Action, Keeping, Wish, require_replicate};
 use crate::replicator::Replicator;
 use crate::{Error, Result};
 
@@ -51,27 +51,20 @@ impl Replicate {
     fn replicate(&self, step: &StepRun) -> Result<()> {
         let path = NodePath::new(&step.payload)?;
         let snapshot = self.replicator.repository().snapshot()?;
-        let user = self.actor(step, &snapshot, &path)?;
         let is_deep = step.argument("deep").as_deref() == Some("true");
         let depth = if is_deep { Depth::Subtree } else { Depth::Document };
-        let wish = Wish { action: self.action, path, depth, user };
+        let wish = Wish { action: self.action, path, depth, user: step.actor.clone() };
+        require_replicate(&snapshot.seen_by(&self.viewer_of(&step.actor)?), &wish)?;
         let done = self.replicator.wish(vec![wish], self.keeping, SystemTime::now());
         self.runtime.block_on(done).map(|_| ())
     }
 
-    /// Returns a step's actor, who may replicate a node.
-    fn actor(&self, step: &StepRun, snapshot: &Snapshot, path: &NodePath) -> Result<String> {
-        let actor = &step.actor;
-        let viewer = if actor == Viewer::system().name() {
-            Viewer::system()
-        } else {
-            self.replicator.repository().viewer(Some(actor))?
-        };
-        if snapshot.seen_by(&viewer).allows(path, Privileges::REPLICATE)? {
-            return Ok(actor.clone());
+    /// Returns who a step's actor is. No account has the program's own name.
+    fn viewer_of(&self, actor: &str) -> Result<Viewer> {
+        if actor == Viewer::system().name() {
+            return Ok(Viewer::system());
         }
-        let privilege = "crx:replicate";
-        Err(tympan_content::Error::AccessDenied { path: path.clone(), privilege }.into())
+        Ok(self.replicator.repository().viewer(Some(actor))?)
     }
 }
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tympan_content::{Date, Depth, NodePath, Snapshot};
 use tympan_jobs::{Job, JobId};
-use tympan_replicate::{Action, Wish, agents, topic_of};
+use tympan_replicate::{Action, Wish, agents, require_replicate, topic_of};
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -12,7 +12,7 @@ use crate::api::endpoint::{
 };
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
-use crate::wishes::{require_replicate, with_wishes};
+use crate::wishes::with_wishes;
 
 /// The most jobs that are shown for an agent.
 pub(crate) const MAX_JOBS: u32 = 500;
@@ -110,6 +110,20 @@ fn path_of(job: &Job) -> Option<NodePath> {
     NodePath::new(job.properties.get("path")?.as_str()?).ok()
 }
 
+/// Returns the wish that a job carries out.
+fn wish_of(job: &Job) -> Wish {
+    let word = |name: &str| job.properties.get(name);
+    let is_deep = word("deep").and_then(Value::as_bool) == Some(true);
+    let action = word("action").and_then(Value::as_str).and_then(Action::find);
+    Wish {
+        // What is not known to show one document only is taken for more.
+        action: action.unwrap_or(Action::Deactivate),
+        path: path_of(job).unwrap_or_else(NodePath::root),
+        depth: if is_deep { Depth::Subtree } else { Depth::Document },
+        user: job.user.clone(),
+    }
+}
+
 /// Tells whether there is a job whose node the asker may see.
 ///
 /// # Errors
@@ -120,8 +134,7 @@ async fn is_there(call: &Call, id: JobId) -> Result<bool> {
     for agent in agents(&instance.repository.snapshot()?, role)? {
         let jobs = instance.queues.list_topic(&topic_of(role, &agent.name), MAX_JOBS).await?;
         if let Some(job) = jobs.iter().find(|job| job.id == id && is_seen(job, &seen)) {
-            let path = path_of(job).unwrap_or_else(NodePath::root);
-            require_replicate(&seen, &path)?;
+            require_replicate(&seen, &wish_of(job))?;
             return Ok(true);
         }
     }
@@ -208,8 +221,9 @@ fn replicate(call: Call) -> Pending {
                 if action == Action::Activate && snapshot.node(&path)?.is_none() {
                     return Err(Failure::not_found(path.as_str()));
                 }
-                require_replicate(&snapshot, &path)?;
-                wishes.push(Wish { action, path, depth, user: user.clone() });
+                let wish = Wish { action, path, depth, user: user.clone() };
+                require_replicate(&snapshot, &wish)?;
+                wishes.push(wish);
             }
             Ok(wishes)
         });

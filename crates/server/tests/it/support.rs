@@ -165,6 +165,18 @@ impl TestInstance {
         self.request(method, target).bearer(&self.admin_token)
     }
 
+    /// Lets the full-text index take in the newest state.
+    pub(crate) fn until_indexed(&self) {
+        loop {
+            self.search.wake();
+            let status = self.search.status(SystemTime::now()).unwrap();
+            if status.indexed_root.is_some() && status.lag_revisions == 0 {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Returns the newest state as nobody in particular sees it.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.repository.snapshot().unwrap()
@@ -197,6 +209,11 @@ impl TestInstance {
             create_user(session, name, PASSWORD).unwrap();
             groups.iter().for_each(|group| session.add_member(group, name).unwrap());
         });
+        self.token_of(name).await
+    }
+
+    /// Returns a token of a user who is there.
+    pub(crate) async fn token_of(&self, name: &str) -> String {
         let owner = Owner { user: name, account: None };
         Logins::issue_token(self.state.pool(), owner, SystemTime::now(), None).await.unwrap()
     }
@@ -227,6 +244,13 @@ impl TestRequest<'_> {
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
         let name = HeaderName::from_static(name);
         self.request.headers_mut().append(name, value.parse().unwrap());
+        self
+    }
+
+    /// Lets the request come from another machine, without TLS.
+    pub(crate) fn from_afar(mut self) -> Self {
+        let address = SocketAddr::new([192, 0, 2, 1].into(), 50_000);
+        self.request.extensions_mut().insert(Peer::new(address, false));
         self
     }
 
