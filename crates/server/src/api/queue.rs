@@ -16,6 +16,8 @@ use crate::wishes::with_wishes;
 
 /// The most jobs that are shown for an agent.
 pub(crate) const MAX_JOBS: u32 = 500;
+/// What those who do not look after agents are told of the reason why one cannot send.
+const FAILED: &str = "it cannot send";
 /// The most paths of one wish.
 pub(crate) const MAX_PATHS: usize = 1000;
 
@@ -77,15 +79,15 @@ fn queue(call: Call) -> Pending {
         for agent in agents(&instance.repository.snapshot()?, role)? {
             let topic = topic_of(role, &agent.name);
             let jobs = instance.queues.list_topic(&topic, MAX_JOBS).await?;
-            let items: Vec<Value> =
-                jobs.iter().filter(|job| is_seen(job, &seen)).map(job_item).collect();
+            let shown = jobs.iter().filter(|job| is_seen(job, &seen));
+            let items: Vec<Value> = shown.map(|job| job_item(job, is_administrator)).collect();
             let blocked = instance.replicator.blocked(&agent.name);
             // Where an agent sends to, why it cannot, and how much waits in all is for those who look after it.
             let (target, blocked, queued) = if is_administrator {
                 let queued = instance.queues.count(&topic).await?;
                 (Some(&agent.target), blocked, json!(queued))
             } else {
-                (None, blocked.map(|_| "it cannot send".to_owned()), json!(items.len()))
+                (None, blocked.map(|_| FAILED.to_owned()), json!(items.len()))
             };
             described.push(json!({
                 "name": agent.name,
@@ -141,7 +143,10 @@ async fn is_there(call: &Call, id: JobId) -> Result<bool> {
     Ok(false)
 }
 
-fn job_item(job: &Job) -> Value {
+fn job_item(job: &Job, is_administrator: bool) -> Value {
+    // The reason names addresses and what they answered.
+    let reason = job.last_error.as_deref();
+    let reason = reason.map(|reason| if is_administrator { reason } else { FAILED });
     json!({
         "id": job.id.0,
         "action": job.properties.get("action"),
@@ -149,7 +154,7 @@ fn job_item(job: &Job) -> Value {
         "user": job.user,
         "created": Date::from_system_time(job.created).to_string(),
         "attempt": job.attempt,
-        "lastError": job.last_error,
+        "lastError": reason,
         "state": job.state.name(),
     })
 }

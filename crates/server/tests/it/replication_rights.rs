@@ -104,3 +104,19 @@ async fn a_waiting_job_is_for_those_who_may_replicate_all_of_it() {
         assert_eq!(cancel.status, 403, "{cancel:?}");
     }
 }
+
+#[tokio::test]
+async fn why_a_job_failed_is_for_those_who_look_after_agents() {
+    let instance = author().await;
+    let powerless = instance.user("powerless", &[]).await;
+    let admin = instance.token_of("admin").await;
+    assert_eq!(ask(&instance, &admin, "activate", "/content/open", false).await, [200; 2]);
+    sqlx::query("UPDATE job SET last_error = 'http://10.1.2.3:4503 refused the connection'")
+        .execute(instance.state.pool())
+        .await
+        .unwrap();
+    let queue = instance.request(Method::GET, "/api/v1/queue").bearer(&powerless).send().await;
+    assert!(queue.text().contains("/content/open"), "{queue:?}");
+    assert!(!queue.text().contains("10.1.2.3"), "{queue:?}");
+    assert!(instance.get("/api/v1/queue").await.text().contains("refused the connection"));
+}
