@@ -115,6 +115,17 @@ pub fn mark_keeping(
     Ok(session.commit(&message, now)?)
 }
 
+/// Returns who it is in whose name something is done later. No account has the program's own name.
+///
+/// # Errors
+/// If content fails.
+pub(crate) fn viewer_of(repository: &Repository, user: &str) -> Result<Viewer> {
+    if user == Viewer::system().name() {
+        return Ok(Viewer::system());
+    }
+    Ok(repository.viewer(Some(user))?)
+}
+
 /// Refuses a wish that the viewer of a snapshot may not have: it takes `crx:replicate` at each document that an activation
 /// shows or a deactivation takes away.
 ///

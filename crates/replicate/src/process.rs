@@ -10,11 +10,11 @@ use std::time::SystemTime;
 
 use serde_json::Map;
 use tokio::runtime::Handle;
-use tympan_content::{Depth, NodePath, Viewer};
+use tympan_content::{Depth, NodePath};
 use tympan_jobs::workflow::{Process, StepOutcome, StepRun};
 use tympan_jobs::{JobContext, chain};
 
-use crate::activation::{Action, Keeping, Wish, require_replicate};
+use crate::activation::{Action, Keeping, Wish, require_replicate, viewer_of};
 use crate::replicator::Replicator;
 use crate::{Error, Result};
 
@@ -54,17 +54,10 @@ impl Replicate {
         let is_deep = step.argument("deep").as_deref() == Some("true");
         let depth = if is_deep { Depth::Subtree } else { Depth::Document };
         let wish = Wish { action: self.action, path, depth, user: step.actor.clone() };
-        require_replicate(&snapshot.seen_by(&self.viewer_of(&step.actor)?), &wish)?;
+        let viewer = viewer_of(self.replicator.repository(), &step.actor)?;
+        require_replicate(&snapshot.seen_by(&viewer), &wish)?;
         let done = self.replicator.wish(vec![wish], self.keeping, SystemTime::now());
         self.runtime.block_on(done).map(|_| ())
-    }
-
-    /// Returns who a step's actor is. No account has the program's own name.
-    fn viewer_of(&self, actor: &str) -> Result<Viewer> {
-        if actor == Viewer::system().name() {
-            return Ok(Viewer::system());
-        }
-        Ok(self.replicator.repository().viewer(Some(actor))?)
     }
 }
 
