@@ -9,6 +9,7 @@
 mod costly_requests;
 mod form_values;
 mod node_round_trip;
+mod refused_bytes;
 mod replication_rights;
 mod support;
 mod uploads;

@@ -1,5 +1,6 @@
 //! An instance in this process, and the requests that tests send to its router.
 
+use std::io::{Cursor, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,6 +23,7 @@ use tympan_server::{
 use tympan_testkit::State;
 use tympan_web::listen::Peer;
 use tympan_web::log_file::Rotation;
+use zip::write::SimpleFileOptions;
 
 /// The password of every user that a test makes.
 pub(crate) const PASSWORD: &str = "violet-harbor-lantern";
@@ -307,6 +309,16 @@ impl TestRequest<'_> {
         let body = body.collect().await.unwrap().to_bytes();
         Reply { status: parts.status, headers: parts.headers, body }
     }
+}
+
+/// Makes an archive of files with these texts, such as a content package.
+pub(crate) fn zipped(entries: &[(&str, &str)]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, text) in entries {
+        archive.start_file(*name, SimpleFileOptions::default()).unwrap();
+        archive.write_all(text.as_bytes()).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
 }
 
 pub(crate) fn path(text: &str) -> NodePath {
