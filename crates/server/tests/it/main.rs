@@ -7,6 +7,7 @@
 )]
 
 mod costly_requests;
+mod cross_site;
 mod form_values;
 mod node_round_trip;
 mod refused_bytes;
