@@ -76,7 +76,7 @@ fn compare(
                 user: newer.update.author.clone(),
                 at: newer.update.at,
                 revision: newer.sequence,
-                message: newer.update.message.clone(),
+                message: Some(newer.update.message.clone()),
             });
         }
         is_same

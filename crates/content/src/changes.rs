@@ -38,6 +38,8 @@ use crate::{Error, NodePath, Repository, Result, Snapshot, Viewer};
 const MAX_RECENT: usize = 65_536;
 /// Documents that one page compares before it ends at the next revision, however few of them the filter lets through.
 const MAX_COMPARED: usize = 100_000;
+/// Changed nodes of a revision whose message is told to whoever has a conflict with it.
+const MAX_TOLD: usize = 1_000;
 /// Revisions that one page goes through.
 const MAX_REVISIONS: usize = 10_000;
 
@@ -227,6 +229,29 @@ impl Repository {
         let last = revisions.last().map_or(since.sequence, |last| last.sequence);
         feed.page.is_end = is_whole && feed.page.next.sequence >= last;
         Ok(feed.page)
+    }
+
+    /// Returns what the history says about a revision, if the viewer may know of everything that it changed.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(crate) fn message_for(&self, viewer: &Viewer, sequence: u64) -> Result<Option<String>> {
+        let history = self.0.chunks.history(&self.0.branch, sequence.checked_add(1), 1)?;
+        let Some(revision) = history.first().filter(|one| one.sequence == sequence) else {
+            return Ok(None);
+        };
+        let Some(from) = revision.update.expected else { return Ok(None) };
+        let next = Cursor::whole(sequence.saturating_sub(1), from);
+        let mut feed = Feed {
+            repository: self,
+            viewer,
+            filter: &ChangeFilter::default(),
+            left: MAX_TOLD,
+            compared: 0,
+            page: ChangePage { revisions: Vec::new(), next, is_end: false },
+        };
+        feed.take(revision)?;
+        Ok(feed.page.revisions.pop().and_then(|told| told.message))
     }
 
     /// Returns the revisions behind a cursor, each of which begins where the one before it ends, and whether these are

@@ -79,8 +79,8 @@ pub struct ChangedBy {
     pub at: SystemTime,
     /// The revision.
     pub revision: u64,
-    /// What the history says about it.
-    pub message: String,
+    /// What the history says about it; nothing where that may tell what the viewer must not know.
+    pub message: Option<String>,
 }
 
 impl Conflict {
@@ -164,7 +164,7 @@ mod tests {
                 user: "ann".to_owned(),
                 at: UNIX_EPOCH + Duration::from_secs(1),
                 revision: 7,
-                message: "edit".to_owned(),
+                message: Some("edit".to_owned()),
             }),
             ..Conflict::of_node(&path, ConflictKind::ChangeRemovedProperty)
         };

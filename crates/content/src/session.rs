@@ -31,8 +31,8 @@ use crate::repository::{MAIN, Repository};
 use crate::snapshot::View;
 use crate::version::{Passes, check_privilege};
 use crate::{
-    BlobId, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree, Viewer,
-    check_name, commit, keys,
+    BlobId, Conflict, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree,
+    Viewer, check_name, commit, keys,
 };
 
 pub use self::order::Place;
@@ -425,9 +425,26 @@ impl Session {
         }
         match self.repository.snapshot() {
             Ok(head) => {
-                access::Seen([&self.base, &head].map(|one| one.seen_by(&self.viewer))).told(error)
+                let seen = [&self.base, &head].map(|one| one.seen_by(&self.viewer));
+                let mut error = access::Seen(seen).told(error);
+                if let Error::Conflicts(conflicts) = &mut error {
+                    self.hide_messages(conflicts);
+                }
+                error
             }
             Err(error) => error,
+        }
+    }
+
+    /// Leaves the messages of revisions out of conflicts, unless the viewer may know of all that these changed.
+    fn hide_messages(&self, conflicts: &mut [Conflict]) {
+        let mut told = BTreeMap::new();
+        for changed in conflicts.iter_mut().filter_map(|conflict| conflict.changed.as_mut()) {
+            let revision = changed.revision;
+            let message = told.entry(revision).or_insert_with(|| {
+                self.repository.message_for(&self.viewer, revision).unwrap_or_default()
+            });
+            changed.message.clone_from(message);
         }
     }
 

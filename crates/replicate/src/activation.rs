@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 use tympan_content::{
-    After, CheckIn, ChunkId, Date, Depth, JCR_CONTENT, Node, NodePath, Property, Repository,
-    Snapshot, Value,
+    After, CheckIn, ChunkId, Date, Depth, JCR_CONTENT, Node, NodePath, Privileges, Property,
+    Repository, Snapshot, Value, Viewer,
 };
 use tympan_jobs::{JobId, NewJob, Queues};
 
@@ -113,6 +113,47 @@ pub fn mark_keeping(
         message = format!("{} {}", wish.action.name(), wish.path);
     }
     Ok(session.commit(&message, now)?)
+}
+
+/// Returns who it is in whose name something is done later. No account has the program's own name.
+///
+/// # Errors
+/// If content fails.
+pub(crate) fn viewer_of(repository: &Repository, user: &str) -> Result<Viewer> {
+    if user == Viewer::system().name() {
+        return Ok(Viewer::system());
+    }
+    Ok(repository.viewer(Some(user))?)
+}
+
+/// Refuses a wish that the viewer of a snapshot may not have: it takes `crx:replicate` at each document that an activation
+/// shows or a deactivation takes away.
+///
+/// # Errors
+/// Access denied, with the first document where the privilege is missing; with the node of the wish where the viewer does
+/// not see that document. If content fails.
+pub fn require_replicate(seen: &Snapshot, wish: &Wish) -> Result<()> {
+    let denied = |path: &NodePath| {
+        let (path, privilege) = (path.clone(), "crx:replicate");
+        Err(tympan_content::Error::AccessDenied { path, privilege }.into())
+    };
+    if !seen.allows(&wish.path, Privileges::REPLICATE)? {
+        return denied(&wish.path);
+    }
+    if wish.depth == Depth::Document && wish.action == Action::Activate {
+        return Ok(());
+    }
+    let whole = seen.seen_by(&Viewer::system());
+    let Some(top) = whole.node(&wish.path)? else { return Ok(()) };
+    let is_shown = |node: &Node| node.summary().is_some_and(|summary| summary.is_activated());
+    for node in top.listed_descendants()? {
+        let is_concerned = wish.action == Action::Activate || is_shown(&node);
+        if is_concerned && !seen.allows(node.path(), Privileges::REPLICATE)? {
+            let is_seen = seen.would_see(node.path(), node.primary_type());
+            return denied(if is_seen { node.path() } else { &wish.path });
+        }
+    }
+    Ok(())
 }
 
 /// Returns the content nodes that carry the stamp: those of pages and assets.

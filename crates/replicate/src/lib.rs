@@ -38,7 +38,9 @@ mod times;
 mod url;
 mod withdraw;
 
-pub use activation::{Action, Held, Keeping, Wish, hold, is_live, mark, mark_keeping};
+pub use activation::{
+    Action, Held, Keeping, Wish, hold, is_live, mark, mark_keeping, require_replicate,
+};
 pub use affected::{Affected, OwnPages, Reach};
 pub use agent::{Agent, AgentKind, agents};
 pub use bundle::put_blobs;

@@ -10,11 +10,11 @@ use std::time::SystemTime;
 
 use serde_json::Map;
 use tokio::runtime::Handle;
-use tympan_content::{Depth, NodePath, Privileges, Snapshot, Viewer};
+use tympan_content::{Depth, NodePath};
 use tympan_jobs::workflow::{Process, StepOutcome, StepRun};
 use tympan_jobs::{JobContext, chain};
 
-use crate::activation::{Action, Keeping, Wish};
+use crate::activation::{Action, Keeping, Wish, require_replicate, viewer_of};
 use crate::replicator::Replicator;
 use crate::{Error, Result};
 
@@ -51,27 +51,13 @@ impl Replicate {
     fn replicate(&self, step: &StepRun) -> Result<()> {
         let path = NodePath::new(&step.payload)?;
         let snapshot = self.replicator.repository().snapshot()?;
-        let user = self.actor(step, &snapshot, &path)?;
         let is_deep = step.argument("deep").as_deref() == Some("true");
         let depth = if is_deep { Depth::Subtree } else { Depth::Document };
-        let wish = Wish { action: self.action, path, depth, user };
+        let wish = Wish { action: self.action, path, depth, user: step.actor.clone() };
+        let viewer = viewer_of(self.replicator.repository(), &step.actor)?;
+        require_replicate(&snapshot.seen_by(&viewer), &wish)?;
         let done = self.replicator.wish(vec![wish], self.keeping, SystemTime::now());
         self.runtime.block_on(done).map(|_| ())
-    }
-
-    /// Returns a step's actor, who may replicate a node.
-    fn actor(&self, step: &StepRun, snapshot: &Snapshot, path: &NodePath) -> Result<String> {
-        let actor = &step.actor;
-        let viewer = if actor == Viewer::system().name() {
-            Viewer::system()
-        } else {
-            self.replicator.repository().viewer(Some(actor))?
-        };
-        if snapshot.seen_by(&viewer).allows(path, Privileges::REPLICATE)? {
-            return Ok(actor.clone());
-        }
-        let privilege = "crx:replicate";
-        Err(tympan_content::Error::AccessDenied { path: path.clone(), privilege }.into())
     }
 }
 

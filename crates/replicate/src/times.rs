@@ -18,14 +18,13 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::debug;
 use tympan_content::{
-    Cursor, Date, Depth, JCR_CONTENT, Node, NodePath, Privileges, Property, RevisionChanges,
-    Snapshot, Value, Viewer,
+    Cursor, Date, Depth, JCR_CONTENT, Node, NodePath, Property, RevisionChanges, Value,
 };
 use tympan_jobs::{
     Behind, Handler, Job, JobContext, NewJob, Outcome, Rounds, chain, changes_behind,
 };
 
-use crate::activation::{Action, Keeping, Wish, is_live};
+use crate::activation::{Action, Keeping, Wish, is_live, require_replicate, viewer_of};
 use crate::replicator::Replicator;
 use crate::send::blocking;
 use crate::{Error, Result};
@@ -185,22 +184,17 @@ impl TimesHandler {
         if at != member("at").and_then(Json::as_i64) || !is_wanted(&node, action)? {
             return Ok(());
         }
-        if !self.may(&snapshot, &path, &job.user)? {
-            debug!(path = %path, user = job.user, "who set a time may not replicate");
-            return Ok(());
-        }
         let wish = Wish { action, path, depth: Depth::Document, user: job.user.clone() };
+        let viewer = viewer_of(self.replicator.repository(), &job.user)?;
+        match require_replicate(&snapshot.seen_by(&viewer), &wish) {
+            Err(Error::Content(tympan_content::Error::AccessDenied { path, .. })) => {
+                debug!(path = %path, user = job.user, "who set a time may not replicate");
+                return Ok(());
+            }
+            permitted => permitted?,
+        }
         let done = self.replicator.wish(vec![wish], self.keeping, SystemTime::now());
         self.runtime.block_on(done).map(|_| ())
-    }
-
-    fn may(&self, snapshot: &Snapshot, path: &NodePath, user: &str) -> Result<bool> {
-        let viewer = if user == Viewer::system().name() {
-            Viewer::system()
-        } else {
-            self.replicator.repository().viewer(Some(user))?
-        };
-        Ok(snapshot.seen_by(&viewer).allows(path, Privileges::REPLICATE)?)
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
-use tympan_content::{BlobId, Error, Session};
+use tympan_content::{BlobId, Error, NodePath, Privileges, Session, Snapshot};
 
 use crate::failure::{Failure, Result};
 
@@ -38,6 +38,25 @@ pub(crate) fn media_type(sent: Option<&str>, name: &str, file: &File) -> std::io
     // What a browser would run is not told by a guess.
     let kind = kind.filter(|kind| !matches!(kind.mime_type(), "text/html" | "text/xml"));
     Ok(kind.map_or(OCTETS, |kind| kind.mime_type()).to_owned())
+}
+
+/// Refuses bytes for a place where the viewer of a snapshot may change nothing, before they are stored: what a refused
+/// commit leaves behind takes room until the next collection.
+///
+/// # Errors
+/// Access denied, at the place or the nearest node above it that is seen; if content fails.
+pub(crate) fn require_write(seen: &Snapshot, place: &NodePath) -> Result<()> {
+    let mut at = place.clone();
+    while seen.node(&at)?.is_none() {
+        let Some(parent) = at.parent() else { break };
+        at = parent;
+    }
+    let write =
+        Privileges::ADD_CHILD_NODES | Privileges::ADD_PROPERTIES | Privileges::ALTER_PROPERTIES;
+    if (seen.privileges(&at)? & write).is_empty() {
+        return Err(Error::AccessDenied { path: at, privilege: "jcr:addChildNodes" }.into());
+    }
+    Ok(())
 }
 
 /// Stores a file, which must have the digest if the sender named one.

@@ -15,7 +15,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
 use tympan_content::{Depth, NodePath, Viewer};
-use tympan_replicate::{Action, Wish};
+use tympan_replicate::{Action, Wish, require_replicate};
 use tympan_web::limit::BodyLimit;
 
 use crate::api::Condition;
@@ -27,7 +27,7 @@ pub(crate) use crate::post::content::refuse_service_address;
 pub(crate) use crate::post::duplicate::CREATE_ASSET_PID;
 use crate::post::fields::Fields;
 use crate::post::respond::Wanted;
-use crate::wishes::{require_replicate, with_wishes};
+use crate::wishes::with_wishes;
 use crate::{Instance, Role, api};
 
 /// What a request did, for its answer.
@@ -137,7 +137,7 @@ async fn handle(
 /// Returns what a request activates or deactivates.
 ///
 /// # Errors
-/// If the viewer lacks `crx:replicate` for one of them.
+/// If the viewer lacks `crx:replicate` for one of them, or for what goes along with it.
 fn wishes_of(
     instance: &Instance,
     path: &str,
@@ -149,8 +149,9 @@ fn wishes_of(
     let is_deep = fields.command(":deep") == Some("true");
     let depth = if is_deep { Depth::Subtree } else { Depth::Document };
     let wish = |action, path, depth| {
-        require_replicate(&seen, &path)?;
-        Ok::<_, Failure>(Wish { action, path, depth, user: viewer.name().to_owned() })
+        let wish = Wish { action, path, depth, user: viewer.name().to_owned() };
+        require_replicate(&seen, &wish)?;
+        Ok::<_, Failure>(wish)
     };
     let mut wishes = Vec::new();
     if let Some(action) = Action::find(operation) {

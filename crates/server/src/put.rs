@@ -17,7 +17,7 @@ use tympan_content::{Date, JCR_CONTENT, Node, NodePath, Property, Session, Subtr
 use tympan_web::limit::{BodyLimit, limited};
 
 use crate::api::{Condition, broken, require_user};
-use crate::arrived::{header_digest, media_type, store_file};
+use crate::arrived::{header_digest, media_type, require_write, store_file};
 use crate::failure::{Failure, Result};
 use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
 use crate::metrics::count;
@@ -94,6 +94,7 @@ fn store(
     if condition != Condition::None {
         session.expect_unchanged(path)?;
     }
+    require_write(&session.snapshot()?, path)?;
     let blob = store_file(&mut session, file.reopen()?, header_digest(headers)?)?;
     let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = media_type(sent, path.name(), file.as_file())?;

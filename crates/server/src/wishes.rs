@@ -3,20 +3,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_content::{ChunkId, NodePath, Privileges, Snapshot};
+use tympan_content::ChunkId;
 use tympan_replicate::{Wish, hold};
 
 use crate::Instance;
 use crate::failure::Result;
-
-/// Refuses whoever may not activate or deactivate a node.
-pub(crate) fn require_replicate(seen: &Snapshot, path: &NodePath) -> Result<()> {
-    if seen.allows(path, Privileges::REPLICATE)? {
-        return Ok(());
-    }
-    let privilege = "crx:replicate";
-    Err(tympan_content::Error::AccessDenied { path: path.clone(), privilege }.into())
-}
 
 /// Does work on content together with what it means for visitors: the jobs are stored first and released after the
 /// work, in the order of the work. Nothing is left half-done when the client goes away.

@@ -13,12 +13,14 @@
 //! | `jcr:mixinTypes`, or the primary type of a node that was there | `jcr:nodeTypeManagement` |
 //! | a policy, a closed user group, their mixins | `jcr:modifyAccessControl` at the controlled node |
 //! | users and groups: nodes and what identifies them | `rep:userManagement` |
+//! | an account that leads to all rights, before or after | `jcr:all`, which administrators alone have |
 //! | a document that visitors have is removed or moved | `crx:replicate` at the document |
 //! | state of versions, of locks, definitions of indexes | `jcr:versionManagement`, `jcr:lockManagement`, `rep:indexDefinitionManagement` |
 //! | node types, namespaces, privileges | the repository's privilege for them |
 
 use std::collections::BTreeSet;
 
+use crate::access::administrators::find_changed_administrator;
 use crate::access::gate::Gate;
 use crate::access::policy::{is_policy_name, is_policy_path};
 use crate::access::privilege::Privileges;
@@ -52,6 +54,9 @@ pub(crate) fn check(changed: &Changed<'_>, gate: &Gate) -> Result<()> {
     let check = Check { changed, gate };
     check.moved_away()?;
     check.withdrawn()?;
+    if let Some(path) = find_changed_administrator(changed.base, changed.pending)? {
+        return Err(Error::AccessDenied { path, privilege: "jcr:all" });
+    }
     let recut = check.recut()?;
     for (key, after) in &changed.pending.0.overlay {
         let path = keys::path_of(key)?;
@@ -207,6 +212,14 @@ impl Check<'_> {
         }
         if is_policy_name(path.name()) {
             return if old == new { Ok(()) } else { self.controlled(path) };
+        }
+        if old.primary_type() != new.primary_type() {
+            // What becomes an account, or was one, is as if it were added or removed.
+            for node in [old, new] {
+                if let Some(special) = special(path, node.primary_type()) {
+                    self.need_special(path, node, special)?;
+                }
+            }
         }
         for (name, property) in &new.properties {
             match old.properties.get(name) {

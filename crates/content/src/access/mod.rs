@@ -8,6 +8,7 @@
 //! * Password hashes are shown to nobody but [`Viewer::system`].
 
 mod account;
+mod administrators;
 mod check;
 mod explain;
 mod gate;

@@ -240,6 +240,13 @@ impl Policies {
         lens
     }
 
+    /// Returns the accounts as they are when some documents hold something else; nothing stands for one that is gone.
+    pub(crate) fn accounts_with(&self, others: &BTreeMap<Vec<u8>, Document>) -> Accounts {
+        let kept = self.documents.iter().filter(|(key, _)| !others.contains_key(*key));
+        let kept = kept.map(|(_, document)| &**document);
+        Accounts::new(kept.chain(others.values()))
+    }
+
     /// Returns all policies, in the order of their documents.
     pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.documents.values().flat_map(|document| &document.policies)

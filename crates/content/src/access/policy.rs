@@ -13,7 +13,7 @@ pub(crate) const TYPES: [&str; 6] =
     ["rep:ACL", "rep:CugPolicy", "rep:PrincipalPolicy", "rep:User", "rep:SystemUser", "rep:Group"];
 
 /// Where accounts are; nodes of their types elsewhere are plain content.
-const HOME: &str = "/home";
+pub(crate) const HOME: &str = "/home";
 /// Where closed user groups count.
 const CUG_ROOT: &str = "/content";
 
@@ -54,7 +54,7 @@ pub(crate) struct Cug {
 }
 
 /// A user or group.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Account {
     pub(crate) path: NodePath,
     pub(crate) id: String,
@@ -132,7 +132,7 @@ impl AccountKind {
     }
 }
 
-fn is_below(path: &NodePath, top: &str) -> bool {
+pub(crate) fn is_below(path: &NodePath, top: &str) -> bool {
     path.as_str().strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 

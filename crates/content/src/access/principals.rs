@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use crate::NodePath;
 use crate::access::policy::{Account, AccountKind, Document};
-use crate::access::viewer::Who;
+use crate::access::viewer::{Viewer, Who};
 
 /// The name of the user whom no policy binds.
 pub(crate) const ADMIN: &str = "admin";
@@ -122,6 +122,20 @@ impl Accounts {
             }
         }
         found
+    }
+
+    /// Tells whether whoever is this account, or becomes a member of it, is bound by no policy.
+    pub(crate) fn leads_to_all_rights(&self, account: &Account) -> bool {
+        let is_top = match account.kind {
+            AccountKind::Group => {
+                account.principal == ADMINISTRATORS || account.id == ADMINISTRATORS
+            }
+            // Work that is done later is done in somebody's name, and by this one nobody is bound.
+            AccountKind::User | AccountKind::SystemUser => {
+                account.id == ADMIN || account.id == Viewer::system().name()
+            }
+        };
+        is_top || self.groups_around(&account.uuid).iter().any(|(group, _)| group == ADMINISTRATORS)
     }
 
     /// Returns where a user or group is stored.

@@ -172,7 +172,7 @@ fn conflicts_are_shown_decided_and_merged() {
     let trial = main.try_merge("launch", &MergeChoice::default()).unwrap();
     assert_eq!(trial.conflicts.len(), 2);
     let by_whom = trial.conflicts[0].changed.as_ref().unwrap();
-    assert_eq!((&*by_whom.message, by_whom.at), ("set main", at(2)));
+    assert_eq!((by_whom.message.as_deref(), by_whom.at), (Some("set main"), at(2)));
     let refused = main.merge_part("launch", &MergeChoice::default(), by("merge"));
     assert!(matches!(&refused, Err(Error::Conflicts(conflicts)) if conflicts.len() == 2));
     assert_eq!(main.head().unwrap(), head);

@@ -7,6 +7,7 @@
 )]
 
 mod access;
+mod access_accounts;
 mod access_commit;
 mod branch;
 mod changes;

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
-use tympan_content::{Date, Depth, Property, Repository, Value};
+use tympan_content::{Date, Depth, Property, Repository, Subtree, Value, ValueType};
 use tympan_jobs::{Handler, JobContext, JobFilter, Outcome, Queues};
 use tympan_replicate::{Action, Keeping, Replicator, Times, TimesHandler, Wish, topic_of};
 
@@ -41,8 +41,12 @@ impl Author {
     }
 
     async fn activate(&self) {
+        self.activate_at("/content/a").await;
+    }
+
+    async fn activate_at(&self, at: &str) {
         let (action, user) = (Action::Activate, "system".to_owned());
-        let wish = Wish { action, path: path("/content/a"), depth: Depth::Document, user };
+        let wish = Wish { action, path: path(at), depth: Depth::Document, user };
         let now = SystemTime::now();
         self.replicator.wish(vec![wish], Keeping::Nothing, now).await.unwrap();
     }
@@ -114,4 +118,36 @@ async fn times_need_the_right_to_replicate() {
     set_time(&author.repository, "eve", "offTime", now + HOUR, now);
     assert_eq!(author.all_times_come().await, 1);
     assert_eq!(author.sent().await, before, "eve may not take pages away");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_takes_no_page_along_that_may_not_be_taken_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir).await;
+    let repository = &author.repository;
+    repository.install_initial_policies(SystemTime::now()).unwrap();
+    let mut session = repository.session("system").unwrap();
+    session.add_user("eve", "x").unwrap();
+    session.add_member("content-authors", "eve").unwrap();
+    session.commit("let eve edit", SystemTime::now()).unwrap();
+    put(repository, "/content/a/legal", page("legal", "x"));
+    author.activate_at("/content/a").await;
+    author.activate_at("/content/a/legal").await;
+    author.all_times_come().await;
+    let (now, before) = (SystemTime::now(), author.sent().await);
+    let privileges = Property::parse_list(ValueType::Name, ["crx:replicate"]).unwrap();
+    let entry = Subtree::new("deny", "rep:DenyACE")
+        .with("rep:principalName", "eve")
+        .with("rep:privileges", privileges);
+    let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry);
+    put(repository, "/content/a/legal/rep:policy", policy);
+    set_time(repository, "eve", "offTime", now + HOUR, now);
+    author.all_times_come().await;
+    assert_eq!(author.sent().await, before, "eve may take away the page, and not that below it");
+    let mut session = repository.session("system").unwrap();
+    session.remove(&path("/content/a/legal/rep:policy")).unwrap();
+    session.commit("open", now).unwrap();
+    set_time(repository, "eve", "offTime", now + 2 * HOUR, now);
+    author.all_times_come().await;
+    assert_eq!(author.sent().await, before + 1);
 }

@@ -18,6 +18,7 @@ use crate::api::guard::broken;
 use crate::api::node::find;
 use crate::api::tag::{self, Condition};
 use crate::api::write::written;
+use crate::arrived::require_write;
 use crate::failure::{Failure, Result};
 use crate::page::{add_delivery, send_blob};
 use crate::settable::SetProperties;
@@ -131,6 +132,7 @@ fn store(instance: &Instance, call: &Call, file: &NamedTempFile) -> Result<Reply
     if condition != Condition::None {
         session.expect_unchanged(&path)?;
     }
+    require_write(&begun, &path)?;
     let blob = session.put_blob(&mut std::io::BufReader::new(file.reopen()?))?;
     let bytes = Property::Single(Value::Binary(blob));
     session.set_property(&path, name, bytes.clone())?;

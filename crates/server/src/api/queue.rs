@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tympan_content::{Date, Depth, NodePath, Snapshot};
 use tympan_jobs::{Job, JobId};
-use tympan_replicate::{Action, Wish, agents, topic_of};
+use tympan_replicate::{Action, Wish, agents, require_replicate, topic_of};
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -12,10 +12,12 @@ use crate::api::endpoint::{
 };
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
-use crate::wishes::{require_replicate, with_wishes};
+use crate::wishes::with_wishes;
 
 /// The most jobs that are shown for an agent.
 pub(crate) const MAX_JOBS: u32 = 500;
+/// What those who do not look after agents are told of the reason why one cannot send.
+const FAILED: &str = "it cannot send";
 /// The most paths of one wish.
 pub(crate) const MAX_PATHS: usize = 1000;
 
@@ -77,15 +79,15 @@ fn queue(call: Call) -> Pending {
         for agent in agents(&instance.repository.snapshot()?, role)? {
             let topic = topic_of(role, &agent.name);
             let jobs = instance.queues.list_topic(&topic, MAX_JOBS).await?;
-            let items: Vec<Value> =
-                jobs.iter().filter(|job| is_seen(job, &seen)).map(job_item).collect();
+            let shown = jobs.iter().filter(|job| is_seen(job, &seen));
+            let items: Vec<Value> = shown.map(|job| job_item(job, is_administrator)).collect();
             let blocked = instance.replicator.blocked(&agent.name);
             // Where an agent sends to, why it cannot, and how much waits in all is for those who look after it.
             let (target, blocked, queued) = if is_administrator {
                 let queued = instance.queues.count(&topic).await?;
                 (Some(&agent.target), blocked, json!(queued))
             } else {
-                (None, blocked.map(|_| "it cannot send".to_owned()), json!(items.len()))
+                (None, blocked.map(|_| FAILED.to_owned()), json!(items.len()))
             };
             described.push(json!({
                 "name": agent.name,
@@ -110,6 +112,20 @@ fn path_of(job: &Job) -> Option<NodePath> {
     NodePath::new(job.properties.get("path")?.as_str()?).ok()
 }
 
+/// Returns the wish that a job carries out.
+fn wish_of(job: &Job) -> Wish {
+    let word = |name: &str| job.properties.get(name);
+    let is_deep = word("deep").and_then(Value::as_bool) == Some(true);
+    let action = word("action").and_then(Value::as_str).and_then(Action::find);
+    Wish {
+        // What is not known to show one document only is taken for more.
+        action: action.unwrap_or(Action::Deactivate),
+        path: path_of(job).unwrap_or_else(NodePath::root),
+        depth: if is_deep { Depth::Subtree } else { Depth::Document },
+        user: job.user.clone(),
+    }
+}
+
 /// Tells whether there is a job whose node the asker may see.
 ///
 /// # Errors
@@ -120,15 +136,17 @@ async fn is_there(call: &Call, id: JobId) -> Result<bool> {
     for agent in agents(&instance.repository.snapshot()?, role)? {
         let jobs = instance.queues.list_topic(&topic_of(role, &agent.name), MAX_JOBS).await?;
         if let Some(job) = jobs.iter().find(|job| job.id == id && is_seen(job, &seen)) {
-            let path = path_of(job).unwrap_or_else(NodePath::root);
-            require_replicate(&seen, &path)?;
+            require_replicate(&seen, &wish_of(job))?;
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn job_item(job: &Job) -> Value {
+fn job_item(job: &Job, is_administrator: bool) -> Value {
+    // The reason names addresses and what they answered.
+    let reason = job.last_error.as_deref();
+    let reason = reason.map(|reason| if is_administrator { reason } else { FAILED });
     json!({
         "id": job.id.0,
         "action": job.properties.get("action"),
@@ -136,7 +154,7 @@ fn job_item(job: &Job) -> Value {
         "user": job.user,
         "created": Date::from_system_time(job.created).to_string(),
         "attempt": job.attempt,
-        "lastError": job.last_error,
+        "lastError": reason,
         "state": job.state.name(),
     })
 }
@@ -208,8 +226,9 @@ fn replicate(call: Call) -> Pending {
                 if action == Action::Activate && snapshot.node(&path)?.is_none() {
                     return Err(Failure::not_found(path.as_str()));
                 }
-                require_replicate(&snapshot, &path)?;
-                wishes.push(Wish { action, path, depth, user: user.clone() });
+                let wish = Wish { action, path, depth, user: user.clone() };
+                require_replicate(&snapshot, &wish)?;
+                wishes.push(wish);
             }
             Ok(wishes)
         });

@@ -252,8 +252,12 @@ fn batch() -> Value {
 
 /// Returns the members of a conflict, with what each side has and who made the other one.
 pub(crate) fn conflict_members() -> Vec<(&'static str, Value)> {
-    let changed =
-        object(&[("user", text()), ("at", text()), ("revision", count()), ("message", text())]);
+    let changed = object(&[
+        ("user", text()),
+        ("at", text()),
+        ("revision", count()),
+        ("message", text_or_null()),
+    ]);
     vec![
         ("path", text()),
         ("kind", text()),

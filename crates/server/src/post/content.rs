@@ -18,6 +18,7 @@ use self::target::{cut, existing};
 pub(crate) use self::target::{targets, targets_of};
 use crate::Instance;
 use crate::api::Condition;
+use crate::arrived::require_write;
 use crate::failure::{Failure, Result};
 use crate::post::fields::Fields;
 use crate::post::import::{self, Form, Merging};
@@ -206,6 +207,8 @@ impl Work<'_> {
             let message = format!("`:contentType` is json, xml, jcr.xml, jar or zip, not `{kind}`");
             Failure::bad_request(message)
         })?;
+        let place = NodePath::new(cut(path.trim_end_matches("/*").trim_end_matches('/')))?;
+        require_write(&self.session.snapshot()?, &place)?;
         let now = Date::from_system_time(self.now);
         let upload = fields.files.iter().find(|(name, _)| name == ":contentFile");
         let tree = match (upload, fields.command(":content")) {

@@ -7,8 +7,11 @@
 )]
 
 mod costly_requests;
+mod cross_site;
 mod form_values;
 mod node_round_trip;
+mod refused_bytes;
+mod replication_rights;
 mod support;
 mod uploads;
 

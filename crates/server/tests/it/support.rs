@@ -1,5 +1,6 @@
 //! An instance in this process, and the requests that tests send to its router.
 
+use std::io::{Cursor, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,6 +23,7 @@ use tympan_server::{
 use tympan_testkit::State;
 use tympan_web::listen::Peer;
 use tympan_web::log_file::Rotation;
+use zip::write::SimpleFileOptions;
 
 /// The password of every user that a test makes.
 pub(crate) const PASSWORD: &str = "violet-harbor-lantern";
@@ -165,6 +167,18 @@ impl TestInstance {
         self.request(method, target).bearer(&self.admin_token)
     }
 
+    /// Lets the full-text index take in the newest state.
+    pub(crate) fn until_indexed(&self) {
+        loop {
+            self.search.wake();
+            let status = self.search.status(SystemTime::now()).unwrap();
+            if status.indexed_root.is_some() && status.lag_revisions == 0 {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Returns the newest state as nobody in particular sees it.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.repository.snapshot().unwrap()
@@ -197,6 +211,11 @@ impl TestInstance {
             create_user(session, name, PASSWORD).unwrap();
             groups.iter().for_each(|group| session.add_member(group, name).unwrap());
         });
+        self.token_of(name).await
+    }
+
+    /// Returns a token of a user who is there.
+    pub(crate) async fn token_of(&self, name: &str) -> String {
         let owner = Owner { user: name, account: None };
         Logins::issue_token(self.state.pool(), owner, SystemTime::now(), None).await.unwrap()
     }
@@ -227,6 +246,13 @@ impl TestRequest<'_> {
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
         let name = HeaderName::from_static(name);
         self.request.headers_mut().append(name, value.parse().unwrap());
+        self
+    }
+
+    /// Lets the request come from another machine, without TLS.
+    pub(crate) fn from_afar(mut self) -> Self {
+        let address = SocketAddr::new([192, 0, 2, 1].into(), 50_000);
+        self.request.extensions_mut().insert(Peer::new(address, false));
         self
     }
 
@@ -283,6 +309,16 @@ impl TestRequest<'_> {
         let body = body.collect().await.unwrap().to_bytes();
         Reply { status: parts.status, headers: parts.headers, body }
     }
+}
+
+/// Makes an archive of files with these texts, such as a content package.
+pub(crate) fn zipped(entries: &[(&str, &str)]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, text) in entries {
+        archive.start_file(*name, SimpleFileOptions::default()).unwrap();
+        archive.write_all(text.as_bytes()).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
 }
 
 pub(crate) fn path(text: &str) -> NodePath {

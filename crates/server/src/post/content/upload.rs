@@ -9,7 +9,7 @@ use tympan_content::{
 
 use super::Work;
 use super::target::existing;
-use crate::arrived::{Sha256, media_type, store, store_file};
+use crate::arrived::{Sha256, media_type, require_write, store, store_file};
 use crate::failure::{Failure, Result};
 use crate::form::Upload;
 use crate::post::fields::{Chunk, Fields};
@@ -39,6 +39,7 @@ impl Work<'_> {
         let name = if name == "*" { upload.name.as_str() } else { name };
         let folder = base.resolve(folder)?;
         let path = folder.child(name)?;
+        require_write(&self.session.snapshot()?, &path)?;
         if self.session.node(&folder)?.is_none() {
             self.create(&folder, None)?;
         }
@@ -219,6 +220,7 @@ impl Work<'_> {
         if fields.files.is_empty() {
             return Err(Failure::bad_request("no file was sent"));
         }
+        require_write(&snapshot, &folder)?;
         for (_, upload) in &fields.files {
             let path = folder.child(&upload.name)?;
             let original = self.resource(upload, None)?;
