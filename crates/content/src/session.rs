@@ -8,11 +8,13 @@
 //!   parent's record at once.
 //! * A failed commit leaves the pending edits as they were.
 //!
-//! `document` has the document that is being edited, `copy` moves and copies, `order` puts siblings in order.
+//! `document` has the document that is being edited, `copy` moves and copies, `order` puts siblings in order, `tag` leads from
+//! where a tag was to where it is.
 
 mod copy;
 mod document;
 mod order;
+mod tag;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -151,6 +153,17 @@ impl Session {
     /// If the store fails.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         Ok(Snapshot(self.whole()?.0, self.gate.clone()))
+    }
+
+    /// Returns the state that the session began with, as its viewer sees it.
+    pub(crate) fn begun(&self) -> Snapshot {
+        Snapshot(self.base.0.clone(), self.gate.clone())
+    }
+
+    /// Tells whether the viewer may change a property of a node.
+    pub(crate) fn may_alter(&self, path: &NodePath, primary_type: &str, property: &str) -> bool {
+        let may_alter = |gate: &Arc<Gate>| access::may_alter(gate, (path, primary_type), property);
+        self.gate.as_ref().is_none_or(may_alter)
     }
 
     /// Returns the state with the pending edits, whoever may see it.

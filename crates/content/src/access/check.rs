@@ -384,6 +384,18 @@ impl Check<'_> {
     }
 }
 
+/// Tells whether a commit may change a property that a node has.
+pub(crate) fn may_alter(gate: &Gate, (path, primary_type): (&NodePath, &str), name: &str) -> bool {
+    if gate.is_unbound() {
+        return true;
+    }
+    if is_policy_path(path.as_str()) || special(path, primary_type).is_some() {
+        return false;
+    }
+    let item = Item { path: path.as_str(), property: Some(name), primary_type };
+    gate.granted(&item, Privileges::ALTER_PROPERTIES).contains(Privileges::ALTER_PROPERTIES)
+}
+
 /// Returns the privilege that stands for all others where a node is no plain content.
 fn special(path: &NodePath, primary_type: &str) -> Option<Privileges> {
     let is_account = matches!(
