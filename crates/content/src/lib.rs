@@ -89,4 +89,4 @@ pub use tympan_store::ChunkId;
 pub use types::{NodeTypes, Violation, ViolationKind};
 pub use value::{Property, Value, ValueType};
 pub use version::{After, CheckIn, DeletedNode, LabelClash, Purged, Version, VersionRetention};
-pub use withdrawal::Withdrawal;
+pub use withdrawal::{ActivatedDocument, Withdrawal};

@@ -32,6 +32,7 @@ use crate::record::Record;
 use crate::repository::{MAIN, Repository};
 use crate::snapshot::View;
 use crate::version::{Passes, check_privilege};
+use crate::withdrawal::ReplicationNotes;
 use crate::{
     BlobId, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree, Viewer,
     check_name, commit, keys,
@@ -66,8 +67,8 @@ pub struct Session {
     checks: Checks,
     /// The keys of documents that nobody else may have changed when the session commits.
     guarded: BTreeSet<Vec<u8>>,
-    /// For a session by which replication notes what it does: the nodes that it takes away from visitors.
-    replication: Option<Vec<NodePath>>,
+    /// For a session by which replication notes what it does: what that is.
+    replication: Option<ReplicationNotes>,
 }
 
 impl Session {
@@ -359,7 +360,7 @@ impl Session {
         let permitted = self.check_access()?;
         self.passes.check(&self.base, &self.pending, &self.moves)?;
         let versions = &self.pending.0.versions;
-        let (moves, replication) = (&self.moves, self.replication.as_deref());
+        let (moves, replication) = (&self.moves, self.replication.as_ref());
         let user = &self.user;
         let change = commit::Change { user, message, at, versions, moves, replication };
         let edits = &self.pending.0.overlay;
@@ -391,7 +392,18 @@ impl Session {
     /// activated. The nodes are those that it takes away from visitors itself, with everything below them, whether they
     /// are still here or not.
     pub fn note_replication(&mut self, taken_away: Vec<NodePath>) {
-        self.replication = Some(taken_away);
+        self.replication = Some(ReplicationNotes { taken_away, ..ReplicationNotes::default() });
+    }
+
+    /// Says that the pending edits note what replication does, among it documents that visitors get and that carry no stamps
+    /// in their content, all but pages and assets. `at` is the time of the wish.
+    pub fn note_activated(
+        &mut self,
+        documents: impl IntoIterator<Item = NodePath>,
+        at: SystemTime,
+    ) {
+        let documents = documents.into_iter().map(|path| (path, at));
+        self.replication.get_or_insert_default().activated.extend(documents);
     }
 
     /// Notes that pending edits come from a package, or take one back.

@@ -19,6 +19,8 @@
 
 use std::collections::BTreeSet;
 
+use tympan_store::Map;
+
 use crate::access::gate::Gate;
 use crate::access::policy::{is_policy_name, is_policy_path};
 use crate::access::privilege::Privileges;
@@ -108,13 +110,20 @@ impl Check<'_> {
         if base.shared.branch != MAIN {
             return Ok(());
         }
+        let unstamped = withdrawal::activated_map(base)?;
+        let has_unstamped = unstamped != Map::EMPTY;
         for (key, after) in &self.changed.pending.0.overlay {
-            let Some(before) = base.find(key)?.filter(|record| record.summary.is_activated())
-            else {
+            let Some(before) = base.find(key)? else { continue };
+            let is_stamped = before.summary.is_activated();
+            if !is_stamped && (!has_unstamped || unstamped.get(base.shared.reads(), key)?.is_none())
+            {
                 continue;
-            };
+            }
             let path = keys::path_of(key)?;
             let stays = match after {
+                Some(after) if !is_stamped => {
+                    after.summary.primary_type() == before.summary.primary_type()
+                }
                 Some(after) => {
                     let view = &self.changed.pending.0;
                     withdrawal::holds_stamps(view, &path, (&before, after))?
