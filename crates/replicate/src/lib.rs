@@ -59,7 +59,7 @@ pub use serve::{
     store_grant, store_history, store_lacks, store_lease, store_refs, store_release,
 };
 pub use standby::{CaughtUp, Lag, Standby};
-pub use status::{Live, Status, live, status_of};
+pub use status::{Live, Status, live, status_of, status_of_document};
 pub use times::{Times, TimesHandler};
 pub use tympan_blobs::collect::GuestNotes;
 pub use withdraw::{Orphan, orphans};

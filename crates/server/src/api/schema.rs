@@ -557,6 +557,7 @@ fn pages() -> Map<String, Value> {
                         json!({ "type": "array", "items": path_schema(), "minItems": 1, "maxItems": MAX_PATHS }),
                     ),
                     ("deep", json!({ "type": "boolean" })),
+                    ("companions", json!({ "type": "boolean" })),
                 ],
             ),
         ),

@@ -1,4 +1,4 @@
-//! Where nodes are used, moves that take references along.
+//! Where nodes are used, moves that take references along, and activations that take along what they refer to.
 
 use http::{Method, StatusCode};
 use serde_json::{Value as Json, json};
@@ -105,4 +105,42 @@ async fn a_moved_tag_leads_from_its_old_place() {
     assert_eq!(moved_to, "String /content/cq:tags/ns/rouge");
     let backlinks = author.property("/content/cq:tags/ns/rouge", "cq:backlinks");
     assert_eq!(backlinks, "String [/content/cq:tags/ns/red]");
+}
+
+#[tokio::test]
+async fn an_activation_takes_along_what_visitors_lack() {
+    let author = author().await;
+    author.edit(|session| {
+        let content = Subtree::new("jcr:content", "nt:unstructured")
+            .with("enabled", Value::Boolean(true))
+            .with("transportUri", "http://127.0.0.1:9/bin/receive");
+        let agent = Subtree::new("one", "cq:Page").with_child(content);
+        let agents = Subtree::new("agents.author", "cq:Page").with_child(agent);
+        let replication = Subtree::new("replication", "sling:Folder").with_child(agents);
+        session
+            .put(&path("/etc"), Subtree::new("etc", "sling:Folder").with_child(replication))
+            .unwrap();
+    });
+    let replicate =
+        |body: Json| author.as_admin(Method::POST, "/api/v1/replication").json(&body).send();
+    let alone = json!({ "action": "activate", "paths": ["/content/site/rich"] });
+    assert_eq!(replicate(alone).await.json()["paths"], json!(["/content/site/rich"]));
+    let along =
+        json!({ "action": "activate", "paths": ["/content/site/rich"], "companions": true });
+    let answer = replicate(along.clone()).await.json();
+    assert_eq!(
+        answer,
+        json!({ "paths": ["/content/dam/x.jpg", "/content/site/rich"], "left": [] })
+    );
+    let again = replicate(along).await.json();
+    assert_eq!(again["paths"], json!(["/content/site/rich"]), "visitors have the picture now");
+
+    author.post("/content/dam/x.jpg", &[(":operation", "deactivate")]).await;
+    let form = [(":operation", "activate"), (":companions", "true")];
+    let reply = author.post("/content/site/other", &form).await;
+    assert!(reply.text().contains("/content/dam/x.jpg"), "{}", reply.text());
+    assert_eq!(
+        author.property("/content/dam/x.jpg/jcr:content", "cq:lastReplicationAction"),
+        "String Activate"
+    );
 }
