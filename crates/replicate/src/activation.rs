@@ -92,6 +92,7 @@ pub fn mark_keeping(
     let snapshot = session.snapshot()?;
     let mut message = String::new();
     for wish in wishes {
+        session.note_activated(unstamped(&snapshot, wish)?, now);
         for path in stamped(&snapshot, wish)? {
             if wish.action == Action::Activate
                 && keeping == Keeping::Version
@@ -136,6 +137,29 @@ fn stamped(snapshot: &Snapshot, wish: &Wish) -> Result<Vec<NodePath>> {
         }
     }
     Ok(paths)
+}
+
+/// Returns the documents that an activation covers and that carry no stamps: folders, tags, templates and others. Policies go
+/// with what they are for.
+fn unstamped(snapshot: &Snapshot, wish: &Wish) -> Result<Vec<NodePath>> {
+    let mut paths = Vec::new();
+    if wish.action == Action::Deactivate {
+        return Ok(paths);
+    }
+    let Some(node) = snapshot.node(&wish.path)? else { return Ok(paths) };
+    let Some(document) = snapshot.node(node.owner())? else { return Ok(paths) };
+    let mut nodes = vec![document];
+    if wish.depth == Depth::Subtree {
+        nodes.extend(node.listed_descendants()?);
+    }
+    let nodes = nodes.iter().filter(|node| !is_stamped(node) && !is_policy(node.path()));
+    paths.extend(nodes.map(|node| node.path().clone()));
+    Ok(paths)
+}
+
+/// Tells whether a document is a policy of the node above it.
+pub(crate) fn is_policy(path: &NodePath) -> bool {
+    matches!(path.name(), "rep:policy" | "rep:cugPolicy" | "rep:repoPolicy")
 }
 
 /// Tells whether a node carries stamps of replication.

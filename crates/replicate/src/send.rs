@@ -13,7 +13,7 @@ use tympan_jobs::Job;
 use tympan_web::client::Client;
 use tympan_web::read_body::from_reader;
 
-use crate::activation::{Action, is_stamped};
+use crate::activation::{Action, is_policy, is_stamped};
 use crate::bundle::{BundleReader, divide, length_of};
 use crate::message::{frame_chunks, parse_chunk_id};
 use crate::overtaken::Later;
@@ -134,11 +134,12 @@ impl Sender {
             if !is_readable || !agent.takes(place) {
                 continue;
             }
-            if let Some(node) = snapshot.node(place)?
-                && (!is_due(&node, now)?
-                    || (is_stamped(&node) && !is_still_wished(&newest, place)?))
-            {
-                continue;
+            if let Some(node) = snapshot.node(place)? {
+                // What closes a document goes wherever that goes.
+                let is_withdrawable = is_stamped(&node) || !is_policy(place);
+                if !is_due(&node, now)? || (is_withdrawable && !is_still_wished(&newest, place)?) {
+                    continue;
+                }
             }
             let needs = snapshot.needs_of(&document)?;
             chunks.extend(needs.chunks);

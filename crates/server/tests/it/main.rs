@@ -12,5 +12,6 @@ mod node_round_trip;
 mod references;
 mod support;
 mod uploads;
+mod withdrawal_doors;
 
 tympan_testkit::every_test_file_is_listed!();
