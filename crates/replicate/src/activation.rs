@@ -1,17 +1,19 @@
 //! Wishes: a user activates or deactivates, and jobs for every agent are stored.
 
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 use tympan_content::{
     After, CheckIn, ChunkId, Date, Depth, JCR_CONTENT, Node, NodePath, Property, Repository,
-    Snapshot, Value,
+    Session, Snapshot, Value,
 };
 use tympan_jobs::{JobId, NewJob, Queues};
 
 use crate::agent::{AgentKind, agents};
 use crate::replicator::topic_of;
 use crate::send::blocking;
+use crate::tree::{TREES, forget_taken_away, is_in_parts, tree_payload};
 use crate::{Agent, Error, Result};
 
 /// What a user wishes.
@@ -85,7 +87,8 @@ pub fn mark_keeping(
     keeping: Keeping,
     now: SystemTime,
 ) -> Result<ChunkId> {
-    let user = wishes.first().map_or("system", |wish| &wish.user);
+    let Some(first) = wishes.first() else { return Ok(repository.head()?) };
+    let user = &first.user;
     let mut session = repository.session(user)?;
     let taken_away = wishes.iter().filter(|wish| wish.action == Action::Deactivate);
     session.note_replication(taken_away.map(|wish| wish.path.clone()).collect());
@@ -102,18 +105,25 @@ pub fn mark_keeping(
                 let check_in = CheckIn { comment, at: now, after: After::CheckedOut };
                 session.keep_version(&document, &check_in)?;
             }
-            let date = Property::Single(Value::Date(Date::from_system_time(now)));
-            session.set_property(&path, "cq:lastReplicated", date)?;
-            session.set_property(&path, "cq:lastReplicatedBy", Property::text(&*wish.user))?;
-            session.set_property(
-                &path,
-                "cq:lastReplicationAction",
-                Property::text(wish.action.name()),
-            )?;
+            stamp(&mut session, &path, (wish.action, &wish.user), now)?;
         }
         message = format!("{} {}", wish.action.name(), wish.path);
     }
     Ok(session.commit(&message, now)?)
+}
+
+/// Notes on the content of a page or an asset what was said about it last.
+pub(crate) fn stamp(
+    session: &mut Session,
+    content: &NodePath,
+    (action, user): (Action, &str),
+    at: SystemTime,
+) -> Result<()> {
+    let date = Property::Single(Value::Date(Date::from_system_time(at)));
+    session.set_property(content, "cq:lastReplicated", date)?;
+    session.set_property(content, "cq:lastReplicatedBy", Property::text(user))?;
+    session.set_property(content, "cq:lastReplicationAction", Property::text(action.name()))?;
+    Ok(())
 }
 
 /// Returns the content nodes that carry the stamp: those of pages and assets.
@@ -180,9 +190,12 @@ pub fn is_live(node: &Node) -> Result<bool> {
 #[derive(Debug)]
 pub struct Held {
     jobs: Vec<(JobId, Json)>,
+    /// The wishes, by number, that are carried out in parts.
+    in_parts: BTreeSet<usize>,
 }
 
-/// Stores a held job for each wish and each enabled agent of the author that talks to a publisher.
+/// Stores a held job for each wish and each enabled agent of the author that talks to a publisher. For a tree that is carried
+/// out in parts, one for all of them.
 ///
 /// # Errors
 /// [`Error::Agent`] if there is none for a wish; errors of the queues.
@@ -192,8 +205,19 @@ pub async fn hold(
     wishes: &[Wish],
     now: SystemTime,
 ) -> Result<Held> {
-    let reading = repository.clone();
-    let agents = blocking(move || agents(&reading.snapshot()?, "author")).await??;
+    let (reading, asked) = (repository.clone(), wishes.to_vec());
+    let (agents, in_parts) = blocking(move || -> Result<_> {
+        let snapshot = reading.snapshot()?;
+        let mut in_parts = BTreeSet::new();
+        for (number, wish) in asked.iter().enumerate() {
+            if is_in_parts(&snapshot, wish)? {
+                in_parts.insert(number);
+            }
+        }
+        Ok((agents(&snapshot, "author")?, in_parts))
+    })
+    .await??;
+    forget_taken_away(queues, wishes).await?;
     let agents: Vec<Agent> = agents
         .into_iter()
         .filter(|agent| agent.is_enabled && agent.kind == AgentKind::Publish)
@@ -205,7 +229,7 @@ pub async fn hold(
         return Err(nobody(reason.to_owned()));
     }
     let mut wanted = Vec::new();
-    for wish in wishes {
+    for (number, wish) in wishes.iter().enumerate() {
         let takers: Vec<String> = agents
             .iter()
             .filter(|agent| is_for(agent, wish))
@@ -216,6 +240,10 @@ pub async fn hold(
             return Err(nobody(format!(
                 "no enabled agent takes `{path}`: each is for other paths"
             )));
+        }
+        if in_parts.contains(&number) {
+            wanted.push((TREES.to_owned(), tree_payload(wish, now), wish));
+            continue;
         }
         for topic in &takers {
             let payload = json!({
@@ -233,7 +261,7 @@ pub async fn hold(
     });
     let ids = queues.add_held(jobs.collect(), now).await?;
     let payloads = wanted.iter().map(|(_, payload, _)| payload.clone());
-    Ok(Held { jobs: ids.into_iter().zip(payloads).collect() })
+    Ok(Held { jobs: ids.into_iter().zip(payloads).collect(), in_parts })
 }
 
 /// Tells whether an agent is for a wish, or for a part of it.
@@ -246,6 +274,14 @@ fn is_for(agent: &Agent, wish: &Wish) -> bool {
 }
 
 impl Held {
+    /// Returns the wishes that are noted in content at once; the others are noted part by part.
+    #[must_use]
+    pub fn noted_at_once(&self, wishes: Vec<Wish>) -> Vec<Wish> {
+        let wishes = wishes.into_iter().enumerate();
+        let at_once = wishes.filter(|(number, _)| !self.in_parts.contains(number));
+        at_once.map(|(_, wish)| wish).collect()
+    }
+
     /// Lets the agents send, from the state that was made meanwhile.
     ///
     /// # Errors

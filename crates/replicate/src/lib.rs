@@ -35,6 +35,7 @@ mod serve;
 mod standby;
 mod status;
 mod times;
+mod tree;
 mod url;
 mod withdraw;
 
@@ -61,5 +62,6 @@ pub use serve::{
 pub use standby::{CaughtUp, Lag, Standby};
 pub use status::{Live, Status, live, status_of, status_of_document};
 pub use times::{Times, TimesHandler};
+pub use tree::{PART_DOCUMENTS, TREES, TreeStep};
 pub use tympan_blobs::collect::GuestNotes;
 pub use withdraw::{Orphan, orphans};

@@ -87,7 +87,8 @@ where
         let now = SystemTime::now();
         let turn = instance.replicator.turn().await;
         let held = hold(&instance.repository, &instance.queues, &wishes, now).await?;
-        let worked = instance.work(move |instance| work(instance, &wishes, now)).await;
+        let noted = held.noted_at_once(wishes);
+        let worked = instance.work(move |instance| work(instance, &noted, now)).await;
         let (value, root) = match worked {
             Ok(worked) => worked,
             Err(failure) => {
