@@ -1,5 +1,6 @@
 //! The command line, as DESIGN fixes it: scripts rely on these names.
 
+mod activation;
 mod assets;
 pub(crate) mod backup;
 mod blobs;
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use activation::{Activate, Deactivate};
 pub(crate) use assets::{Assets, Mount, Switch};
 pub(crate) use blobs::{Blobs, BlobsArguments, Promotion};
 pub(crate) use jobs::Jobs;
@@ -85,6 +87,16 @@ pub(crate) enum Command {
     /// Looks after the queues of a running instance.
     #[command(subcommand)]
     Jobs(Jobs),
+    /// Shows pages and assets of a running author to visitors, with what they refer to where wanted.
+    #[command(
+        after_help = "Example: tympan activate /content/site/en --deep --companions --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Activate(Activate),
+    /// Takes pages and assets, and all below them, away from visitors.
+    #[command(
+        after_help = "Example: tympan deactivate /content/site/en/old --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Deactivate(Deactivate),
     /// Looks after mounts, imports and duplicates of assets of a running author.
     #[command(subcommand)]
     Assets(Assets),

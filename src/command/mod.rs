@@ -1,6 +1,7 @@
 //! What each command does. Only here do errors become exit codes: 0 done, 1 a goal or check failed, 2 used wrongly,
 //! 3 could not run.
 
+mod activation;
 mod assets;
 mod backup;
 mod blobs;
@@ -112,6 +113,8 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
             user::run(&user)
         }
         Command::Jobs(jobs) => jobs::run(&jobs),
+        Command::Activate(wanted) => activation::activate(&wanted),
+        Command::Deactivate(wanted) => activation::deactivate(&wanted),
         Command::Assets(assets) => assets::run(&assets),
         Command::Lab(lab) => lab::run(lab),
         Command::Status(remote) => remote::status(&remote),

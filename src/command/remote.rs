@@ -54,19 +54,38 @@ pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     part(value, name).as_str().unwrap_or_default()
 }
 
-/// Sends one request and returns the JSON that comes back.
+/// Sends a form and returns the JSON that comes back.
 pub(crate) fn ask(remote: &Remote, method: Method, path: &str, form: &str) -> Result<Value, Fault> {
+    send(remote, (method, path), ("application/x-www-form-urlencoded", form.to_owned()))
+}
+
+/// Sends JSON and returns the JSON that comes back.
+pub(crate) fn ask_json(
+    remote: &Remote,
+    method: Method,
+    path: &str,
+    body: &Value,
+) -> Result<Value, Fault> {
+    send(remote, (method, path), ("application/json", body.to_string()))
+}
+
+/// Sends one request with a body of a media type.
+fn send(
+    remote: &Remote,
+    (method, path): (Method, &str),
+    (media_type, body): (&str, String),
+) -> Result<Value, Fault> {
     let uri = format!("{}{path}", remote.url.trim_end_matches('/'));
     let mut request = Request::builder()
         .method(method)
         .uri(&uri)
         .header(header::ACCEPT, "application/json")
-        .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        .header(header::CONTENT_TYPE, media_type);
     if let Some(token) = &remote.token {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     }
     let request = request
-        .body(Full::new(Bytes::from(form.to_owned())))
+        .body(Full::new(Bytes::from(body)))
         .map_err(|error| Fault::usage(format!("`{uri}` is no URL: {error}")))?;
     runtime(4)?.block_on(async {
         let response = Client::default()

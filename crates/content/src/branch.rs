@@ -13,7 +13,7 @@ use crate::commit::{self, Change};
 use crate::repository::MAIN;
 use crate::snapshot::Overlay;
 use crate::version::{VERSIONS, VersionEdits};
-use crate::withdrawal::{self, WITHDRAWALS};
+use crate::withdrawal::{self, ACTIVATED, WITHDRAWALS};
 use crate::{Error, MergeChoice, Repository, Result, keys, package};
 
 pub(crate) const BASE: &str = "base/";
@@ -184,8 +184,6 @@ impl Repository {
         let before = Root::read(reads, &from)?;
         let mut batch = Batch::new();
         let mut maps = Root::read(reads, &root)?.maps;
-        let is_unwithdrawn = before.map(WITHDRAWALS) == Map::EMPTY;
-        maps.remove(WITHDRAWALS);
         if self.branch() == MAIN {
             // What visitors have does not go back with the content.
             let mut edits = Overlay::new();
@@ -202,12 +200,18 @@ impl Repository {
                 maps = edited;
             }
             edits.extend(stamped);
-            maps.remove(WITHDRAWALS);
-            if !is_unwithdrawn {
-                maps.insert(WITHDRAWALS.to_owned(), before.map(WITHDRAWALS));
+            for name in [WITHDRAWALS, ACTIVATED] {
+                match before.map(name) {
+                    Map::EMPTY => maps.remove(name),
+                    map => maps.insert(name.to_owned(), map),
+                };
             }
             let withdrawals = withdrawal::edits(&head.0, &edits, &change, &moves)?;
             withdrawal::write(&mut maps, &withdrawals, reads, &mut batch)?;
+        }
+        if self.branch() != MAIN {
+            maps.remove(WITHDRAWALS);
+            maps.remove(ACTIVATED);
         }
         let kept = before.map(VERSIONS);
         if maps.get(VERSIONS).copied().unwrap_or_default() != kept {

@@ -26,7 +26,7 @@ use crate::repository::{CONTENT, Shared};
 use crate::snapshot::{Overlay, View};
 use crate::types::SYSTEM;
 use crate::version::{self, VERSIONS, VersionEdits};
-use crate::withdrawal::{self, WithdrawalEdits};
+use crate::withdrawal::{self, ReplicationNotes, VisitorEdits};
 use crate::{
     ChangeKind, Conflict, Error, MergeChoice, NodePath, Result, Side, Snapshot, keys, types,
 };
@@ -41,8 +41,8 @@ pub(crate) struct Change<'a> {
     pub(crate) versions: &'a VersionEdits,
     /// What was moved from where to where, in order.
     pub(crate) moves: &'a [(NodePath, NodePath)],
-    /// For a commit by which replication notes what it does: the nodes that it takes away from visitors.
-    pub(crate) replication: Option<&'a [NodePath]>,
+    /// For a commit by which replication notes what it does: what that is.
+    pub(crate) replication: Option<&'a ReplicationNotes>,
 }
 
 /// Whether edits must obey the rules of node types, names and references.
@@ -173,7 +173,7 @@ fn stage<'a, T>(
         let versions = version::merge_onto(&base.0, change.versions, &head)?;
         let change = &Change { versions: &versions, ..*change };
         let (mut batch, root) = match checks {
-            Checks::None => write(&head, &edits, change, &WithdrawalEdits::new())?,
+            Checks::None => write(&head, &edits, change, &VisitorEdits::default())?,
             _ => {
                 let moves = withdrawal::moves(&head, &edits, change)?;
                 if change.replication.is_none() {
@@ -234,7 +234,7 @@ fn write(
     head: &View,
     edits: &Overlay,
     change: &Change<'_>,
-    withdrawals: &WithdrawalEdits,
+    withdrawals: &VisitorEdits,
 ) -> Result<(Batch, ChunkId)> {
     let mut batch = Batch::new();
     let maps = edited_maps(head, edits, change.versions, &mut batch)?;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `uuid` | identifier, 0x00, node path |
 //! | `reference` | what is referred to (identifier or path), 0x00, node path, 0x00, property |
+//! | `link` | a path that a text may link to, by a link, the name of a tag or of a policy, 0x00, node path, 0x00, property; and the empty key |
 //! | `type` | primary type or mixin, 0x00, node path |
 //! | `resource` | `sling:resourceType`, 0x00, node path |
 //! | `modified` | milliseconds of the last change (big-endian, sign flipped), 0x00, path of the record |
@@ -22,6 +23,7 @@ use tympan_store::{Batch, Map, ReadChunks, Root, Staged, Value as Stored};
 
 use crate::body::{Body, BodyNode};
 use crate::borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
+use crate::link::link_keys;
 use crate::property_index::{Definitions, PREFIX};
 use crate::record::Record;
 use crate::reference::refers;
@@ -115,8 +117,11 @@ pub(crate) const MAX_VALUE_BYTES: usize = 512;
 
 /// The map of ordered children (`siblings`).
 pub(crate) const ORDER: &str = "order";
+/// The map of links in texts, names of tags and names of policies.
+pub(crate) const LINK: &str = "link";
 /// The names of all index maps.
-pub(crate) const NAMES: [&str; 6] = ["uuid", "reference", "type", "resource", "modified", ORDER];
+pub(crate) const NAMES: [&str; 7] =
+    ["uuid", "reference", LINK, "type", "resource", "modified", ORDER];
 
 pub(crate) type Entries = BTreeSet<(String, Vec<u8>)>;
 
@@ -127,6 +132,16 @@ pub(crate) enum Maps {
     All,
     /// Only those of property indexes.
     Properties,
+    /// Only that of links.
+    Links,
+    /// Those of property indexes and that of links.
+    PropertiesAndLinks,
+}
+
+/// Tells whether an index map is whole or absent: a part of it would pass for the whole. A state without it gets it when it is
+/// opened, or when the index has been built.
+pub(crate) fn is_whole_or_absent(map: &str) -> bool {
+    map == ORDER || map == LINK || map.starts_with(PREFIX)
 }
 
 /// The edits of one commit, by index and key: whether the entry is there afterwards.
@@ -179,10 +194,7 @@ impl IndexEdits {
         batch: &mut Batch,
     ) -> Result<()> {
         for (index, edits) in self.edits {
-            // A part of these maps would pass for the whole; a state without them gets them when it is opened, or when
-            // the index has been built.
-            let is_whole_or_absent = index == ORDER || index.starts_with(PREFIX);
-            if is_whole_or_absent && !maps.contains_key(&index) {
+            if is_whole_or_absent(&index) && !maps.contains_key(&index) {
                 continue;
             }
             let unique = self.definitions.0.iter().find(|one| one.unique && one.map == index);
@@ -243,6 +255,9 @@ impl IndexEdits {
         let Some(node) = chain.last().copied() else { return };
         if self.maps == Maps::All {
             fixed_entries(path, body, node, entries);
+        }
+        if self.maps != Maps::Properties {
+            link_entries(path, body, node, entries);
         }
         self.definitions.entries(path, body, chain, entries);
         for child in body.children(node) {
@@ -306,6 +321,95 @@ fn fixed_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Ent
                 put(entries, "reference", target.as_bytes(), &[place, name.as_bytes()])
             }),
         }
+    }
+}
+
+/// Adds the entries of a node in the map of links.
+fn link_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Entries) {
+    let place = path.as_str().as_bytes();
+    for (name, property) in body.properties(node) {
+        for value in property.values() {
+            let BorrowedValue::Text(value_type, text) = value else { continue };
+            for key in link_keys(path, name, (value_type, text)) {
+                put(entries, LINK, key.as_bytes(), &[place, name.as_bytes()]);
+            }
+        }
+    }
+}
+
+/// Returns the map of links without any, which is not empty, so that it is told from one that is not there.
+pub(crate) fn empty_link_map(batch: &mut Batch) -> Result<Map> {
+    Ok(Map::build(batch, std::iter::once((Vec::new(), present())))?)
+}
+
+/// What of the paths that an index lists is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexedPaths {
+    /// This path.
+    Exact,
+    /// Paths below this one.
+    Below,
+}
+
+impl Snapshot {
+    /// Returns the nodes that an index of references lists for a path, or for paths below it, whether the viewer sees them or
+    /// not. Pending edits of a session do not show.
+    pub(crate) fn listed_referrers(
+        &self,
+        map: &str,
+        target: &str,
+        wanted: IndexedPaths,
+    ) -> Result<BTreeSet<NodePath>> {
+        let reads = self.0.shared.reads();
+        let maps = Root::read(reads, &self.0.root)?.maps;
+        let (start, end) = index_range(target, wanted);
+        let mut nodes = BTreeSet::new();
+        let mut add = |key: &[u8]| -> Result<()> {
+            let path = key.split(|byte| *byte == 0).nth(1).unwrap_or_default();
+            nodes.insert(NodePath::new(&String::from_utf8_lossy(path))?);
+            Ok(())
+        };
+        let range = (Bound::Included(&*start), Bound::Excluded(&*end));
+        if let Some(map) = maps.get(map) {
+            for entry in map.range(reads, range) {
+                add(&entry?.0)?;
+            }
+            return Ok(nodes);
+        }
+        if map != LINK {
+            return Ok(nodes);
+        }
+        // A state from before this map: all of it is read.
+        for entry in self.0.content.range(reads, (Bound::Unbounded, Bound::Unbounded)) {
+            let (key, stored) = entry?;
+            let path = keys::path_of(&key)?;
+            let Some(record) = Record::decode(&stored) else { continue };
+            let Some(body) = record.read_body(reads)? else { continue };
+            let mut edits = IndexEdits::new(Maps::Links, Arc::default());
+            edits.change(&path, None, Some((&record, &body)));
+            for (_, keys) in edits.added() {
+                let within = keys.filter(|key| (&*start..&*end).contains(key));
+                within.map(&mut add).collect::<Result<()>>()?;
+            }
+        }
+        Ok(nodes)
+    }
+}
+
+/// Returns the first key of an index of references that is about a path, or about paths below it, and the key behind the last.
+fn index_range(target: &str, wanted: IndexedPaths) -> (Vec<u8>, Vec<u8>) {
+    let cut = |bytes: &[u8]| bytes.get(..MAX_VALUE_BYTES).unwrap_or(bytes).to_vec();
+    let separated = |separator: u8| [target.as_bytes(), &[separator]].concat();
+    match wanted {
+        IndexedPaths::Exact => {
+            let key = cut(target.as_bytes());
+            ([&*key, &[0]].concat(), [&*key, &[1]].concat())
+        }
+        IndexedPaths::Below if target.len() >= MAX_VALUE_BYTES => {
+            // Keys are cut, so that the entries of the path and of those below it are the same.
+            index_range(target, IndexedPaths::Exact)
+        }
+        IndexedPaths::Below => (separated(b'/'), separated(b'/' + 1)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Building property indexes of a repository that is in use.
+//! Building property indexes of a repository that is in use, and the index of links of one from before it.
 //!
 //! In: definitions whose maps the newest state lacks. Out: these maps, put into the state by one commit.
 //!
@@ -19,8 +19,8 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use tympan_store::{Batch, ChunkStore, Hold, Map, ReadChunks, RefUpdate, Root, Value as Stored};
 
-use crate::index::{IndexEdits, Maps};
-use crate::property_index::{DEFINITIONS, Definitions, PREFIX, empty_maps};
+use crate::index::{IndexEdits, LINK, Maps, empty_link_map};
+use crate::property_index::{DEFINITIONS, Definitions, empty_maps};
 use crate::record::Record;
 use crate::repository::{MAIN, Repository};
 use crate::snapshot::View;
@@ -85,6 +85,8 @@ struct Build {
 pub struct IndexBuild {
     repository: Repository,
     definitions: Arc<Definitions>,
+    /// Which maps it builds besides those of the definitions.
+    kinds: Maps,
     /// The state that has been read, up to `next`.
     base: Snapshot,
     /// The key behind which the next step goes on; none when all was read.
@@ -138,16 +140,19 @@ impl Repository {
             }
         }
         let definitions = Arc::new(Definitions(missing));
-        if definitions.0.is_empty() {
+        let lacks_links = !maps.contains_key(LINK);
+        if definitions.0.is_empty() && !lacks_links {
             return Ok(None);
         }
         let hold = self.hold()?;
-        if let Some((base, maps)) = self.maps_of_main(&definitions)? {
+        if let Some((base, maps)) = self.maps_of_main(&definitions, lacks_links)? {
+            let kinds = kinds_of(maps.contains_key(LINK));
             let have = definitions.0.iter().filter(|index| maps.contains_key(&index.map));
             let definitions = Arc::new(Definitions(have.cloned().collect()));
             return Ok(Some(IndexBuild {
                 repository: self.clone(),
                 definitions,
+                kinds,
                 base,
                 next: None,
                 maps,
@@ -157,12 +162,16 @@ impl Repository {
             }));
         }
         let mut batch = Batch::new();
-        let maps = empty_maps(&definitions, &mut batch)?;
+        let mut maps = empty_maps(&definitions, &mut batch)?;
+        if lacks_links {
+            maps.insert(LINK.to_owned(), empty_link_map(&mut batch)?);
+        }
         self.chunks().commit(batch)?;
         let total = base.0.content.count(self.0.reads())?;
         Ok(Some(IndexBuild {
             repository: self.clone(),
             definitions,
+            kinds: kinds_of(lacks_links),
             base,
             next: Some(Bound::Unbounded),
             maps,
@@ -195,6 +204,7 @@ impl Repository {
     fn maps_of_main(
         &self,
         missing: &Definitions,
+        lacks_links: bool,
     ) -> Result<Option<(Snapshot, BTreeMap<String, Map>)>> {
         if self.0.branch == MAIN {
             return Ok(None);
@@ -202,7 +212,9 @@ impl Repository {
         let Some(root) = self.chunks().read_ref(MAIN)? else { return Ok(None) };
         let base = self.snapshot_at(root)?;
         let mut maps = Root::read(self.0.reads(), &root)?.maps;
-        maps.retain(|map, _| missing.0.iter().any(|index| index.map == *map));
+        maps.retain(|map, _| {
+            missing.0.iter().any(|index| index.map == *map) || (lacks_links && map == LINK)
+        });
         Ok((!maps.is_empty()).then_some((base, maps)))
     }
 
@@ -359,7 +371,7 @@ impl IndexBuild {
     }
 
     fn edits(&self) -> IndexEdits {
-        IndexEdits::new(Maps::Properties, self.definitions.clone())
+        IndexEdits::new(self.kinds, self.definitions.clone())
     }
 
     fn apply(&mut self, edits: IndexEdits, store: &dyn ChunkStore) -> Result<()> {
@@ -414,7 +426,7 @@ impl IndexBuild {
             edits.apply(&mut built, reads, &mut batch)?;
             // Definitions may have gone while their maps were built.
             let wanted = Definitions::cached(&head)?;
-            built.retain(|map, _| wanted.0.iter().any(|index| index.map == *map));
+            built.retain(|map, _| map == LINK || wanted.0.iter().any(|index| index.map == *map));
             let mut maps = Root::read(reads, &head.root)?.maps;
             maps.extend(built);
             let moved = moved(&head, maps, "build indexes")?;
@@ -422,6 +434,11 @@ impl IndexBuild {
             Ok((batch, true))
         })
     }
+}
+
+/// Returns which maps a build makes.
+fn kinds_of(has_links: bool) -> Maps {
+    if has_links { Maps::PropertiesAndLinks } else { Maps::Properties }
 }
 
 /// Stages a state with other index maps and the move of the ref to it.
@@ -460,7 +477,7 @@ fn note(
     Ok(())
 }
 
-/// Adds the maps of property indexes that a small state lacks.
+/// Adds the maps of property indexes, and that of links, that a small state lacks.
 pub(crate) fn build_missing(
     chunks: &dyn ChunkStore,
     batch: &mut Batch,
@@ -471,13 +488,16 @@ pub(crate) fn build_missing(
     let missing = definitions.0.iter().filter(|index| !maps.contains_key(&index.map));
     let missing = Arc::new(Definitions(missing.cloned().collect()));
     let mut built = empty_maps(&missing, batch)?;
-    let mut edits = IndexEdits::new(Maps::Properties, missing);
+    let lacks_links = !maps.contains_key(LINK);
+    if lacks_links {
+        built.insert(LINK.to_owned(), empty_link_map(batch)?);
+    }
+    let mut edits = IndexEdits::new(kinds_of(lacks_links), missing);
     for entry in content.range(chunks, (Bound::Unbounded, Bound::Unbounded)) {
         let (key, stored) = entry?;
         note(&mut edits, &key, [None, Some(&stored)], chunks)?;
     }
     edits.apply(&mut built, chunks, batch)?;
-    debug_assert!(built.keys().all(|name| name.starts_with(PREFIX)));
     maps.extend(built);
     Ok(())
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tympan_store::{Batch, ChunkStore, Map, Root, Value};
 
-use crate::index::{Entries, IndexEdits, Maps, NAMES, ORDER, present};
+use crate::index::{Entries, IndexEdits, Maps, NAMES, ORDER, is_whole_or_absent, present};
 use crate::property_index::{Definitions, PREFIX};
 use crate::rebuild::{IndexMaps, STEP};
 use crate::repository::CONTENT;
@@ -151,8 +151,7 @@ impl<'a> Survey<'a> {
     fn look_for(&mut self, edits: &IndexEdits) -> Result<()> {
         for (index, keys) in edits.added() {
             let map = self.root.maps.get(index).copied();
-            let may_be_absent = index == ORDER || index.starts_with(PREFIX);
-            if map.is_none() && may_be_absent {
+            if map.is_none() && is_whole_or_absent(index) {
                 continue;
             }
             let map = map.unwrap_or_default();

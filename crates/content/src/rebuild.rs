@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use tympan_store::{Batch, ChunkId, ChunkStore, DeriveMaps, Map, RefUpdate, Root, Value as Stored};
 
 use crate::body::Body;
-use crate::index::{IndexEdits, Maps, NAMES, ORDER};
+use crate::index::{IndexEdits, LINK, Maps, NAMES, ORDER, empty_link_map};
 use crate::order::OrderKey;
 use crate::property_index::{self, Definitions, PREFIX, PropertyIndex};
 use crate::record::Record;
@@ -126,6 +126,7 @@ impl<'a> IndexMaps<'a> {
         let begin = || IndexEdits::new(Maps::All, definitions.clone());
         let mut batch = Batch::new();
         let mut maps = property_index::empty_maps(definitions, &mut batch)?;
+        maps.insert(LINK.to_owned(), empty_link_map(&mut batch)?);
         self.store.commit(batch)?;
         let mut edits = begin();
         for (number, record) in content.range(self.store, all).enumerate() {

@@ -1,15 +1,24 @@
-//! References between nodes: by identifier, strong or weak, and by path; looked up in both directions.
+//! References between nodes: by identifier, strong or weak, by path, by links in texts, by names of tags and policies;
+//! looked up in both directions, and rewritten when a node is moved.
 //!
 //! In: a node's path. Out: who refers to it, and what it refers to.
 //!
-//! The index `reference` lists candidates; the properties themselves decide, so that long values, which the index
-//! cuts, are told apart.
+//! The indexes `reference` and `link` list candidates; the properties themselves decide, so that long values, which the
+//! indexes cut, are told apart.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::access::is_policy_path;
 use crate::borrowed::{BorrowedProperty, BorrowedValue};
+use crate::index::{IndexedPaths, LINK};
+use crate::link::{Link, LinkRewrite, apply, is_plain_path, links};
 use crate::subtree::JCR_CONTENT;
-use crate::{BorrowedNode, Error, Index, Node, NodePath, Result, Snapshot, ValueType};
+use crate::version::is_read_only;
+use crate::{
+    BorrowedNode, Depth, Error, Index, Node, NodePath, Property, Result, Session, Snapshot, Value,
+    ValueType,
+};
 
 /// The property with a node's identifier.
 pub(crate) const UUID: &str = "jcr:uuid";
@@ -23,6 +32,12 @@ pub enum ReferenceKind {
     Weak,
     /// By path; the node may be missing.
     Path,
+    /// By a link in a text, such as markup; the node may be missing.
+    Link,
+    /// By the name of a tag, such as `namespace:path`; the tag may be missing.
+    Tag,
+    /// By the name of a policy; the policy may be missing.
+    Policy,
 }
 
 impl ReferenceKind {
@@ -33,6 +48,9 @@ impl ReferenceKind {
             Self::Strong => "reference",
             Self::Weak => "weakReference",
             Self::Path => "path",
+            Self::Link => "link",
+            Self::Tag => "tag",
+            Self::Policy => "policy",
         }
     }
 }
@@ -86,31 +104,120 @@ impl Snapshot {
         Ok(None)
     }
 
-    /// Returns the properties that refer to a node, by its path or its identifier, sorted. The content of a page,
-    /// file or asset counts as the node itself.
+    /// Returns the properties that refer to a node, sorted: by its path or identifier, by links in texts, and by the names of
+    /// tags and policies. The content of a page, file or asset counts as the node itself, and so does what is in that.
     ///
     /// # Errors
     /// [`Error::NodeMissing`]; errors of the store.
     pub fn referrers(&self, path: &NodePath) -> Result<Vec<Referrer>> {
+        self.referrers_to(path, Depth::Document)
+    }
+
+    /// Returns the properties that refer to a node or to any node below it and are not there themselves, sorted.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`]; errors of the store.
+    pub fn referrers_within(&self, path: &NodePath) -> Result<Vec<Referrer>> {
+        let mut referrers = self.referrers_to(path, Depth::Subtree)?;
+        referrers.retain(|referrer| !referrer.path.is_within(path));
+        Ok(referrers)
+    }
+
+    fn referrers_to(&self, path: &NodePath, depth: Depth) -> Result<Vec<Referrer>> {
         let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
-        let mut targets = Vec::new();
-        for node in [node.child(JCR_CONTENT)?, Some(node)].into_iter().flatten() {
-            targets.extend(node.text(UUID));
-            targets.push(node.path().as_str().to_owned());
+        let mut referrers = BTreeSet::new();
+        let mut nodes = vec![node.clone()];
+        if depth == Depth::Subtree {
+            nodes.extend(node.listed_descendants()?);
         }
-        let mut referrers = Vec::new();
-        for target in targets {
-            for path in self.look_up(Index::Reference, &target)? {
-                let Some(node) = self.node(&path)? else { continue };
-                let Some(node) = node.borrowed() else { continue };
-                for (property, kind) in refers(node, &target) {
-                    referrers.push(Referrer { path: path.clone(), property, kind });
+        for node in nodes {
+            for node in [node.child(JCR_CONTENT)?, Some(node)].into_iter().flatten() {
+                if let Some(identifier) = node.text(UUID) {
+                    self.add_referrers_by_identifier(&identifier, &mut referrers)?;
                 }
             }
         }
-        referrers.sort();
-        referrers.dedup();
-        Ok(referrers)
+        let targets = ReferredPaths { top: path, content: path.child(JCR_CONTENT)?, depth };
+        self.add_referrers_by_path(&targets, &mut referrers)?;
+        Ok(referrers.into_iter().collect())
+    }
+
+    fn add_referrers_by_identifier(
+        &self,
+        identifier: &str,
+        referrers: &mut BTreeSet<Referrer>,
+    ) -> Result<()> {
+        for path in self.look_up(Index::Reference, identifier)? {
+            let Some(node) = self.node(&path)? else { continue };
+            let Some(node) = node.borrowed() else { continue };
+            for (property, kind) in refers(node, identifier) {
+                referrers.insert(Referrer { path: path.clone(), property, kind });
+            }
+        }
+        Ok(())
+    }
+
+    fn add_referrers_by_path(
+        &self,
+        targets: &ReferredPaths<'_>,
+        referrers: &mut BTreeSet<Referrer>,
+    ) -> Result<()> {
+        let mut candidates = BTreeSet::new();
+        for map in [Index::Reference.name(), LINK] {
+            for (target, wanted) in targets.ranges() {
+                candidates.extend(self.listed_referrers(map, target.as_str(), wanted)?);
+            }
+        }
+        for path in candidates {
+            let Some(node) = self.node(&path)? else { continue };
+            let Some(node) = node.borrowed() else { continue };
+            for (name, property) in node.properties() {
+                for kind in self.kinds_of_references(&path, (name, property), targets)? {
+                    let property = name.to_owned();
+                    referrers.insert(Referrer { path: path.clone(), property, kind });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how a property refers to one of these paths.
+    fn kinds_of_references(
+        &self,
+        node: &NodePath,
+        (name, property): (&str, BorrowedProperty<'_>),
+        targets: &ReferredPaths<'_>,
+    ) -> Result<BTreeSet<ReferenceKind>> {
+        let mut kinds = BTreeSet::new();
+        for value in property.values() {
+            let BorrowedValue::Text(value_type, text) = value else { continue };
+            if is_plain_path(value_type, text)
+                && NodePath::new(text).is_ok_and(|path| targets.has(&path))
+            {
+                kinds.insert(ReferenceKind::Path);
+                continue;
+            }
+            for link in links(node, name, (value_type, text)) {
+                if !link.candidates.iter().any(|path| targets.may_have(path)) {
+                    continue;
+                }
+                if self.target_of(&link)?.is_some_and(|target| targets.has(&target)) {
+                    kinds.insert(link.kind);
+                }
+            }
+        }
+        Ok(kinds)
+    }
+
+    /// Returns the node that a link means: the first of its candidates that exists.
+    fn target_of(&self, link: &Link) -> Result<Option<NodePath>> {
+        for path in &link.candidates {
+            let path = NodePath::new(path)?;
+            if self.node(&path)?.is_some() {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns what a node and everything below it in its document refers to, sorted by path and property.
@@ -124,6 +231,7 @@ impl Snapshot {
             self.collect_references(path, node, &mut references)?;
         }
         references.sort();
+        references.dedup();
         Ok(references)
     }
 
@@ -139,7 +247,7 @@ impl Snapshot {
                     ReferenceKind::Path => {
                         NodePath::new(text).ok().map(|path| self.node(&path)).transpose()?.flatten()
                     }
-                    ReferenceKind::Strong | ReferenceKind::Weak => self.find_by_identifier(text)?,
+                    _ => self.find_by_identifier(text)?,
                 };
                 references.push(Reference {
                     path: path.clone(),
@@ -150,10 +258,207 @@ impl Snapshot {
                 });
             }
         }
+        for (name, property) in node.properties() {
+            self.collect_links(path, (name, property), references)?;
+        }
         for child in node.children() {
             self.collect_references(&path.child_unchecked(child.name()), child, references)?;
         }
         Ok(())
+    }
+
+    /// Adds the links of a property; of one that leads nowhere, the path that it means first.
+    fn collect_links(
+        &self,
+        path: &NodePath,
+        (name, property): (&str, BorrowedProperty<'_>),
+        references: &mut Vec<Reference>,
+    ) -> Result<()> {
+        for value in property.values() {
+            let BorrowedValue::Text(value_type, text) = value else { continue };
+            for link in links(path, name, (value_type, text)) {
+                let target = self.target_of(&link)?;
+                let meant = target.as_ref().map(NodePath::as_str);
+                // Such a path is a reference by path already, whether its node is there or not.
+                let is_known =
+                    is_plain_path(value_type, text) && meant.is_none_or(|path| path == text);
+                let Some(meant) = meant.or(link.candidates.first().map(String::as_str)) else {
+                    continue;
+                };
+                // Other properties that may hold tags hold other names, too.
+                let is_other_name =
+                    link.kind == ReferenceKind::Tag && target.is_none() && name != "cq:tags";
+                let is_prose = target.is_none() && link.may_be_prose(text);
+                if !is_known && !is_other_name && !is_prose {
+                    let text = meant.to_owned();
+                    let (path, property) = (path.clone(), name.to_owned());
+                    references.push(Reference { path, property, kind: link.kind, text, target });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The paths to which references are looked for.
+struct ReferredPaths<'a> {
+    top: &'a NodePath,
+    /// That of the content of the top node.
+    content: NodePath,
+    depth: Depth,
+}
+
+impl ReferredPaths<'_> {
+    /// Returns the ranges of an index of paths that are about these.
+    fn ranges(&self) -> Vec<(&NodePath, IndexedPaths)> {
+        match self.depth {
+            Depth::Subtree => {
+                vec![(self.top, IndexedPaths::Exact), (self.top, IndexedPaths::Below)]
+            }
+            Depth::Document => vec![
+                (self.top, IndexedPaths::Exact),
+                (&self.content, IndexedPaths::Exact),
+                (&self.content, IndexedPaths::Below),
+            ],
+        }
+    }
+
+    fn has(&self, path: &NodePath) -> bool {
+        match self.depth {
+            Depth::Subtree => path.is_within(self.top),
+            Depth::Document => path == self.top || path.is_within(&self.content),
+        }
+    }
+
+    fn may_have(&self, path: &str) -> bool {
+        path.starts_with(self.top.as_str())
+    }
+}
+
+/// References that a move rewrote, and those that it had to leave as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RewrittenReferences {
+    /// The properties that refer to the new path now, sorted.
+    pub rewritten: Vec<Referrer>,
+    /// The properties that go on referring to the old path, sorted.
+    pub kept: Vec<KeptReference>,
+}
+
+/// A reference that a move left as it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeptReference {
+    /// The property.
+    pub referrer: Referrer,
+    /// Why it was not rewritten.
+    pub reason: &'static str,
+}
+
+impl Session {
+    /// Rewrites the references by path, link, tag and policy to a node that the session moved, and to what is below it, so
+    /// that they refer to where that is now. The rest of a text stays byte for byte. Identifiers hold wherever a node is.
+    ///
+    /// What the viewer may not write is told and stays; what the viewer does not see stays and is not told.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] for the node in the state that the session began with; errors of the store.
+    pub fn rewrite_references(
+        &mut self,
+        from: &NodePath,
+        to: &NodePath,
+    ) -> Result<RewrittenReferences> {
+        let begun = self.begun();
+        let referrers = begun.referrers_to(from, Depth::Subtree)?;
+        let mut done = RewrittenReferences::default();
+        for referrer in referrers {
+            if matches!(referrer.kind, ReferenceKind::Strong | ReferenceKind::Weak) {
+                continue;
+            }
+            let path = referrer.path.rebased(from, to).unwrap_or_else(|| referrer.path.clone());
+            let Some(node) = self.node(&path)? else { continue };
+            let Some(property) = node.property(&referrer.property) else { continue };
+            let rewriting = Rewriting { begun: &begun, node: &referrer.path, from, to };
+            let changed = rewriting.property(&referrer.property, &property)?;
+            let kept = |reason| KeptReference {
+                referrer: Referrer { path: path.clone(), ..referrer.clone() },
+                reason,
+            };
+            match changed {
+                // Another reference of the property had it rewritten.
+                Some(changed) if changed == property => {}
+                Some(_) if is_policy_path(path.as_str()) => {
+                    done.kept.push(kept("the reference is a part of a policy"));
+                }
+                None => done.kept.push(kept("the spelling of the reference is not understood")),
+                Some(_) if is_read_only(&node)? => {
+                    done.kept.push(kept("the node is checked in"));
+                }
+                Some(_) if !self.may_alter(&path, node.primary_type(), &referrer.property) => {
+                    done.kept.push(kept("the property may not be changed by the user"));
+                }
+                Some(changed) => {
+                    drop(node);
+                    self.set_property(&path, &referrer.property, changed)?;
+                    done.rewritten.push(Referrer { path, ..referrer });
+                }
+            }
+        }
+        done.rewritten.sort();
+        done.kept.sort();
+        Ok(done)
+    }
+}
+
+/// How the references of a node are rewritten.
+struct Rewriting<'a> {
+    /// The state in which links are resolved: that before the move.
+    begun: &'a Snapshot,
+    /// The node in that state.
+    node: &'a NodePath,
+    from: &'a NodePath,
+    to: &'a NodePath,
+}
+
+impl Rewriting<'_> {
+    /// Returns a property with other references; nothing if a reference could not be rewritten.
+    fn property(&self, name: &str, property: &Property) -> Result<Option<Property>> {
+        match property {
+            Property::Single(value) => Ok(self.value(name, value)?.map(Property::Single)),
+            Property::List(value_type, values) => {
+                let mut rewritten = Vec::new();
+                for value in values {
+                    let Some(value) = self.value(name, value)? else { return Ok(None) };
+                    rewritten.push(value);
+                }
+                Ok(Some(Property::List(*value_type, rewritten)))
+            }
+        }
+    }
+
+    fn value(&self, name: &str, value: &Value) -> Result<Option<Value>> {
+        let (text, wrap): (&str, fn(String) -> Value) = match value {
+            Value::String(text) => (text, Value::String),
+            Value::Path(text) => (text, Value::Path),
+            Value::Uri(text) => (text, Value::Uri),
+            _ => return Ok(Some(value.clone())),
+        };
+        if is_plain_path(value.value_type(), text)
+            && let Ok(path) = NodePath::new(text)
+            && self.begun.node(&path)?.is_some()
+        {
+            let moved = path.rebased(self.from, self.to);
+            return Ok(Some(moved.map_or_else(|| value.clone(), |to| wrap(to.to_string()))));
+        }
+        let rewrite = LinkRewrite { text, from: self.from, to: self.to };
+        let mut replacements = Vec::new();
+        for link in links(self.node, name, (value.value_type(), text)) {
+            let Some(target) = self.begun.target_of(&link)? else { continue };
+            if !target.is_within(self.from) {
+                continue;
+            }
+            let Some(replacement) = rewrite.replacement(&link, &target) else { return Ok(None) };
+            replacements.push(replacement);
+        }
+        Ok(Some(wrap(apply(text, replacements))))
     }
 }
 

@@ -8,11 +8,13 @@
 //!   parent's record at once.
 //! * A failed commit leaves the pending edits as they were.
 //!
-//! `document` has the document that is being edited, `copy` moves and copies, `order` puts siblings in order.
+//! `document` has the document that is being edited, `copy` moves and copies, `order` puts siblings in order, `tag` leads from
+//! where a tag was to where it is.
 
 mod copy;
 mod document;
 mod order;
+mod tag;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -30,6 +32,7 @@ use crate::record::Record;
 use crate::repository::{MAIN, Repository};
 use crate::snapshot::View;
 use crate::version::{Passes, check_privilege};
+use crate::withdrawal::ReplicationNotes;
 use crate::{
     BlobId, Conflict, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree,
     Viewer, check_name, commit, keys,
@@ -64,8 +67,8 @@ pub struct Session {
     checks: Checks,
     /// The keys of documents that nobody else may have changed when the session commits.
     guarded: BTreeSet<Vec<u8>>,
-    /// For a session by which replication notes what it does: the nodes that it takes away from visitors.
-    replication: Option<Vec<NodePath>>,
+    /// For a session by which replication notes what it does: what that is.
+    replication: Option<ReplicationNotes>,
 }
 
 impl Session {
@@ -151,6 +154,17 @@ impl Session {
     /// If the store fails.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         Ok(Snapshot(self.whole()?.0, self.gate.clone()))
+    }
+
+    /// Returns the state that the session began with, as its viewer sees it.
+    pub(crate) fn begun(&self) -> Snapshot {
+        Snapshot(self.base.0.clone(), self.gate.clone())
+    }
+
+    /// Tells whether the viewer may change a property of a node.
+    pub(crate) fn may_alter(&self, path: &NodePath, primary_type: &str, property: &str) -> bool {
+        let may_alter = |gate: &Arc<Gate>| access::may_alter(gate, (path, primary_type), property);
+        self.gate.as_ref().is_none_or(may_alter)
     }
 
     /// Returns the state with the pending edits, whoever may see it.
@@ -346,7 +360,7 @@ impl Session {
         let permitted = self.check_access()?;
         self.passes.check(&self.base, &self.pending, &self.moves)?;
         let versions = &self.pending.0.versions;
-        let (moves, replication) = (&self.moves, self.replication.as_deref());
+        let (moves, replication) = (&self.moves, self.replication.as_ref());
         let user = &self.user;
         let change = commit::Change { user, message, at, versions, moves, replication };
         let edits = &self.pending.0.overlay;
@@ -378,7 +392,18 @@ impl Session {
     /// activated. The nodes are those that it takes away from visitors itself, with everything below them, whether they
     /// are still here or not.
     pub fn note_replication(&mut self, taken_away: Vec<NodePath>) {
-        self.replication = Some(taken_away);
+        self.replication = Some(ReplicationNotes { taken_away, ..ReplicationNotes::default() });
+    }
+
+    /// Says that the pending edits note what replication does, among it documents that visitors get and that carry no stamps
+    /// in their content, all but pages and assets. `at` is the time of the wish.
+    pub fn note_activated(
+        &mut self,
+        documents: impl IntoIterator<Item = NodePath>,
+        at: SystemTime,
+    ) {
+        let documents = documents.into_iter().map(|path| (path, at));
+        self.replication.get_or_insert_default().activated.extend(documents);
     }
 
     /// Notes that pending edits come from a package, or take one back.

@@ -4,6 +4,7 @@
 //! chunks of the tree never travel; bodies and blobs do, where the publisher lacks them.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use bytes::Bytes;
 use tympan_store::{BlobId, ChunkId, Value as Stored, body as bodies};
@@ -76,6 +77,35 @@ impl Snapshot {
             }
         }
         Ok(documents)
+    }
+
+    /// Returns the paths of the documents at and below a node in the order of keys, parents first: those behind `after`, at most
+    /// `limit`. Pending edits of a session do not show.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn document_paths(
+        &self,
+        top: &NodePath,
+        after: Option<&NodePath>,
+        limit: usize,
+    ) -> Result<Vec<NodePath>> {
+        let reads = self.0.shared.reads();
+        let mut paths = Vec::new();
+        let below = keys::below(top)?;
+        let (start, end) = below.bounds();
+        let last = after.filter(|path| *path != top).map(keys::key_of).transpose()?;
+        if after.is_none() && self.0.content.get(reads, &keys::key_of(top)?)?.is_some() {
+            paths.push(top.clone());
+        }
+        let start = last.as_deref().map_or(start, Bound::Excluded);
+        for entry in self.0.content.range(reads, (start, end)) {
+            if paths.len() >= limit {
+                break;
+            }
+            paths.push(keys::path_of(&entry?.0)?);
+        }
+        Ok(paths)
     }
 
     /// Returns the chunks and blobs that a document needs.

@@ -11,6 +11,8 @@
 //!   root. So no door can forget it, and a crash between the commit and the work on it loses nothing.
 //! * An entry goes when its address is activated again, or when the withdrawal is stored work ([`Repository::settle_withdrawals`]).
 //! * Entries are about the branch `main`, which visitors see.
+//! * What replication notes about a page or an asset stands in its content, as in AEM. Other documents, such as folders, tags
+//!   and templates, whose types may not allow that, have an entry of the map `activated`.
 //!
 //! Not here: agents and their queues (`replicate`), and the privilege that a withdrawal needs (`access::check`).
 
@@ -20,17 +22,24 @@ use std::time::SystemTime;
 
 use tympan_store::{Batch, Map, ReadChunks, RefUpdate, Root, Value as Stored};
 
-use crate::boundary::is_own_content;
+use crate::boundary::{is_container, is_own_content};
 use crate::codec::{Cursor, put_bytes, put_signed};
 use crate::commit::{Change, open_head};
 use crate::record::{Record, Summary, has_described_content};
 use crate::repository::MAIN;
 use crate::snapshot::{Overlay, View};
 use crate::subtree::JCR_CONTENT;
-use crate::{Date, Error, NodePath, Repository, Result, Revising, Snapshot, Subtree, keys};
+use crate::transfer::Depth;
+use crate::{
+    ChunkId, Date, Error, NodePath, Repository, Result, Revising, Snapshot, Subtree, keys,
+};
 
 /// The name of the map.
 pub(crate) const WITHDRAWALS: &str = "withdrawals";
+/// The name of the map of activated documents that carry no stamps.
+pub(crate) const ACTIVATED: &str = "activated";
+/// The type of tags, which can be parts of a document.
+const TAG_TYPE: &str = "cq:Tag";
 /// The version of the entries' bytes.
 const VERSION: u8 = 1;
 const WAS_ACTIVATED: u8 = 1;
@@ -58,7 +67,37 @@ pub struct Withdrawal {
 }
 
 /// What a commit writes into the map, by key.
-pub(crate) type WithdrawalEdits = BTreeMap<Vec<u8>, Option<Withdrawal>>;
+type WithdrawalEdits = BTreeMap<Vec<u8>, Option<Withdrawal>>;
+
+/// What a commit changes of what is said about visitors beside the content.
+#[derive(Debug, Default)]
+pub(crate) struct VisitorEdits {
+    withdrawals: WithdrawalEdits,
+    /// What the map of activated documents gets.
+    activated: BTreeMap<Vec<u8>, Option<Stored>>,
+}
+
+/// What replication notes with a commit.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ReplicationNotes {
+    /// The nodes that are taken away from visitors, with everything below them.
+    pub(crate) taken_away: Vec<NodePath>,
+    /// The documents that visitors get and that carry no stamps, with the time of the wish.
+    pub(crate) activated: Vec<(NodePath, SystemTime)>,
+}
+
+/// A document without stamps of its own that visitors have, such as a folder or a tag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActivatedDocument {
+    /// Its address.
+    pub path: NodePath,
+    /// Who activated it.
+    pub user: String,
+    /// When.
+    pub at: SystemTime,
+    /// Whether it is as it was then.
+    pub is_current: bool,
+}
 
 impl Withdrawal {
     fn encode(&self) -> Stored {
@@ -236,13 +275,16 @@ pub(crate) fn edits(
     edits: &Overlay,
     change: &Change<'_>,
     moves: &[(NodePath, NodePath)],
-) -> Result<WithdrawalEdits> {
+) -> Result<VisitorEdits> {
     let mut made = WithdrawalEdits::new();
+    let mut activated = BTreeMap::new();
     if head.shared.branch != MAIN {
-        return Ok(made);
+        return Ok(VisitorEdits::default());
     }
     let reads = head.shared.reads();
-    let known = Root::read(reads, &head.root)?.map(WITHDRAWALS);
+    let root = Root::read(reads, &head.root)?;
+    let (known, unstamped) = (root.map(WITHDRAWALS), root.map(ACTIVATED));
+    let has_unstamped = unstamped != Map::EMPTY;
     let is_known = known != Map::EMPTY;
     if is_known {
         follow_moves(head, known, moves, &mut made)?;
@@ -264,15 +306,32 @@ pub(crate) fn edits(
     let mut tops = WithdrawalEdits::new();
     for (key, record) in edits {
         let is_activated = record.as_ref().is_some_and(|record| record.summary.is_activated());
+        let was_unstamped = has_unstamped && unstamped.get(reads, key)?.is_some();
         if is_activated {
             if is_known {
                 made.insert(key.clone(), None);
             }
+            if was_unstamped {
+                activated.insert(key.clone(), None);
+            }
             continue;
         }
-        let is_noted = record.is_some() && change.replication.is_some();
-        if is_noted || head.find(key)?.is_none_or(|old| !old.summary.is_activated()) {
-            continue;
+        let old = head.find(key)?;
+        if was_unstamped {
+            if let (Some(old), Some(record)) = (&old, record)
+                && old.summary.primary_type() == record.summary.primary_type()
+            {
+                for path in removed_tags(head, key, (old, record))? {
+                    made.insert(keys::key_of(&path)?, Some(entry(path, true)));
+                }
+                continue;
+            }
+            activated.insert(key.clone(), None);
+        } else {
+            let is_noted = record.is_some() && change.replication.is_some();
+            if is_noted || old.is_none_or(|old| !old.summary.is_activated()) {
+                continue;
+            }
         }
         let path = keys::path_of(key)?;
         let mut top = (key.clone(), path.clone());
@@ -292,16 +351,81 @@ pub(crate) fn edits(
     for (key, top) in tops {
         made.entry(key).or_insert(top);
     }
-    for path in change.replication.unwrap_or_default() {
-        if !is_known {
-            break;
-        }
+    let Some(notes) = change.replication else {
+        return Ok(VisitorEdits { withdrawals: made, activated });
+    };
+    for path in &notes.taken_away {
         made.insert(keys::key_of(path)?, None);
+        activated.insert(keys::key_of(path)?, None);
         for entry in known.range(reads, keys::below(path)?.bounds()) {
             made.insert(entry?.0.to_vec(), None);
         }
+        for entry in unstamped.range(reads, keys::below(path)?.bounds()) {
+            activated.insert(entry?.0.to_vec(), None);
+        }
     }
-    Ok(made)
+    for (path, at) in &notes.activated {
+        let key = keys::key_of(path)?;
+        let Some(stored) = head.content.get(reads, &key)? else { continue };
+        made.insert(key.clone(), None);
+        let record = head.find(&key)?;
+        let holds_all_below =
+            record.is_some_and(|record| !is_container(path.name(), record.summary.primary_type()));
+        if holds_all_below {
+            for entry in known.range(reads, keys::below(path)?.bounds()) {
+                made.insert(entry?.0.to_vec(), None);
+            }
+        }
+        activated.insert(key, Some(encode_activated((change.user, *at), &stored)));
+    }
+    Ok(VisitorEdits { withdrawals: made, activated })
+}
+
+/// Returns the tags that went from a document of tags, the topmost ones.
+fn removed_tags(head: &View, key: &[u8], (old, new): (&Record, &Record)) -> Result<Vec<NodePath>> {
+    let mut removed = Vec::new();
+    if old.summary.primary_type() == TAG_TYPE {
+        let path = keys::path_of(key)?;
+        let (before, after) = (head.body(old, &path)?, head.body(new, &path)?);
+        let (before, after) = (before.subtree(before.root()), after.subtree(after.root()));
+        collect_removed_tags(&path, &before, &after, &mut removed);
+    }
+    Ok(removed)
+}
+
+fn collect_removed_tags(
+    path: &NodePath,
+    before: &Subtree,
+    after: &Subtree,
+    removed: &mut Vec<NodePath>,
+) {
+    for child in before.children.iter().filter(|child| child.primary_type() == TAG_TYPE) {
+        let path = path.child_unchecked(&child.name);
+        match after.child(&child.name) {
+            Some(after) => collect_removed_tags(&path, child, after, removed),
+            None => removed.push(path),
+        }
+    }
+}
+
+/// Writes the entry of an activated document: when, by whom, and a hash of what it was.
+fn encode_activated((user, at): (&str, SystemTime), stored: &Stored) -> Stored {
+    let mut bytes = vec![VERSION];
+    put_signed(&mut bytes, Date::from_system_time(at).millis);
+    put_bytes(&mut bytes, user.as_bytes());
+    put_bytes(&mut bytes, state_of(stored).as_bytes());
+    Stored { bytes: bytes.into(), body: None }
+}
+
+/// Returns a hash of a stored document.
+fn state_of(stored: &Stored) -> ChunkId {
+    let body = stored.body.map(|body| body.as_bytes().to_vec()).unwrap_or_default();
+    ChunkId::of(&[&stored.bytes[..], &body].concat())
+}
+
+/// Returns the map of activated documents without stamps of their own.
+pub(crate) fn activated_map(view: &View) -> Result<Map> {
+    Ok(Root::read(view.shared.reads(), &view.root)?.map(ACTIVATED))
 }
 
 /// Lets entries know where the documents went that they wait for.
@@ -332,17 +456,26 @@ fn follow_moves(
 /// Writes entries into the maps of a root.
 pub(crate) fn write(
     maps: &mut BTreeMap<String, Map>,
-    edits: &WithdrawalEdits,
+    edits: &VisitorEdits,
     reads: &dyn ReadChunks,
     batch: &mut Batch,
 ) -> Result<()> {
-    if edits.is_empty() {
-        return Ok(());
-    }
-    let map = maps.get(WITHDRAWALS).copied().unwrap_or_default();
+    let withdrawals = edits.withdrawals.iter();
+    let withdrawals = withdrawals.map(|(key, entry)| (key, entry.as_ref().map(Withdrawal::encode)));
+    write_map((maps, WITHDRAWALS), withdrawals, reads, batch)?;
+    let activated = edits.activated.iter().map(|(key, entry)| (key, entry.clone()));
+    write_map((maps, ACTIVATED), activated, reads, batch)
+}
+
+fn write_map<'a>(
+    (maps, name): (&mut BTreeMap<String, Map>, &str),
+    edits: impl Iterator<Item = (&'a Vec<u8>, Option<Stored>)>,
+    reads: &dyn ReadChunks,
+    batch: &mut Batch,
+) -> Result<()> {
+    let map = maps.get(name).copied().unwrap_or_default();
     let mut writes = BTreeMap::new();
-    for (key, entry) in edits {
-        let stored = entry.as_ref().map(Withdrawal::encode);
+    for (key, stored) in edits {
         if map.get(reads, key)? != stored {
             writes.insert(key.clone(), stored);
         }
@@ -351,8 +484,8 @@ pub(crate) fn write(
         return Ok(());
     }
     match map.edit(reads, batch, writes)? {
-        Map::EMPTY => maps.remove(WITHDRAWALS),
-        map => maps.insert(WITHDRAWALS.to_owned(), map),
+        Map::EMPTY => maps.remove(name),
+        map => maps.insert(name.to_owned(), map),
     };
     Ok(())
 }
@@ -381,6 +514,61 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    /// Returns the documents without stamps of their own that visitors have, at and below a node, sorted by key.
+    ///
+    /// # Errors
+    /// If the store fails or an entry is damaged.
+    pub fn activated_documents(
+        &self,
+        top: &NodePath,
+        depth: Depth,
+    ) -> Result<Vec<ActivatedDocument>> {
+        let reads = self.0.shared.reads();
+        let map = Root::read(reads, &self.0.root)?.map(ACTIVATED);
+        let mut found = Vec::new();
+        if map == Map::EMPTY {
+            return Ok(found);
+        }
+        let key = keys::key_of(top)?;
+        if let Some(stored) = map.get(reads, &key)? {
+            found.push(self.activated_document(&key, &stored)?);
+        }
+        if depth == Depth::Subtree {
+            for entry in map.range(reads, keys::below(top)?.bounds()) {
+                let (key, stored) = entry?;
+                found.push(self.activated_document(&key, &stored)?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn activated_document(&self, key: &[u8], stored: &Stored) -> Result<ActivatedDocument> {
+        let path = keys::path_of(key)?;
+        let now = self.0.content.get(self.0.shared.reads(), key)?;
+        let read = || {
+            let mut cursor = Cursor::new(&stored.bytes, 0);
+            if cursor.byte()? != VERSION {
+                return None;
+            }
+            let date = Date { millis: cursor.signed()?, offset_minutes: 0 };
+            let user = cursor.text()?.to_owned();
+            let is_current =
+                now.is_some_and(|now| cursor.bytes() == Some(state_of(&now).as_bytes()));
+            Some(ActivatedDocument {
+                path: path.clone(),
+                user,
+                at: date.to_system_time(),
+                is_current,
+            })
+        };
+        read().ok_or_else(|| Error::Damaged {
+            path: path.clone(),
+            reason: "the entry about its activation does not decode",
+        })
+    }
+}
+
 impl Repository {
     /// Removes entries whose withdrawal is stored work by now, as long as they say the same.
     ///
@@ -393,15 +581,15 @@ impl Repository {
             let reads = head.shared.reads();
             let mut maps = Root::read(reads, &head.root)?.maps;
             let map = maps.get(WITHDRAWALS).copied().unwrap_or_default();
-            let mut edits = WithdrawalEdits::new();
+            let mut edits = VisitorEdits::default();
             for entry in done {
                 let key = keys::key_of(&entry.path)?;
                 if map.get(reads, &key)? == Some(entry.encode()) {
-                    edits.insert(key, None);
+                    edits.withdrawals.insert(key, None);
                 }
             }
             let mut batch = Batch::new();
-            if edits.is_empty() {
+            if edits.withdrawals.is_empty() {
                 return Ok((batch, ()));
             }
             write(&mut maps, &edits, reads, &mut batch)?;

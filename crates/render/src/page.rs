@@ -13,6 +13,8 @@ use crate::reads::Reader;
 
 /// The folder in which tags are described.
 const TAGS: &str = "/content/cq:tags";
+/// A longer chain of moves of a tag is a mistake.
+const MAX_TAG_MOVES: usize = 16;
 
 /// How [`list`] orders pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,7 +226,13 @@ pub(crate) fn tag_counts(reader: &Reader, root: &Node) -> BTreeMap<String, usize
 /// Looks up the title of a tag.
 pub(crate) fn describe_tag(reader: &Reader, id: String) -> Tag {
     let path = format!("{TAGS}/{}", id.replacen(':', "/", 1));
-    let node = reader.glance_at(&path);
+    let mut node = reader.glance_at(&path);
+    // What is left of a moved tag leads to the one that it has become.
+    for _ in 0..MAX_TAG_MOVES {
+        let moved_to = node.as_ref().and_then(|node| reader.text(node, "cq:movedTo"));
+        let Some(path) = moved_to.filter(|path| !path.is_empty()) else { break };
+        node = reader.glance_at(&path);
+    }
     let described = node.and_then(|node| reader.text(&node, "jcr:title"));
     let title = described.filter(|title| !title.is_empty()).unwrap_or_else(|| readable(&id));
     Tag { id, title, count: 0 }

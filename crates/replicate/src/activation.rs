@@ -1,17 +1,19 @@
 //! Wishes: a user activates or deactivates, and jobs for every agent are stored.
 
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 use tympan_content::{
     After, CheckIn, ChunkId, Date, Depth, JCR_CONTENT, Node, NodePath, Privileges, Property,
-    Repository, Snapshot, Value, Viewer,
+    Repository, Session, Snapshot, Value, Viewer,
 };
 use tympan_jobs::{JobId, NewJob, Queues};
 
 use crate::agent::{AgentKind, agents};
 use crate::replicator::topic_of;
 use crate::send::blocking;
+use crate::tree::{TREES, forget_taken_away, is_in_parts, tree_payload};
 use crate::{Agent, Error, Result};
 
 /// What a user wishes.
@@ -85,13 +87,15 @@ pub fn mark_keeping(
     keeping: Keeping,
     now: SystemTime,
 ) -> Result<ChunkId> {
-    let user = wishes.first().map_or("system", |wish| &wish.user);
+    let Some(first) = wishes.first() else { return Ok(repository.head()?) };
+    let user = &first.user;
     let mut session = repository.session(user)?;
     let taken_away = wishes.iter().filter(|wish| wish.action == Action::Deactivate);
     session.note_replication(taken_away.map(|wish| wish.path.clone()).collect());
     let snapshot = session.snapshot()?;
     let mut message = String::new();
     for wish in wishes {
+        session.note_activated(unstamped(&snapshot, wish)?, now);
         for path in stamped(&snapshot, wish)? {
             if wish.action == Action::Activate
                 && keeping == Keeping::Version
@@ -101,14 +105,7 @@ pub fn mark_keeping(
                 let check_in = CheckIn { comment, at: now, after: After::CheckedOut };
                 session.keep_version(&document, &check_in)?;
             }
-            let date = Property::Single(Value::Date(Date::from_system_time(now)));
-            session.set_property(&path, "cq:lastReplicated", date)?;
-            session.set_property(&path, "cq:lastReplicatedBy", Property::text(&*wish.user))?;
-            session.set_property(
-                &path,
-                "cq:lastReplicationAction",
-                Property::text(wish.action.name()),
-            )?;
+            stamp(&mut session, &path, (wish.action, &wish.user), now)?;
         }
         message = format!("{} {}", wish.action.name(), wish.path);
     }
@@ -156,6 +153,20 @@ pub fn require_replicate(seen: &Snapshot, wish: &Wish) -> Result<()> {
     Ok(())
 }
 
+/// Notes on the content of a page or an asset what was said about it last.
+pub(crate) fn stamp(
+    session: &mut Session,
+    content: &NodePath,
+    (action, user): (Action, &str),
+    at: SystemTime,
+) -> Result<()> {
+    let date = Property::Single(Value::Date(Date::from_system_time(at)));
+    session.set_property(content, "cq:lastReplicated", date)?;
+    session.set_property(content, "cq:lastReplicatedBy", Property::text(user))?;
+    session.set_property(content, "cq:lastReplicationAction", Property::text(action.name()))?;
+    Ok(())
+}
+
 /// Returns the content nodes that carry the stamp: those of pages and assets.
 fn stamped(snapshot: &Snapshot, wish: &Wish) -> Result<Vec<NodePath>> {
     let node = match (snapshot.node(&wish.path)?, wish.action) {
@@ -179,6 +190,29 @@ fn stamped(snapshot: &Snapshot, wish: &Wish) -> Result<Vec<NodePath>> {
     Ok(paths)
 }
 
+/// Returns the documents that an activation covers and that carry no stamps: folders, tags, templates and others. Policies go
+/// with what they are for.
+fn unstamped(snapshot: &Snapshot, wish: &Wish) -> Result<Vec<NodePath>> {
+    let mut paths = Vec::new();
+    if wish.action == Action::Deactivate {
+        return Ok(paths);
+    }
+    let Some(node) = snapshot.node(&wish.path)? else { return Ok(paths) };
+    let Some(document) = snapshot.node(node.owner())? else { return Ok(paths) };
+    let mut nodes = vec![document];
+    if wish.depth == Depth::Subtree {
+        nodes.extend(node.listed_descendants()?);
+    }
+    let nodes = nodes.iter().filter(|node| !is_stamped(node) && !is_policy(node.path()));
+    paths.extend(nodes.map(|node| node.path().clone()));
+    Ok(paths)
+}
+
+/// Tells whether a document is a policy of the node above it.
+pub(crate) fn is_policy(path: &NodePath) -> bool {
+    matches!(path.name(), "rep:policy" | "rep:cugPolicy" | "rep:repoPolicy")
+}
+
 /// Tells whether a node carries stamps of replication.
 pub(crate) fn is_stamped(node: &Node) -> bool {
     matches!(node.primary_type(), "cq:Page" | "dam:Asset")
@@ -197,9 +231,12 @@ pub fn is_live(node: &Node) -> Result<bool> {
 #[derive(Debug)]
 pub struct Held {
     jobs: Vec<(JobId, Json)>,
+    /// The wishes, by number, that are carried out in parts.
+    in_parts: BTreeSet<usize>,
 }
 
-/// Stores a held job for each wish and each enabled agent of the author that talks to a publisher.
+/// Stores a held job for each wish and each enabled agent of the author that talks to a publisher. For a tree that is carried
+/// out in parts, one for all of them.
 ///
 /// # Errors
 /// [`Error::Agent`] if there is none for a wish; errors of the queues.
@@ -209,8 +246,19 @@ pub async fn hold(
     wishes: &[Wish],
     now: SystemTime,
 ) -> Result<Held> {
-    let reading = repository.clone();
-    let agents = blocking(move || agents(&reading.snapshot()?, "author")).await??;
+    let (reading, asked) = (repository.clone(), wishes.to_vec());
+    let (agents, in_parts) = blocking(move || -> Result<_> {
+        let snapshot = reading.snapshot()?;
+        let mut in_parts = BTreeSet::new();
+        for (number, wish) in asked.iter().enumerate() {
+            if is_in_parts(&snapshot, wish)? {
+                in_parts.insert(number);
+            }
+        }
+        Ok((agents(&snapshot, "author")?, in_parts))
+    })
+    .await??;
+    forget_taken_away(queues, wishes).await?;
     let agents: Vec<Agent> = agents
         .into_iter()
         .filter(|agent| agent.is_enabled && agent.kind == AgentKind::Publish)
@@ -222,7 +270,7 @@ pub async fn hold(
         return Err(nobody(reason.to_owned()));
     }
     let mut wanted = Vec::new();
-    for wish in wishes {
+    for (number, wish) in wishes.iter().enumerate() {
         let takers: Vec<String> = agents
             .iter()
             .filter(|agent| is_for(agent, wish))
@@ -233,6 +281,10 @@ pub async fn hold(
             return Err(nobody(format!(
                 "no enabled agent takes `{path}`: each is for other paths"
             )));
+        }
+        if in_parts.contains(&number) {
+            wanted.push((TREES.to_owned(), tree_payload(wish, now), wish));
+            continue;
         }
         for topic in &takers {
             let payload = json!({
@@ -250,7 +302,7 @@ pub async fn hold(
     });
     let ids = queues.add_held(jobs.collect(), now).await?;
     let payloads = wanted.iter().map(|(_, payload, _)| payload.clone());
-    Ok(Held { jobs: ids.into_iter().zip(payloads).collect() })
+    Ok(Held { jobs: ids.into_iter().zip(payloads).collect(), in_parts })
 }
 
 /// Tells whether an agent is for a wish, or for a part of it.
@@ -263,6 +315,14 @@ fn is_for(agent: &Agent, wish: &Wish) -> bool {
 }
 
 impl Held {
+    /// Returns the wishes that are noted in content at once; the others are noted part by part.
+    #[must_use]
+    pub fn noted_at_once(&self, wishes: Vec<Wish>) -> Vec<Wish> {
+        let wishes = wishes.into_iter().enumerate();
+        let at_once = wishes.filter(|(number, _)| !self.in_parts.contains(number));
+        at_once.map(|(_, wish)| wish).collect()
+    }
+
     /// Lets the agents send, from the state that was made meanwhile.
     ///
     /// # Errors

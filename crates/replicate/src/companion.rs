@@ -1,14 +1,19 @@
-//! What goes along with an activation: assets, tags, templates and designs that the activated pages refer to.
+//! What goes along with an activation: assets, fragments, tags, templates with their policies that the activated pages refer to.
 //!
 //! A page whose picture visitors do not have is broken for them. So the list names all that is referred to, says what
 //! visitors have of it, and ticks what they lack or have in an older state; pages that are linked to are left to the user.
 
 use std::collections::BTreeMap;
 
-use tympan_content::{Depth, Node, NodePath, Snapshot};
+use tympan_content::{Depth, Node, NodePath, ReferenceKind, Snapshot};
 
 use crate::Result;
-use crate::status::{Live, Status, described, status_of};
+use crate::status::{Live, Status, described, status_of_document};
+
+/// Where experience fragments lie, which are pages that others show parts of.
+const EXPERIENCE_FRAGMENTS: &str = "/content/experience-fragments/";
+/// Where policies lie in a place for settings.
+const POLICIES: &str = "/settings/wcm/policies/";
 
 /// What something is that is referred to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +24,8 @@ pub enum CompanionKind {
     Tag,
     /// A template, or what belongs to one.
     Template,
+    /// An experience fragment, or a variation of one.
+    Fragment,
     /// Another page.
     Page,
     /// Anything else, such as an experience fragment's folder or a design.
@@ -33,6 +40,7 @@ impl CompanionKind {
             Self::Asset => "asset",
             Self::Tag => "tag",
             Self::Template => "template",
+            Self::Fragment => "fragment",
             Self::Page => "page",
             Self::Other => "other",
         }
@@ -45,6 +53,8 @@ impl CompanionKind {
             "cq:Tag" => Self::Tag,
             "cq:Template" => Self::Template,
             _ if path.starts_with("/conf/") && path.contains("/templates/") => Self::Template,
+            _ if path.starts_with("/conf/") && path.contains(POLICIES) => Self::Template,
+            "cq:Page" if path.starts_with(EXPERIENCE_FRAGMENTS) => Self::Fragment,
             "cq:Page" => Self::Page,
             _ => Self::Other,
         }
@@ -64,10 +74,8 @@ pub struct Companion {
     pub referrer: NodePath,
 }
 
-/// Where tags are looked for that are named by `namespace:path`.
-const TAG_ROOTS: [&str; 2] = ["/content/cq:tags", "/etc/tags"];
-
-/// Lists what the documents at a path, or in its subtree, refer to and does not lie among them; at most `limit`.
+/// Lists what the documents at a path, or in its subtree, refer to and does not lie among them; at most `limit`. What
+/// fragments, assets and templates among it refer to belongs to it, as the documents are not whole without.
 ///
 /// # Errors
 /// If content fails.
@@ -78,73 +86,79 @@ pub fn companions(
     limit: usize,
 ) -> Result<Vec<Companion>> {
     let Some(node) = snapshot.node(top)? else { return Ok(Vec::new()) };
-    let mut nodes = vec![node.clone()];
-    if depth == Depth::Subtree {
-        nodes.extend(node.listed_descendants()?);
-    }
     let mut found: BTreeMap<NodePath, Companion> = BTreeMap::new();
-    for node in nodes {
-        let Some(content) = node.content()? else { continue };
-        for target in targets(snapshot, &content)? {
+    let mut referrers = vec![node.clone()];
+    if depth == Depth::Subtree {
+        referrers.extend(node.listed_descendants()?);
+    }
+    referrers.reverse();
+    while let Some(referrer) = referrers.pop() {
+        for target in targets(snapshot, &referrer)? {
             let path = target.path();
             let is_among = path == top || (depth == Depth::Subtree && path.is_within(top));
             if is_among || found.contains_key(path) {
                 continue;
             }
-            let (status, kind) = (status_of(&target), CompanionKind::of(&target));
+            let (status, kind) = (status_of_document(&target)?, CompanionKind::of(&target));
             let is_ticked = matches!(status, Status::Never | Status::Outdated | Status::TakenAway)
                 && kind != CompanionKind::Page;
-            let (document, referrer) = (described(&target, status)?, node.path().clone());
-            found.insert(path.clone(), Companion { document, kind, is_ticked, referrer });
+            let document = described(&target, status)?;
+            let path = path.clone();
+            let (document_path, by) = (path.clone(), referrer.path().clone());
+            found.insert(document_path, Companion { document, kind, is_ticked, referrer: by });
             if found.len() >= limit {
                 return Ok(found.into_values().collect());
+            }
+            let has_parts = matches!(
+                kind,
+                CompanionKind::Asset | CompanionKind::Fragment | CompanionKind::Template
+            );
+            if has_parts {
+                referrers.push(target);
             }
         }
     }
     Ok(found.into_values().collect())
 }
 
-/// Returns the documents that a page's content refers to: by path, by identifier, by tag.
-fn targets(snapshot: &Snapshot, content: &Node) -> Result<Vec<Node>> {
+/// Returns the documents that a document refers to: by path, identifier, link in a text, name of a tag or of a policy.
+fn targets(snapshot: &Snapshot, referrer: &Node) -> Result<Vec<Node>> {
     let mut targets = Vec::new();
-    for reference in snapshot.references_of(content.path())? {
-        let named = match reference.target {
-            Some(path) => snapshot.node(&path)?,
-            None => tag(snapshot, &reference.text)?,
-        };
-        targets.extend(named.map(document_of).transpose()?.flatten());
-    }
-    let tags = content.property("cq:tags");
-    for value in tags.iter().flat_map(tympan_content::Property::values) {
-        targets.extend(tag(snapshot, &value.to_text())?);
-    }
-    let template = content.text("cq:template").and_then(|path| NodePath::new(&path).ok());
-    if let Some(path) = template {
-        targets.extend(snapshot.node(&path)?);
+    for reference in snapshot.references_of(referrer.path())? {
+        let Some(target) = reference.target else { continue };
+        let Some(node) = snapshot.node(&target)? else { continue };
+        if reference.kind == ReferenceKind::Tag {
+            // Of a moved tag, what is left leads visitors to the one that it has become.
+            let moved = snapshot.find_tag(target.as_str())?;
+            for tag in moved.into_iter().filter(|tag| *tag.path() != target) {
+                targets.extend(owner_of(&tag)?);
+            }
+        }
+        targets.extend(document_of(node)?);
     }
     Ok(targets)
 }
 
-/// Finds a tag by `namespace:path`.
-fn tag(snapshot: &Snapshot, text: &str) -> Result<Option<Node>> {
-    let Some((space, rest)) = text.split_once(':') else { return Ok(None) };
-    for root in TAG_ROOTS {
-        let Ok(path) = NodePath::new(&format!("{root}/{space}/{rest}")) else { continue };
-        if let Some(node) = snapshot.node(&path)? {
-            return Ok(Some(node));
+/// Returns the page, asset, tag, template or policy that a node is or belongs to; folders and what lies in `/apps` do not
+/// travel.
+fn document_of(node: Node) -> Result<Option<Node>> {
+    let is_policy = node.path().as_str().contains(POLICIES);
+    if is_policy && node.path().as_str().starts_with("/conf/") {
+        return owner_of(&node);
+    }
+    let mut at = Some(node);
+    while let Some(node) = at {
+        match node.primary_type() {
+            "cq:Page" | "dam:Asset" | "cq:Template" => return Ok(Some(node)),
+            // A tag is sent with the whole document that holds it.
+            "cq:Tag" => return owner_of(&node),
+            _ => at = node.parent()?,
         }
     }
     Ok(None)
 }
 
-/// Returns the page, asset, tag or template that a node is or belongs to; folders and what lies in `/apps` do not travel.
-fn document_of(node: Node) -> Result<Option<Node>> {
-    let mut at = Some(node);
-    while let Some(node) = at {
-        if matches!(node.primary_type(), "cq:Page" | "dam:Asset" | "cq:Tag" | "cq:Template") {
-            return Ok(Some(node));
-        }
-        at = node.parent()?;
-    }
-    Ok(None)
+/// Returns the node whose document holds a node.
+fn owner_of(node: &Node) -> Result<Option<Node>> {
+    Ok(node.snapshot().node(node.owner())?)
 }

@@ -35,6 +35,7 @@ mod serve;
 mod standby;
 mod status;
 mod times;
+mod tree;
 mod url;
 mod withdraw;
 
@@ -61,7 +62,8 @@ pub use serve::{
     store_grant, store_history, store_lacks, store_lease, store_refs, store_release,
 };
 pub use standby::{CaughtUp, Lag, Standby};
-pub use status::{Live, Status, live, status_of};
+pub use status::{Live, Status, live, status_of, status_of_document};
 pub use times::{Times, TimesHandler};
+pub use tree::{PART_DOCUMENTS, TREES, TreeStep};
 pub use tympan_blobs::collect::GuestNotes;
 pub use withdraw::{Orphan, orphans};

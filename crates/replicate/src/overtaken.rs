@@ -15,6 +15,7 @@ use tympan_content::{Depth, NodePath, Snapshot, StoredDocument};
 use tympan_jobs::{Job, JobId, Queues};
 
 use crate::activation::Action;
+use crate::tree::paths_of_part;
 use crate::{Error, Result};
 
 /// The property of a job with the wishes that overtook it.
@@ -41,6 +42,17 @@ impl Scope {
         let is_deep = properties.get("deep").and_then(Json::as_bool).unwrap_or(false);
         let path = NodePath::new(text("path")?).ok()?;
         Some(Self { action, path, is_whole: is_deep || action == Action::Deactivate })
+    }
+
+    /// Reads what a job asks for; a part of a tree asks for each of its documents.
+    fn all_of(properties: &Json) -> Vec<Self> {
+        let Some(scope) = Self::of(properties) else { return Vec::new() };
+        let documents = paths_of_part(properties);
+        if documents.is_empty() {
+            return vec![scope];
+        }
+        let document = |path| Self { action: scope.action, path, is_whole: false };
+        documents.into_iter().map(document).collect()
     }
 
     fn note(&self) -> Json {
@@ -79,14 +91,17 @@ pub(crate) async fn given_up_before(queues: &Queues, job: &Job) -> Result<Vec<Jo
 
 /// Notes with jobs that a later one was delivered.
 pub(crate) async fn note(queues: &Queues, earlier: &[JobId], delivered: &Job) -> Result<()> {
-    let Some(scope) = Scope::of(&delivered.properties) else { return Ok(()) };
+    let scopes = Scope::all_of(&delivered.properties);
     for id in earlier {
         // It may have been removed meanwhile.
         let Some(job) = queues.find(*id).await? else { continue };
         let mut notes = notes_of(&job);
-        if notes.len() < MAX_NOTES {
-            notes.retain(|note| !scope.covers(&note.path) && *note != scope);
-            notes.push(scope.clone());
+        let own = Scope::all_of(&job.properties);
+        for scope in &scopes {
+            if notes.len() < MAX_NOTES && own.iter().any(|own| own.may_meet(scope)) {
+                notes.retain(|note| !scope.covers(&note.path) && note != scope);
+                notes.push(scope.clone());
+            }
         }
         let mut properties = job.properties;
         if let Some(properties) = properties.as_object_mut() {

@@ -11,7 +11,7 @@ use tympan_content::{
 };
 use tympan_store::Batch;
 
-use crate::activation::{Action, is_stamped};
+use crate::activation::{Action, is_policy, is_stamped};
 use crate::message::{parse_chunk_id, unframe_chunks};
 use crate::{Error, Message, Result};
 
@@ -121,7 +121,14 @@ fn is_kept(
         if before.node(&path)?.is_some_and(|node| is_stamped(&node)) {
             return Ok(false);
         }
-        at = path.parent();
+        let parent = path.parent();
+        let above = parent.as_ref().map(|parent| before.node(parent)).transpose()?.flatten();
+        let is_in_folder = above.is_some_and(|node| !is_stamped(&node) && node.is_folder());
+        if is_in_folder && !is_policy(&path) {
+            // A folder that stays keeps its policies, and nothing else.
+            return Ok(false);
+        }
+        at = parent;
     }
     Ok(false)
 }

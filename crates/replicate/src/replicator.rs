@@ -22,10 +22,11 @@ use crate::numbers::Numbers;
 use crate::overtaken::{given_up_before, note};
 use crate::pair::Pairs;
 use crate::send::{Sender, blocking, is_withdrawal};
+use crate::tree::is_part_of_tree;
 use crate::{Agent, Error, Result};
 
 /// How long others wait for this process before its job is sent again; it is renewed while the job is on its way.
-const LEASE: Duration = Duration::from_secs(60);
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
 /// How long one request to the other side may take, its body included.
 const MAX_DELIVERY: Duration = Duration::from_secs(3600);
 /// How often agents are read anew and queues looked at, if nobody calls.
@@ -66,6 +67,8 @@ struct Inner {
     /// Held by whoever follows content: the flushes that are stored are those of the last answer. Up to where this process
     /// followed.
     following: tokio::sync::Mutex<Option<ChunkId>>,
+    /// Whether what is activated in parts is kept as versions.
+    keeping: Mutex<Keeping>,
 }
 
 /// Returns the topic of an agent's jobs, which an ordered queue of its own takes.
@@ -101,6 +104,7 @@ impl Replicator {
             worker: Mutex::default(),
             affected: Mutex::new(Arc::new(OwnPages)),
             following: tokio::sync::Mutex::default(),
+            keeping: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -129,7 +133,8 @@ impl Replicator {
         let turn = self.turn().await;
         let (repository, queues) = (self.repository().clone(), self.queues());
         let held = hold(&repository, queues, &wishes, now).await?;
-        let marked = blocking(move || mark_keeping(&repository, &wishes, keeping, now)).await;
+        let noted = held.noted_at_once(wishes);
+        let marked = blocking(move || mark_keeping(&repository, &noted, keeping, now)).await;
         let root = match marked.and_then(|marked| marked) {
             Ok(root) => root,
             Err(error) => {
@@ -159,6 +164,30 @@ impl Replicator {
             info!(publishers = publishers.len(), "each publisher keeps its own place from now on");
         }
         Ok(())
+    }
+
+    /// Says whether what is activated in parts is kept as versions; by default it is.
+    pub fn set_keeping(&self, keeping: Keeping) {
+        *self.inner.keeping.lock() = keeping;
+    }
+
+    pub(crate) fn keeping(&self) -> Keeping {
+        *self.inner.keeping.lock()
+    }
+
+    /// Returns the name under which this process claims jobs.
+    pub(crate) fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Returns the role of the instance.
+    pub(crate) fn role(&self) -> &'static str {
+        self.inner.role
+    }
+
+    /// Returns what tells that there may be something to do.
+    pub(crate) fn bell(&self) -> &Notify {
+        &self.inner.bell
     }
 
     /// Returns the repository that is sent from.
@@ -199,6 +228,9 @@ impl Replicator {
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut workers: BTreeMap<String, ()> = BTreeMap::new();
         let mut tasks = JoinSet::new();
+        if self.inner.role == "author" {
+            tasks.spawn(self.clone().activate_trees(stop.clone()));
+        }
         while !*stop.borrow() {
             for agent in self.agents().await {
                 if workers.insert(agent.name.clone(), ()).is_none() {
@@ -321,6 +353,9 @@ impl Replicator {
                 }
                 note(queues, &earlier, job).await?;
                 queues.finish(job.id, &self.inner.name).await?;
+                if is_part_of_tree(job) {
+                    self.ring();
+                }
             }
             Err(error) => {
                 let reason = chain(&error);

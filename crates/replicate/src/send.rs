@@ -13,12 +13,13 @@ use tympan_jobs::Job;
 use tympan_web::client::Client;
 use tympan_web::read_body::from_reader;
 
-use crate::activation::{Action, is_stamped};
+use crate::activation::{Action, is_policy, is_stamped};
 use crate::bundle::{BundleReader, divide, length_of};
 use crate::message::{frame_chunks, parse_chunk_id};
 use crate::overtaken::Later;
 use crate::pair::Pairs;
 use crate::times::is_due;
+use crate::tree::{TreePart, part_of_tree};
 use crate::withdraw::{WITHDRAWAL, is_still_wished, kept_at};
 use crate::{Agent, Error, Message, RECEIVE_PATH, Result, WireDocument};
 
@@ -116,13 +117,20 @@ impl Sender {
             Ok(root) => self.repository.snapshot_at(parse_chunk_id(root)?)?,
             Err(_) => self.repository.snapshot()?,
         };
-        message.ancestors = ancestors(&snapshot, &path)?;
+        let part = part_of_tree(job)?;
+        message.ancestors = match &part {
+            Some(part) => ancestors_of_part(&snapshot, part)?,
+            None => ancestors(&snapshot, &path)?,
+        };
         let depth = if is_deep { Depth::Subtree } else { Depth::Document };
         let (mut chunks, mut blobs) = (BTreeSet::new(), BTreeSet::new());
         let now = SystemTime::now();
         let viewer = agent.user.as_deref().map(|user| self.repository.viewer(Some(user)));
         let readable = viewer.transpose()?.map(|viewer| snapshot.seen_by(&viewer));
-        let mut documents = snapshot.documents(&path, depth)?;
+        let mut documents = match &part {
+            Some(part) => part.documents(&self.repository, &snapshot)?,
+            None => snapshot.documents(&path, depth)?,
+        };
         later.retain_left(&snapshot, &mut documents)?;
         let newest = self.repository.snapshot()?;
         for document in documents {
@@ -134,11 +142,12 @@ impl Sender {
             if !is_readable || !agent.takes(place) {
                 continue;
             }
-            if let Some(node) = snapshot.node(place)?
-                && (!is_due(&node, now)?
-                    || (is_stamped(&node) && !is_still_wished(&newest, place)?))
-            {
-                continue;
+            if let Some(node) = snapshot.node(place)? {
+                // What closes a document goes wherever that goes.
+                let is_withdrawable = is_stamped(&node) || !is_policy(place);
+                if !is_due(&node, now)? || (is_withdrawable && !is_still_wished(&newest, place)?) {
+                    continue;
+                }
             }
             let needs = snapshot.needs_of(&document)?;
             chunks.extend(needs.chunks);
@@ -276,6 +285,25 @@ fn ancestors(snapshot: &Snapshot, path: &NodePath) -> Result<Vec<(String, String
     }
     ancestors.reverse();
     Ok(ancestors)
+}
+
+/// Returns the folders and pages above the documents of a part of a tree with their types, outermost first.
+fn ancestors_of_part(snapshot: &Snapshot, part: &TreePart) -> Result<Vec<(String, String)>> {
+    let mut all = Vec::new();
+    let mut parents = BTreeSet::new();
+    for path in part.paths() {
+        // Most documents of a part have the same parent.
+        if !parents.insert(path.parent()) {
+            continue;
+        }
+        for ancestor in ancestors(snapshot, path)? {
+            if !all.contains(&ancestor) {
+                all.push(ancestor);
+            }
+        }
+    }
+    all.sort_by_key(|(path, _)| path.matches('/').count());
+    Ok(all)
 }
 
 /// Sends a request and returns the answer's body; statuses other than 2xx are errors.

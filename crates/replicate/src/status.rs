@@ -2,10 +2,10 @@
 
 use std::time::SystemTime;
 
-use tympan_content::{Node, NodePath, Snapshot};
+use tympan_content::{Depth, Node, NodePath, Snapshot};
 
 use crate::Result;
-use crate::activation::Action;
+use crate::activation::{Action, is_stamped};
 
 /// What visitors have of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,22 @@ pub struct Live {
     pub at: Option<SystemTime>,
     /// Who did it.
     pub by: Option<String>,
+}
+
+/// Tells what visitors have of a document, also of one that carries no stamps, such as a tag.
+///
+/// # Errors
+/// If content fails.
+pub fn status_of_document(node: &Node) -> Result<Status> {
+    if is_stamped(node) {
+        return Ok(status_of(node));
+    }
+    let activated = node.snapshot().activated_documents(node.owner(), Depth::Document)?;
+    Ok(match activated.first() {
+        None => Status::Never,
+        Some(document) if document.is_current => Status::Live,
+        Some(_) => Status::Outdated,
+    })
 }
 
 /// Tells what visitors have of a page or an asset.

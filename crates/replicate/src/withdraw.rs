@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use serde_json::json;
 use tokio::sync::watch;
 use tracing::info;
-use tympan_content::{ChunkId, NodePath, Revising, Snapshot, Withdrawal};
+use tympan_content::{ChunkId, Depth, NodePath, Revising, Snapshot, Withdrawal};
 use tympan_jobs::{NewJob, Rounds, chain};
 
 use crate::activation::{Action, is_stamped};
@@ -23,7 +23,7 @@ use crate::agent::{AgentKind, agents};
 use crate::replicator::{IDLE, Replicator, look_of, topic_of};
 use crate::send::blocking;
 use crate::status::{Status, status_of};
-use crate::{Agent, Result};
+use crate::{Agent, Error, Result};
 
 /// The property of a job that takes away what a commit removed, but for what is live by the newest state.
 pub(crate) const WITHDRAWAL: &str = "withdrawal";
@@ -62,8 +62,23 @@ fn is_awaited(snapshot: &Snapshot, entry: &Withdrawal) -> Result<bool> {
     let Some(to) = entry.moved_to.as_ref().filter(|_| entry.was_activated) else {
         return Ok(false);
     };
+    let Some(moved) = snapshot.node(to)? else { return Ok(false) };
+    if is_stamped(&moved) {
+        return Ok(status_of(&moved) == Status::Never);
+    }
+    // A folder waits for nothing but what is in it.
+    let is_activated =
+        || Ok::<_, Error>(!snapshot.activated_documents(to, Depth::Document)?.is_empty());
+    Ok(moved.summary().is_some() && !moved.is_folder() && !is_activated()?)
+}
+
+/// Tells whether an entry is about a folder, which stays as long as visitors have anything in it.
+fn is_about_folder(snapshot: &Snapshot, entry: &Withdrawal) -> Result<bool> {
+    let Some(to) = entry.moved_to.as_ref().filter(|_| entry.was_activated) else {
+        return Ok(!entry.was_activated);
+    };
     let moved = snapshot.node(to)?;
-    Ok(moved.is_some_and(|node| is_stamped(&node) && status_of(&node) == Status::Never))
+    Ok(moved.is_some_and(|node| !is_stamped(&node) && node.is_folder()))
 }
 
 /// Divides entries into those that are to be carried out and those that wait.
@@ -73,10 +88,12 @@ fn divided(
 ) -> Result<(Vec<Withdrawal>, Vec<Withdrawal>)> {
     let (mut due, mut waiting, mut folders) = (Vec::new(), Vec::new(), Vec::new());
     for entry in entries {
-        match entry.was_activated {
-            false => folders.push(entry),
-            true if is_awaited(snapshot, &entry)? => waiting.push(entry),
-            true => due.push(entry),
+        if is_about_folder(snapshot, &entry)? {
+            folders.push(entry);
+        } else if is_awaited(snapshot, &entry)? {
+            waiting.push(entry);
+        } else {
+            due.push(entry);
         }
     }
     // A folder stays as long as visitors have anything in it, with the policies that close it.
@@ -96,6 +113,8 @@ pub(crate) fn kept_at(snapshot: &Snapshot, top: &NodePath) -> Result<Vec<NodePat
             nodes.filter(|node| node.summary().is_some_and(|summary| summary.is_activated()));
         kept.extend(live.map(|node| node.path().clone()));
     }
+    let activated = snapshot.activated_documents(top, Depth::Subtree)?;
+    kept.extend(activated.into_iter().map(|document| document.path));
     let (_, waiting) = divided(snapshot, snapshot.withdrawals(top)?)?;
     kept.extend(waiting.into_iter().map(|entry| entry.path));
     Ok(kept.into_iter().collect())

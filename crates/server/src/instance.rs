@@ -202,6 +202,7 @@ impl Instance {
         let open = |name: &str| options.logs.join(name);
         let query_engines = QueryEngines::new(&options.query_budgets);
         query_engines.administrators.use_full_text(options.search.clone());
+        options.replicator.set_keeping(options.keeping);
         let instance = Self {
             role: options.role,
             repository: options.repository,

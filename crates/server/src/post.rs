@@ -27,7 +27,7 @@ pub(crate) use crate::post::content::refuse_service_address;
 pub(crate) use crate::post::duplicate::CREATE_ASSET_PID;
 use crate::post::fields::Fields;
 use crate::post::respond::Wanted;
-use crate::wishes::with_wishes;
+use crate::wishes::{AccompaniedWishes, with_companions, with_wishes};
 use crate::{Instance, Role, api};
 
 /// What a request did, for its answer.
@@ -105,7 +105,7 @@ async fn handle(
     }
     let (asked, viewer) = (path.clone(), instance.viewer_of(Some(&identity))?);
     let asking = viewer.clone();
-    let (fields, wishes) = instance
+    let (fields, AccompaniedWishes { wishes, companions, left }) = instance
         .work(move |instance| {
             let wishes = wishes_of(instance, &asked, &fields, &asking)?;
             Ok((fields, wishes))
@@ -113,7 +113,9 @@ async fn handle(
         .await?;
     let done = match Action::find(&operation) {
         Some(action) => {
-            let done = activated(action, &wishes);
+            let mut done = activated(action, &wishes, &left);
+            done.path =
+                wishes.get(companions).map(|wish| wish.path.to_string()).unwrap_or_default();
             let work = move |instance: &Instance, wishes: &[Wish], now| {
                 Ok((done, instance.mark(wishes, now)?))
             };
@@ -143,7 +145,7 @@ fn wishes_of(
     path: &str,
     fields: &Fields,
     viewer: &Viewer,
-) -> Result<Vec<Wish>> {
+) -> Result<AccompaniedWishes> {
     let seen = instance.repository.snapshot()?.seen_by(viewer);
     let operation = fields.command(":operation").unwrap_or_default();
     let is_deep = fields.command(":deep") == Some("true");
@@ -159,15 +161,16 @@ fn wishes_of(
             wishes.push(wish(action, NodePath::new(&path)?, depth)?);
         }
     }
-    Ok(wishes)
+    match fields.command(":companions") == Some("true") {
+        true => with_companions(&seen, wishes),
+        false => Ok(AccompaniedWishes::alone(wishes)),
+    }
 }
 
 /// Describes activations for the answer.
-fn activated(action: Action, wishes: &[Wish]) -> Done {
+fn activated(action: Action, wishes: &[Wish], left: &[NodePath]) -> Done {
     let word = if action == Action::Activate { "activated" } else { "deactivated" };
-    Done {
-        path: wishes.first().map(|wish| wish.path.to_string()).unwrap_or_default(),
-        changes: wishes.iter().map(|wish| (word, vec![wish.path.to_string()])).collect(),
-        ..Done::default()
-    }
+    let done = wishes.iter().map(|wish| (word, vec![wish.path.to_string()]));
+    let left = left.iter().map(|path| ("left", vec![path.to_string()]));
+    Done { changes: done.chain(left).collect(), ..Done::default() }
 }

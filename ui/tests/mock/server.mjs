@@ -310,7 +310,7 @@ function nodeChange(state, verb, path, query, sent) {
     case "POST nodes/copy":
       transfer(state, sent.from, sent.to, nameOf(path));
       commit(state, "admin", [{ path: sent.to, kind: "added" }]);
-      return { path: sent.to, etag: null };
+      return { path: sent.to, etag: null, ...(nameOf(path) === "move" ? { rewritten: [], kept: [] } : {}) };
     default:
       throw new Refusal(404, `there is no \`${path}\``);
   }

@@ -20,6 +20,8 @@
 
 use std::collections::BTreeSet;
 
+use tympan_store::Map;
+
 use crate::access::administrators::find_changed_administrator;
 use crate::access::gate::Gate;
 use crate::access::policy::{is_policy_name, is_policy_path};
@@ -113,13 +115,20 @@ impl Check<'_> {
         if base.shared.branch != MAIN {
             return Ok(());
         }
+        let unstamped = withdrawal::activated_map(base)?;
+        let has_unstamped = unstamped != Map::EMPTY;
         for (key, after) in &self.changed.pending.0.overlay {
-            let Some(before) = base.find(key)?.filter(|record| record.summary.is_activated())
-            else {
+            let Some(before) = base.find(key)? else { continue };
+            let is_stamped = before.summary.is_activated();
+            if !is_stamped && (!has_unstamped || unstamped.get(base.shared.reads(), key)?.is_none())
+            {
                 continue;
-            };
+            }
             let path = keys::path_of(key)?;
             let stays = match after {
+                Some(after) if !is_stamped => {
+                    after.summary.primary_type() == before.summary.primary_type()
+                }
                 Some(after) => {
                     let view = &self.changed.pending.0;
                     withdrawal::holds_stamps(view, &path, (&before, after))?
@@ -395,6 +404,18 @@ impl Check<'_> {
         };
         Ok(node.map(|node| node.primary_type().to_owned()).unwrap_or_default())
     }
+}
+
+/// Tells whether a commit may change a property that a node has.
+pub(crate) fn may_alter(gate: &Gate, (path, primary_type): (&NodePath, &str), name: &str) -> bool {
+    if gate.is_unbound() {
+        return true;
+    }
+    if is_policy_path(path.as_str()) || special(path, primary_type).is_some() {
+        return false;
+    }
+    let item = Item { path: path.as_str(), property: Some(name), primary_type };
+    gate.granted(&item, Privileges::ALTER_PROPERTIES).contains(Privileges::ALTER_PROPERTIES)
 }
 
 /// Returns the privilege that stands for all others where a node is no plain content.

@@ -23,14 +23,14 @@ mod refusal;
 mod restriction;
 mod viewer;
 
-pub(crate) use check::{Changed, check};
+pub(crate) use check::{Changed, check, may_alter};
 pub use explain::{Cause, Deciding, Reason};
 pub use gate::Sight;
 pub(crate) use gate::{Gate, Inner, Mask, Rulings, is_guarded_name};
 pub(crate) use lens::Children;
 pub(crate) use listing::is_guarded_child;
 pub(crate) use policies::AccessCache;
-pub(crate) use policy::is_policy_name;
+pub(crate) use policy::{is_policy_name, is_policy_path};
 pub(crate) use principals::ADMIN;
 pub use privilege::Privileges;
 pub(crate) use refusal::Seen;

@@ -22,6 +22,7 @@ impl Session {
         if from.is_root() || to.is_within(from) {
             return Err(refused("move", from, "a node cannot move into itself"));
         }
+        self.clear_moved_tag(to)?;
         let histories = self.histories_from(from)?;
         self.require_seen(from)?;
         let tree_of_copy = self.prepare_copy(from, to)?;
@@ -37,7 +38,7 @@ impl Session {
         }
         self.move_histories(histories, from, to)?;
         self.moves.push((from.clone(), to.clone()));
-        Ok(())
+        self.lead_to_moved_tags(from, to)
     }
 
     /// Copies a node with everything below it; referenceable nodes of the copy get identifiers of their own.

@@ -326,7 +326,8 @@ impl Node {
     }
 
     /// Tells whether children of the node have records of their own.
-    pub(crate) fn is_folder(&self) -> bool {
+    #[must_use]
+    pub fn is_folder(&self) -> bool {
         match &self.place.kind {
             PlaceKind::Document(record) => is_container(self.name(), record.summary.primary_type()),
             PlaceKind::Inside { .. } => false,

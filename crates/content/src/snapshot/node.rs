@@ -266,7 +266,8 @@ impl Node {
     }
 
     /// Returns the path of the record that holds this node.
-    pub(crate) fn owner(&self) -> &NodePath {
+    #[must_use]
+    pub fn owner(&self) -> &NodePath {
         self.place.document().0
     }
 

@@ -166,6 +166,18 @@ impl Passes {
     }
 }
 
+/// Tells whether a node is read-only because it, or the versionable node in its document that it belongs to, is checked in.
+pub(crate) fn is_read_only(node: &Node) -> Result<bool> {
+    let mut next = Some(node.clone());
+    while let Some(node) = next {
+        if node.property(MIXIN_TYPES).is_some_and(|mixins| has_versionable(&mixins)) {
+            return Ok(is_closed(&node));
+        }
+        next = if node.summary().is_some() { None } else { node.parent()? };
+    }
+    Ok(false)
+}
+
 /// Tells whether a node is checked in.
 pub(super) fn is_closed(node: &Node) -> bool {
     node.property(IS_CHECKED_OUT).is_some_and(|property| is_false(&property))

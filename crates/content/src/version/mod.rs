@@ -26,7 +26,7 @@ mod seen;
 use std::time::SystemTime;
 
 pub use check_in::LabelClash;
-pub(crate) use closed::{IS_CHECKED_OUT, Passes};
+pub(crate) use closed::{IS_CHECKED_OUT, Passes, is_read_only};
 pub(crate) use entry::VERSIONS;
 pub use history::DeletedNode;
 pub(crate) use merging::{VersionEdits, edits_between, merge_onto};

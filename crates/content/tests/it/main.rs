@@ -43,6 +43,7 @@ mod query_random;
 mod query_spec;
 mod query_text;
 mod references;
+mod references_whole;
 mod session;
 mod siblings;
 mod types_check;

@@ -14,6 +14,7 @@ mod purge;
 mod remote;
 mod standby;
 mod times;
+mod tree;
 mod version;
 mod withdraw;
 

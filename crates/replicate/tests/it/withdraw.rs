@@ -10,6 +10,7 @@ use tympan_content::{
 };
 use tympan_replicate::{
     Action, Message, Receiver, Status, WireDocument, apply, live, mark, orphans, status_of,
+    status_of_document,
 };
 
 use crate::agent::{page, path, put};
@@ -29,7 +30,10 @@ fn pages(snapshot: &Snapshot) -> BTreeSet<String> {
 fn promised(snapshot: &Snapshot) -> BTreeSet<String> {
     let documents = live(snapshot, &NodePath::root(), None, 1000).unwrap().into_iter();
     let waiting = orphans(snapshot, &NodePath::root()).unwrap().into_iter();
-    let waiting = waiting.filter(|orphan| orphan.is_waiting).map(|orphan| orphan.path);
+    let is_page = |at: &NodePath| snapshot.node(at).unwrap().is_some_and(|node| node.is_page());
+    let waiting = waiting
+        .filter(|orphan| orphan.is_waiting && orphan.moved_to.as_ref().is_some_and(is_page))
+        .map(|orphan| orphan.path);
     documents.map(|document| document.path).chain(waiting).map(|path| path.to_string()).collect()
 }
 
@@ -49,9 +53,12 @@ impl Author {
     async fn compare(&self, what: &str) {
         self.sender.withdraw(SystemTime::now()).await.unwrap();
         assert_eq!(self.until_still().await.len(), 0, "{what}");
-        let here = promised(&self.repository.snapshot().unwrap());
-        let there = pages(&self.publisher.repository.snapshot().unwrap());
-        assert_eq!(there, here, "{what}");
+        let (author, publisher) =
+            (self.repository.snapshot().unwrap(), self.publisher.repository.snapshot().unwrap());
+        assert_eq!(pages(&publisher), promised(&author), "{what}");
+        for document in author.activated_documents(&NodePath::root(), Depth::Subtree).unwrap() {
+            assert!(publisher.node(&document.path).unwrap().is_some(), "{}: {what}", document.path);
+        }
     }
 }
 
@@ -302,6 +309,108 @@ async fn what_no_agent_takes_stays_listed() {
     assert_eq!(author.sender.withdraw(SystemTime::now()).await.unwrap(), 0);
     let left = orphans(&author.repository.snapshot().unwrap(), &path("/content")).unwrap();
     assert_eq!((left.len(), left[0].is_waiting), (1, false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tags_and_folders_that_were_activated_alone_are_withdrawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir).await;
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(author.sender.clone().run(stopped));
+    let tag = |name: &str| Subtree::new(name, "cq:Tag");
+    let tags = tag("ns").with_child(tag("red").with_child(tag("dark"))).with_child(tag("blue"));
+    put(&author.repository, "/content/cq:tags/ns", tags);
+    put(&author.repository, "/content/cq:tags/other", tag("other"));
+    put(&author.repository, "/content/dam/folder", Subtree::new("folder", "sling:Folder"));
+    put(&author.repository, "/conf/s/policy", Subtree::new("policy", "nt:unstructured"));
+    for at in [
+        "/content/cq:tags/ns/red",
+        "/content/cq:tags/other",
+        "/content/dam/folder",
+        "/conf/s/policy",
+    ] {
+        author.wish(Action::Activate, at, Depth::Document).await;
+    }
+    let has = |at: &str| {
+        author.publisher.repository.snapshot().unwrap().node(&path(at)).unwrap().is_some()
+    };
+    let status = |at: &str| {
+        let node = author.repository.snapshot().unwrap().node(&path(at)).unwrap().unwrap();
+        status_of_document(&node).unwrap()
+    };
+    assert!(has("/content/cq:tags/ns/red/dark") && has("/content/dam/folder"));
+    assert_eq!(status("/content/cq:tags/ns/red"), Status::Live);
+
+    // A tag inside an activated document of tags, and one that is a document.
+    edit(&author.repository, |session| {
+        session.remove(&path("/content/cq:tags/ns/red")).unwrap();
+        session.remove(&path("/content/cq:tags/other")).unwrap();
+    });
+    author.compare("removed").await;
+    assert!(!has("/content/cq:tags/ns/red") && !has("/content/cq:tags/other"));
+    assert!(has("/content/cq:tags/ns/blue"));
+    assert_eq!(status("/content/cq:tags/ns"), Status::Outdated);
+
+    // Nothing waits for a folder without content; other documents stay until they are live where they are now.
+    edit(&author.repository, |session| {
+        session.move_node(&path("/content/dam/folder"), &path("/content/dam/moved")).unwrap();
+        session.move_node(&path("/conf/s/policy"), &path("/conf/s/moved")).unwrap();
+    });
+    author.compare("moved").await;
+    assert!(!has("/content/dam/folder") && has("/conf/s/policy"));
+    author.wish(Action::Activate, "/conf/s/moved", Depth::Document).await;
+    author.compare("live again").await;
+    assert!(!has("/conf/s/policy") && has("/conf/s/moved"));
+
+    // What is left of a moved tag stays what visitors have, until it is removed.
+    edit(&author.repository, |session| {
+        session.move_node(&path("/content/cq:tags/ns"), &path("/content/cq:tags/new")).unwrap();
+    });
+    author.compare("a moved tag").await;
+    assert!(has("/content/cq:tags/ns/blue"));
+    edit(&author.repository, |session| session.remove(&path("/content/cq:tags/ns")).unwrap());
+    author.compare("removed for good").await;
+    assert!(!has("/content/cq:tags/ns"));
+    assert_eq!(author.repository.snapshot().unwrap().withdrawals(&NodePath::root()).unwrap(), []);
+    stop.send_replace(true);
+    running.await.unwrap();
+}
+
+#[test]
+fn who_removes_an_activated_folder_needs_the_privilege() {
+    let author = Repository::memory().unwrap();
+    put(&author, "/content/folder", Subtree::new("folder", "sling:Folder"));
+    let mut session = author.session("admin").unwrap();
+    session.add_user("bob", "x").unwrap();
+    let write = Property::parse_list(tympan_content::ValueType::Name, ["jcr:read", "jcr:write"]);
+    let entry = Subtree::new("entry", "rep:GrantACE")
+        .with("rep:principalName", "bob")
+        .with("rep:privileges", write.unwrap());
+    let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry);
+    session.put(&path("/content/rep:policy"), policy).unwrap();
+    session.commit("begin", SystemTime::now()).unwrap();
+    let remove = || {
+        let viewer = author.viewer(Some("bob")).unwrap();
+        let mut session = author.session_of(&viewer).unwrap();
+        session.remove(&path("/content/folder")).unwrap();
+        session.commit("remove", SystemTime::now()).map(drop)
+    };
+    let wish = tympan_replicate::Wish {
+        action: Action::Activate,
+        path: path("/content/folder"),
+        depth: Depth::Document,
+        user: "ann".to_owned(),
+    };
+    mark(&author, std::slice::from_ref(&wish), SystemTime::now()).unwrap();
+    let refused = remove().unwrap_err().to_string();
+    assert!(refused.contains("crx:replicate"), "{refused}");
+    mark(
+        &author,
+        &[tympan_replicate::Wish { action: Action::Deactivate, ..wish }],
+        SystemTime::now(),
+    )
+    .unwrap();
+    remove().unwrap();
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub(crate) fn schemas() -> Map<String, Json> {
         ("by", text()),
         ("waits", flag()),
     ];
-    let kind = json!({ "enum": ["asset", "tag", "template", "page", "other"] });
+    let kind = json!({ "enum": ["asset", "tag", "template", "fragment", "page", "other"] });
     let more = [("kind", kind), ("ticked", flag()), ("referrer", text())];
     let companion = [&document[..], &more].concat();
     named([

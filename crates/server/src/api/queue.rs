@@ -12,7 +12,7 @@ use crate::api::endpoint::{
 };
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
-use crate::wishes::with_wishes;
+use crate::wishes::{AccompaniedWishes, with_companions, with_wishes};
 
 /// The most jobs that are shown for an agent.
 pub(crate) const MAX_JOBS: u32 = 500;
@@ -60,7 +60,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         verb: Verb::Post,
         path: "/api/v1/replication",
         id: "replicate",
-        about: "Activates or deactivates documents: what was stored first is sent first.",
+        about: "Activates or deactivates documents: what was stored first is sent first. With `companions`, what visitors lack of that \
+                which the documents refer to goes along, before them; `left` lists what the user may not activate of it.",
         parameters: &[],
         body: Body::Json("Replication"),
         answers: &[Answer::json("Replicated", "What is on its way.")],
@@ -194,6 +195,8 @@ struct Replication {
     paths: Vec<String>,
     #[serde(default)]
     deep: bool,
+    #[serde(default)]
+    companions: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -206,7 +209,7 @@ enum Verdict {
 /// Activates or deactivates.
 fn replicate(call: Call) -> Pending {
     Box::pin(async move {
-        let Replication { action, paths, deep } = call.body()?;
+        let Replication { action, paths, deep, companions } = call.body()?;
         if paths.is_empty() || paths.len() > MAX_PATHS {
             return Err(Failure::bad_request(format!("say 1 to {MAX_PATHS} paths")));
         }
@@ -230,14 +233,18 @@ fn replicate(call: Call) -> Pending {
                 require_replicate(&snapshot, &wish)?;
                 wishes.push(wish);
             }
-            Ok(wishes)
+            match companions {
+                true => with_companions(&snapshot, wishes),
+                false => Ok(AccompaniedWishes::alone(wishes)),
+            }
         });
-        let wishes = wishes.await?;
+        let AccompaniedWishes { wishes, left, .. } = wishes.await?;
         let paths: Vec<String> = wishes.iter().map(|wish| wish.path.to_string()).collect();
         let work =
             move |instance: &Instance, wishes: &[Wish], now| Ok(((), instance.mark(wishes, now)?));
         with_wishes(&instance, wishes, work).await?;
         count(&instance.metrics.activations);
-        Ok(Reply::json(json!({ "paths": paths })))
+        let left: Vec<&str> = left.iter().map(NodePath::as_str).collect();
+        Ok(Reply::json(json!({ "paths": paths, "left": left })))
     })
 }

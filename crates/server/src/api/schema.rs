@@ -399,18 +399,44 @@ fn nodes() -> Map<String, Value> {
                 ],
             ),
         ),
+        (
+            "Move",
+            sent(
+                &["from", "to"],
+                &[
+                    ("from", path_schema()),
+                    ("to", path_schema()),
+                    ("replace", json!({ "type": "boolean" })),
+                    ("rewrite", json!({ "type": "boolean" })),
+                ],
+            ),
+        ),
+        (
+            "Moved",
+            object(&[
+                ("path", text()),
+                ("etag", text_or_null()),
+                ("rewritten", array(reference("Referrer"))),
+                ("kept", array(reference("KeptReference"))),
+            ]),
+        ),
         ("Order", json!({ "anyOf": [order("first", false), order("before", false)] })),
         ("Batch", batch()),
         (
             "BatchResults",
             object(&[(
                 "results",
-                array(object(&[
-                    ("op", text()),
-                    ("path", text()),
-                    ("status", count()),
-                    ("etag", text_or_null()),
-                ])),
+                array(sent(
+                    &["op", "path", "status", "etag"],
+                    &[
+                        ("op", text()),
+                        ("path", text()),
+                        ("status", count()),
+                        ("etag", text_or_null()),
+                        ("rewritten", array(reference("Referrer"))),
+                        ("kept", array(reference("KeptReference"))),
+                    ],
+                )),
             )]),
         ),
         (
@@ -535,10 +561,11 @@ fn pages() -> Map<String, Value> {
                         json!({ "type": "array", "items": path_schema(), "minItems": 1, "maxItems": MAX_PATHS }),
                     ),
                     ("deep", json!({ "type": "boolean" })),
+                    ("companions", json!({ "type": "boolean" })),
                 ],
             ),
         ),
-        ("Replicated", object(&[("paths", array(text()))])),
+        ("Replicated", object(&[("paths", array(text())), ("left", array(text()))])),
         ("OpenApi", json!({ "type": "object" })),
     ])
 }

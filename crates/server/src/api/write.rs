@@ -9,7 +9,9 @@ use std::time::SystemTime;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use tympan_content::{NodePath, PRIMARY_TYPE, Place, Property, Session, Snapshot, Subtree};
+use tympan_content::{
+    NodePath, PRIMARY_TYPE, Place, Property, RewrittenReferences, Session, Snapshot, Subtree,
+};
 use tympan_jobs::workflow::process::is_kept_message;
 
 use crate::Instance;
@@ -18,6 +20,7 @@ use crate::api::endpoint::{
     Reply, Verb,
 };
 use crate::api::node::{NodePatch, SentNode, given};
+use crate::api::reference::{kept_json, referrer_json};
 use crate::api::tag::{self, Condition};
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
@@ -81,10 +84,15 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         verb: Verb::Post,
         path: "/api/v1/nodes/move",
         id: "moveNode",
-        about: "Moves a node with everything below it.",
+        about: "Moves a node with everything below it. With `rewrite`, paths, links in texts, names of tags and of policies elsewhere \
+                refer to the new path; those that the user may not change are told and stay.",
         parameters: &[BRANCH, STRICT, IF_MATCH],
-        body: Body::Json("Transfer"),
-        answers: MADE,
+        body: Body::Json("Move"),
+        answers: &[Answer {
+            status: 201,
+            about: "It is there now.",
+            content: Content::Json("Moved"),
+        }],
         handler: Handler::Task(move_node),
     },
     Endpoint {
@@ -153,6 +161,9 @@ pub(crate) enum Operation {
         to: String,
         #[serde(default)]
         replace: bool,
+        /// Whether references elsewhere are rewritten.
+        #[serde(default)]
+        rewrite: bool,
     },
     /// Copies a node.
     Copy {
@@ -201,6 +212,25 @@ struct Step {
 struct Done {
     path: NodePath,
     status: StatusCode,
+    /// Of a move, what became of the references to the old path.
+    references: Option<RewrittenReferences>,
+}
+
+impl Done {
+    fn new(path: NodePath, status: StatusCode) -> Self {
+        Self { path, status, references: None }
+    }
+
+    /// Adds what became of references to a description of the operation.
+    fn describe_references(&self, value: &mut Json) {
+        let (Some(references), Some(members)) = (&self.references, value.as_object_mut()) else {
+            return;
+        };
+        let rewritten: Vec<Json> = references.rewritten.iter().map(referrer_json).collect();
+        let kept: Vec<Json> = references.kept.iter().map(kept_json).collect();
+        members.insert("rewritten".to_owned(), rewritten.into());
+        members.insert("kept".to_owned(), kept.into());
+    }
 }
 
 impl Operation {
@@ -273,11 +303,22 @@ struct Transfer {
     replace: bool,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Move {
+    from: String,
+    to: String,
+    #[serde(default)]
+    replace: bool,
+    #[serde(default)]
+    rewrite: bool,
+}
+
 /// Moves a node.
 fn move_node(call: Call) -> Pending {
     Box::pin(async move {
-        let Transfer { from, to, replace } = call.body()?;
-        one(call, Operation::Move { from, to, replace }).await
+        let Move { from, to, replace, rewrite } = call.body()?;
+        one(call, Operation::Move { from, to, replace, rewrite }).await
     })
 }
 
@@ -325,7 +366,8 @@ async fn one(call: Call, operation: Operation) -> Result<Reply> {
         return Ok(Reply::Http(response));
     }
     let location = (done.status == StatusCode::CREATED).then(|| location(&done.path));
-    let value = json!({ "path": done.path.as_str(), "etag": tag_json(tag.as_deref()) });
+    let mut value = json!({ "path": done.path.as_str(), "etag": tag_json(tag.as_deref()) });
+    done.describe_references(&mut value);
     Ok(Reply::Json(JsonReply { status: done.status, value, tag, location }))
 }
 
@@ -350,12 +392,14 @@ fn batch(call: Call) -> Pending {
         });
         let results = commit(call, steps.collect(), message).await?;
         let results = words.into_iter().zip(results).map(|(word, (done, tag))| {
-            json!({
+            let mut value = json!({
                 "op": word,
                 "path": done.path.as_str(),
                 "status": done.status.as_u16(),
                 "etag": tag_json(tag.as_deref()),
-            })
+            });
+            done.describe_references(&mut value);
+            value
         });
         Ok(Reply::json(json!({ "results": results.collect::<Vec<_>>() })))
     })
@@ -411,6 +455,8 @@ fn carry_out(
         if !matches!(step.operation, Operation::Move { .. } | Operation::Copy { .. }) {
             touched.push(one.path.to_string());
         }
+        let rewritten = one.references.iter().flat_map(|references| &references.rewritten);
+        touched.extend(rewritten.map(|referrer| referrer.path.to_string()));
         done.push(one);
     }
     set.check(&begun, &mut session).map_err(|refused| match steps.len() {
@@ -456,7 +502,7 @@ impl Changing<'_> {
                 let status = if is_there { StatusCode::OK } else { StatusCode::CREATED };
                 check_parent(session, &path)?;
                 self.put(session, &path, node, 0)?;
-                Ok(Done { path, status })
+                Ok(Done::new(path, status))
             }
             Operation::Patch { path, patch, .. } => {
                 let path = NodePath::new(path)?;
@@ -464,26 +510,31 @@ impl Changing<'_> {
                     return Err(Failure::not_found(path.as_str()));
                 }
                 self.patch(session, &path, patch, 0)?;
-                Ok(Done { path, status: StatusCode::OK })
+                Ok(Done::new(path, StatusCode::OK))
             }
             Operation::Delete { path, .. } => {
                 let path = NodePath::new(path)?;
                 session.remove(&path)?;
-                Ok(Done { path, status: StatusCode::NO_CONTENT })
+                Ok(Done::new(path, StatusCode::NO_CONTENT))
             }
-            Operation::Move { from, to, replace } => {
+            Operation::Move { from, to, replace, rewrite } => {
                 let to = make_way(session, from, to, *replace)?;
                 let from = NodePath::new(from)?;
                 session.move_node(&from, &to)?;
                 self.set.relocated(&from, &to, Way::Move, self.number);
-                Ok(Done { path: to, status: StatusCode::CREATED })
+                let references = match rewrite {
+                    true => session.rewrite_references(&from, &to)?,
+                    false => RewrittenReferences::default(),
+                };
+                let references = Some(references);
+                Ok(Done { path: to, status: StatusCode::CREATED, references })
             }
             Operation::Copy { from, to, replace } => {
                 let to = make_way(session, from, to, *replace)?;
                 let from = NodePath::new(from)?;
                 session.copy_node(&from, &to)?;
                 self.set.relocated(&from, &to, Way::Copy, self.number);
-                Ok(Done { path: to, status: StatusCode::CREATED })
+                Ok(Done::new(to, StatusCode::CREATED))
             }
             Operation::Order { path, place, sibling } => {
                 let path = NodePath::new(path)?;
@@ -502,7 +553,7 @@ impl Changing<'_> {
                     return Err(Failure::not_found(path.as_str()));
                 }
                 session.order(&path, &place)?;
-                Ok(Done { path, status: StatusCode::OK })
+                Ok(Done::new(path, StatusCode::OK))
             }
         }
     }

@@ -12,7 +12,9 @@ use std::io::BufReader;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use tympan_content::{Date, Error, NodePath, PRIMARY_TYPE, Place, Session, Snapshot, Viewer};
+use tympan_content::{
+    Date, Error, NodePath, PRIMARY_TYPE, Place, Referrer, Session, Snapshot, Viewer,
+};
 
 use self::target::{cut, existing};
 pub(crate) use self::target::{targets, targets_of};
@@ -26,6 +28,8 @@ use crate::post::{Done, duplicate};
 use crate::settable::{SetProperties, Way};
 use crate::touch::touch_pages;
 
+/// The word for a reference that a move left as it is, with the reason.
+const KEPT: &str = "kept";
 /// How often a name is chosen for a new node, where others take it at the same time.
 const MOST_NAMES: usize = 50;
 /// What others commit is not seen before it is stored.
@@ -354,9 +358,24 @@ impl Work<'_> {
         to.as_str().clone_into(&mut self.done.path);
         let word = if way == Way::Move { "moved" } else { "copied" };
         self.done.changes.push((word, vec![from.to_string(), to.to_string()]));
+        if way == Way::Move && fields.command(":rewrite") == Some("true") {
+            self.rewrite_references(&from, &to)?;
+        }
         if let Some(order) = commands_order(fields) {
             self.order(&to, order)?;
         }
+        Ok(())
+    }
+
+    /// Lets references elsewhere mean the new path of a node.
+    fn rewrite_references(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
+        let references = self.session.rewrite_references(from, to)?;
+        let place = |referrer: &Referrer| format!("{}/{}", referrer.path, referrer.property);
+        let rewritten = references.rewritten.iter();
+        self.done.changes.extend(rewritten.map(|one| ("modified", vec![place(one)])));
+        let kept = references.kept.iter();
+        let kept = kept.map(|one| (KEPT, vec![place(&one.referrer), one.reason.to_owned()]));
+        self.done.changes.extend(kept);
         Ok(())
     }
 
@@ -391,7 +410,7 @@ impl Work<'_> {
     fn touch_pages(&mut self) -> Result<()> {
         // What a move or copy carried along is unchanged in itself.
         let changes = self.done.changes.iter();
-        let changes = changes.filter(|(word, _)| !matches!(*word, "moved" | "copied"));
+        let changes = changes.filter(|(word, _)| !matches!(*word, "moved" | "copied" | KEPT));
         let paths = changes.filter_map(|(_, paths)| paths.first().cloned());
         touch_pages(&mut self.session, paths.collect::<Vec<_>>(), self.user, self.now)
     }

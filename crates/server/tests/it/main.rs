@@ -10,9 +10,11 @@ mod costly_requests;
 mod cross_site;
 mod form_values;
 mod node_round_trip;
+mod references;
 mod refused_bytes;
 mod replication_rights;
 mod support;
 mod uploads;
+mod withdrawal_doors;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -130,6 +130,11 @@ impl TestInstance {
         Self { repository, state, search, router, admin_token, _dir: dir }
     }
 
+    /// Returns what answers requests, to serve it on a socket.
+    pub(crate) fn router(&self) -> Router {
+        self.router.clone()
+    }
+
     /// Begins a request from this machine.
     pub(crate) fn request(&self, method: Method, target: &str) -> TestRequest<'_> {
         let mut request = Request::new(Body::empty());

@@ -13,12 +13,18 @@ export interface Use {
   target: string;
 }
 
+/** What a move tells about the references to the old path. */
+export interface MovedReferences {
+  rewritten: { path: string; property: string }[];
+  kept: { path: string; property: string; reason: string }[];
+}
+
 /** So many pages are asked about one by one; of more, only these. */
 const MOST = 50;
 
-/** Returns who uses some pages, leaving out what lies within them. */
+/** Returns who uses some pages or what lies below them, leaving out what is there itself. */
 export async function usesOf(paths: string[]): Promise<Use[]> {
-  const answers = await Promise.all(paths.slice(0, MOST).map((path) => read<References>("/api/v1/references", { path })));
+  const answers = await Promise.all(paths.slice(0, MOST).map((path) => read<References>("/api/v1/references", { path, deep: "true" })));
   const isWithin = (path: string) => paths.some((one) => path === one || path.startsWith(`${one}/`));
   return answers.flatMap(({ path: target, usedBy }) =>
     usedBy

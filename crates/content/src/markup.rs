@@ -1,0 +1,363 @@
+//! Markup in texts: the values of attributes, with the bytes that they stand at.
+//!
+//! In: a text such as the HTML that an author typed. Out: the value of each attribute of each start tag and the content of
+//! style sheets and scripts, as byte ranges of the text.
+//!
+//! Invariants
+//! * The tokenizer of html5ever decides what a tag and an attribute is. A range is given only if the attributes that were
+//!   located in the tag are those that the tokenizer read.
+//! * Any text is taken, well-formed or not.
+//!
+//! The tokenizer tells no positions. It emits a tag while it reads the `>` that ends it, so the text is fed in pieces that
+//! end behind each `>` and before each `<`.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use html5ever::tendril::StrTendril;
+use html5ever::tokenizer::states::RawKind;
+use html5ever::tokenizer::{
+    BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
+};
+
+/// A longer character reference is none.
+const MAX_REFERENCE_BYTES: usize = 40;
+
+/// A piece of markup in which addresses can stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MarkupValue {
+    /// The value of an attribute, without quotes.
+    Attribute {
+        /// The attribute's name, in small letters.
+        name: String,
+        /// The bytes of the value.
+        range: Range<usize>,
+    },
+    /// The content of a style sheet or script.
+    RawText {
+        /// The bytes of the content.
+        range: Range<usize>,
+    },
+}
+
+/// Tells whether a text has a tag in it.
+pub(crate) fn has_tags(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let begins = |(at, _): (usize, &str)| bytes.get(at + 1).is_some_and(u8::is_ascii_alphabetic);
+    text.contains('>') && text.match_indices('<').any(begins)
+}
+
+/// Returns the values of markup in which addresses can stand, in the order of the text.
+pub(crate) fn markup_values(text: &str) -> Vec<MarkupValue> {
+    let mut values = Vec::new();
+    let tokenizer = Tokenizer::new(TagSink::default(), TokenizerOpts::default());
+    let input = BufferQueue::default();
+    // The start of what the tokenizer has read and not yet emitted.
+    let mut pending = None;
+    let mut raw_text: Option<(String, usize)> = None;
+    for range in pieces(text) {
+        let start = *pending.get_or_insert(range.start);
+        input.push_back(StrTendril::from(text.get(range.clone()).unwrap_or_default()));
+        // A script of the text does not run here, so nothing interrupts the tokenizer.
+        drop(tokenizer.feed(&input));
+        let emitted = tokenizer.sink.emitted.take();
+        if emitted.has_tokens {
+            // What was emitted can be text before this piece, which then begins a tag.
+            let can_begin_tag = text.get(range.clone()).is_some_and(|piece| piece.starts_with('<'));
+            pending = (can_begin_tag && emitted.tag.is_none()).then_some(range.start);
+        }
+        let Some(tag) = emitted.tag else { continue };
+        match tag.kind {
+            TagKind::StartTag => {
+                let source = text.get(start..range.end).unwrap_or_default();
+                values.extend(attributes_of(&tag, source, start));
+                if matches!(&*tag.name, "style" | "script") {
+                    raw_text = Some((tag.name.to_string(), range.end));
+                }
+            }
+            TagKind::EndTag => {
+                let is_end = raw_text.as_ref().is_some_and(|(name, _)| **name == *tag.name);
+                if let Some((_, content)) = raw_text.take_if(|_| is_end) {
+                    let source = text.get(content..range.end).unwrap_or_default();
+                    let length = source.rfind("</").unwrap_or(source.len());
+                    values.push(MarkupValue::RawText { range: content..content + length });
+                }
+            }
+        }
+    }
+    if let Some((_, content)) = raw_text {
+        values.push(MarkupValue::RawText { range: content..text.len() });
+    }
+    values
+}
+
+/// Splits a text behind each `>` and before each `<`.
+fn pieces(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let rest = text.get(start..).filter(|rest| !rest.is_empty())?;
+        let first = rest.chars().next().map_or(1, char::len_utf8);
+        let end = match (rest.starts_with('>'), rest.get(first..)) {
+            (false, Some(behind)) => match behind.find(['<', '>']) {
+                Some(at) if behind.as_bytes().get(at) == Some(&b'>') => first + at + 1,
+                Some(at) => first + at,
+                None => rest.len(),
+            },
+            _ => first,
+        };
+        let piece = start..start + end;
+        start = piece.end;
+        Some(piece)
+    })
+}
+
+/// The tokens that one piece of text made the tokenizer emit.
+#[derive(Debug, Default)]
+struct EmittedTokens {
+    has_tokens: bool,
+    tag: Option<Tag>,
+}
+
+#[derive(Debug, Default)]
+struct TagSink {
+    emitted: RefCell<EmittedTokens>,
+}
+
+impl TokenSink for TagSink {
+    type Handle = ();
+
+    fn process_token(&self, token: Token, _: u64) -> TokenSinkResult<()> {
+        // A parse error can be reported inside a tag.
+        if matches!(token, Token::ParseError(_)) {
+            return TokenSinkResult::Continue;
+        }
+        let mut emitted = self.emitted.borrow_mut();
+        emitted.has_tokens = true;
+        let Token::TagToken(tag) = token else { return TokenSinkResult::Continue };
+        let reading = match (tag.kind, &*tag.name) {
+            (TagKind::StartTag, "script") => TokenSinkResult::RawData(RawKind::ScriptData),
+            (TagKind::StartTag, "style" | "xmp" | "iframe" | "noembed" | "noframes") => {
+                TokenSinkResult::RawData(RawKind::Rawtext)
+            }
+            (TagKind::StartTag, "title" | "textarea") => TokenSinkResult::RawData(RawKind::Rcdata),
+            _ => TokenSinkResult::Continue,
+        };
+        emitted.tag = Some(tag);
+        reading
+    }
+}
+
+/// Locates the attributes of a start tag in the text that ends with it; none if that does not give what the tokenizer read.
+fn attributes_of(tag: &Tag, source: &str, offset: usize) -> Vec<MarkupValue> {
+    let located = tag_starts(source, &tag.name).find_map(|start| {
+        let mut located: Vec<(String, Range<usize>)> = Vec::new();
+        for (name, range) in locate_attributes(source, start + 1 + tag.name.len())? {
+            // The first of two attributes with one name counts.
+            if !located.iter().any(|(other, _)| *other == name) {
+                located.push((name, range));
+            }
+        }
+        let is_same = located.len() == tag.attrs.len()
+            && located.iter().zip(&tag.attrs).all(|((name, _), read)| **name == *read.name.local);
+        is_same.then_some(located)
+    });
+    let located = located.into_iter().flatten().filter(|(_, range)| !range.is_empty());
+    located
+        .map(|(name, range)| MarkupValue::Attribute {
+            name,
+            range: range.start + offset..range.end + offset,
+        })
+        .collect()
+}
+
+/// Returns where a tag with this name can begin.
+fn tag_starts<'a>(source: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
+    source.match_indices('<').map(|(at, _)| at).filter(move |at| {
+        let found = source.get(at + 1..at + 1 + name.len());
+        found.is_some_and(|found| found.eq_ignore_ascii_case(name))
+    })
+}
+
+/// Returns the names, in small letters, and the ranges of the values of the attributes of a tag; nothing if the tag does not
+/// end where the source does.
+fn locate_attributes(source: &str, from: usize) -> Option<Vec<(String, Range<usize>)>> {
+    let bytes = source.as_bytes();
+    let is_space = |byte: u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0c);
+    let skip = |from: usize, is: &dyn Fn(u8) -> bool| {
+        let length = bytes.iter().skip(from).position(|byte| !is(*byte));
+        length.map_or(bytes.len(), |length| from + length)
+    };
+    let mut attributes = Vec::new();
+    let mut at = from;
+    loop {
+        let start = skip(at, &|byte| is_space(byte) || byte == b'/');
+        if bytes.get(start).is_none_or(|byte| *byte == b'>') {
+            return (start + 1 == bytes.len()).then_some(attributes);
+        }
+        // A name can begin with `=`.
+        let end = skip(start + 1, &|byte| !is_space(byte) && !matches!(byte, b'/' | b'>' | b'='));
+        let name = source.get(start..end).unwrap_or_default().to_ascii_lowercase();
+        let equals = skip(end, &is_space);
+        if bytes.get(equals) != Some(&b'=') {
+            attributes.push((name, end..end));
+            at = equals;
+            continue;
+        }
+        let value = skip(equals + 1, &is_space);
+        let range = match bytes.get(value) {
+            Some(quote @ (b'"' | b'\'')) => {
+                let end = skip(value + 1, &|byte| byte != *quote);
+                at = end + 1;
+                value + 1..end
+            }
+            Some(b'>') | None => {
+                at = value;
+                value..value
+            }
+            Some(_) => {
+                at = skip(value, &|byte| !is_space(byte) && byte != b'>');
+                value..at
+            }
+        };
+        attributes.push((name, range));
+    }
+}
+
+/// A text whose character references were resolved, with the bytes that it was read from.
+#[derive(Debug)]
+pub(crate) struct DecodedText {
+    /// The text without references.
+    pub(crate) text: String,
+    /// For each byte of the text, and its end, where that is in the source; nothing inside what one reference stands for.
+    offsets: Vec<Option<usize>>,
+}
+
+impl DecodedText {
+    /// Takes a text as it is.
+    pub(crate) fn verbatim(source: &str) -> Self {
+        Self { text: source.to_owned(), offsets: Vec::new() }
+    }
+
+    /// Resolves the character references in the value of an attribute.
+    pub(crate) fn of_attribute(source: &str) -> Self {
+        if !source.contains('&') {
+            return Self::verbatim(source);
+        }
+        let (mut text, mut offsets) = (String::new(), Vec::new());
+        let mut at = 0;
+        while let Some(next) = source.get(at..).and_then(|rest| rest.chars().next()) {
+            let reference = (next == '&').then(|| reference_at(source, at)).flatten();
+            let (decoded, length) =
+                reference.unwrap_or_else(|| (next.to_string(), next.len_utf8()));
+            let bytes = decoded.len();
+            offsets.extend((0..bytes).map(|byte| (byte == 0).then_some(at)));
+            text.push_str(&decoded);
+            at += length;
+        }
+        offsets.push(Some(source.len()));
+        Self { text, offsets }
+    }
+
+    /// Returns where a byte of the text is in the source; nothing inside what one reference stands for.
+    pub(crate) fn source_offset(&self, at: usize) -> Option<usize> {
+        if self.offsets.is_empty() { Some(at) } else { self.offsets.get(at).copied().flatten() }
+    }
+}
+
+/// Returns what the character reference at a place stands for, and its length in bytes; nothing if there is none.
+fn reference_at(source: &str, at: usize) -> Option<(String, usize)> {
+    let rest = source.get(at..)?;
+    let name = rest.bytes().skip(1).take(MAX_REFERENCE_BYTES);
+    let length = name.take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'#').count() + 1;
+    let has_end = rest.as_bytes().get(length) == Some(&b';');
+    let length = length + usize::from(has_end);
+    let reference = rest.get(..length)?;
+    // What follows decides whether a reference without `;` is one.
+    let behind = rest.get(length..)?.chars().next().filter(|next| !matches!(next, '"' | '\''));
+    let behind = behind.map(String::from).unwrap_or_default();
+    let value = attribute_value(&format!("{reference}{behind}"))?;
+    let decoded = value.strip_suffix(&*behind)?;
+    (decoded != reference && !decoded.is_empty()).then(|| (decoded.to_owned(), length))
+}
+
+/// Reads the value of an attribute in double quotes.
+fn attribute_value(source: &str) -> Option<String> {
+    let tokenizer = Tokenizer::new(TagSink::default(), TokenizerOpts::default());
+    let input = BufferQueue::default();
+    input.push_back(StrTendril::from(format!("<a a=\"{source}\">")));
+    drop(tokenizer.feed(&input));
+    let tag = tokenizer.sink.emitted.take().tag?;
+    tag.attrs.first().map(|attribute| attribute.value.to_string())
+}
+
+/// Escapes a text for the value of an attribute, whatever its quotes are.
+pub(crate) fn escape_attribute(text: &str) -> String {
+    text.replace('&', "&amp;").replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> Vec<String> {
+        let shown = |value: MarkupValue| match value {
+            MarkupValue::Attribute { name, range } => format!("{name}={}", &text[range]),
+            MarkupValue::RawText { range } => format!("raw {}", &text[range]),
+        };
+        markup_values(text).into_iter().map(shown).collect()
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &[&str]) {
+        assert_eq!(shown(text), expected, "{text}");
+    }
+
+    #[test]
+    fn attributes_are_located_as_browsers_read_them() {
+        check(r#"<a href="/a">x</a>"#, &["href=/a"]);
+        check("a < b <<a href='/a' class=x>", &["href=/a", "class=x"]);
+        check("&lt<a HREF=/a>", &["href=/a"]);
+        check("<img alt=\"a>b<c\" src=/a/>", &["alt=a>b<c", "src=/a/"]);
+        check("<a href='1' href='2' x>", &["href=1"]);
+        check("<!-- <a href=1> --><a href=2>", &["href=2"]);
+        check("<style>a{b:url(/a)}</style><a href=1>", &["raw a{b:url(/a)}", "href=1"]);
+        check("<script>'<a href=1>'", &["raw '<a href=1>'"]);
+        check("<title><a href=1></title><a href=2>", &["href=2"]);
+        check("<a href=\"1", &[]);
+        check("<a\n\thref\n=\n'1'\n>", &["href=1"]);
+        check("ä<a b=\"ö\" c=ü>", &["b=ö", "c=ü"]);
+    }
+
+    #[test]
+    fn references_are_resolved_with_their_places() {
+        let decoded = DecodedText::of_attribute("a&amp;b&y=1&#47;c&copy=2&eacute;");
+        assert_eq!(decoded.text, "a&b&y=1/c&copy=2é");
+        assert_eq!(decoded.source_offset(2), Some(6));
+        assert_eq!(decoded.source_offset(decoded.text.len()), Some(32));
+        assert_eq!(decoded.source_offset(decoded.text.len() - 1), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn located_values_are_what_the_tokenizer_reads(
+            text in "([<>/='\" a-z!&;#-]|href|src=|<a |<img|<!--|-->|<style>|</style>|&amp;|&#x41;|ä|\n){0,40}",
+        ) {
+            for value in markup_values(&text) {
+                let MarkupValue::Attribute { name, range } = value else { continue };
+                let source = &text[range.clone()];
+                let quote = if source.contains('"') { '\'' } else { '"' };
+                if source.contains(['"', '\'']) {
+                    continue;
+                }
+                let tag = format!("<a {name}={quote}{source}{quote}>");
+                let tokenizer = Tokenizer::new(TagSink::default(), TokenizerOpts::default());
+                let input = BufferQueue::default();
+                input.push_back(StrTendril::from(&*tag));
+                drop(tokenizer.feed(&input));
+                let read = tokenizer.sink.emitted.take().tag.unwrap();
+                let decoded = DecodedText::of_attribute(source);
+                proptest::prop_assert_eq!(&*read.attrs[0].value, &*decoded.text);
+            }
+        }
+    }
+}
