@@ -121,7 +121,9 @@ fn tells_subs(file: &str, options: &Run) -> bool {
 /// Returns what the users of a run share, and the scope that they start with.
 pub(super) fn begin(model: &Model, options: &Run, member: &Membership) -> (Arc<World>, Scope) {
     let mut properties = options.properties.clone();
-    properties.entry("tympan.plan".to_owned()).or_insert_with(|| model.name.clone());
+    properties
+        .entry("tympan.plan".to_owned())
+        .or_insert_with(|| model.file_name.clone().unwrap_or_else(|| model.name.clone()));
     let mut world = World::new(properties, options.seed, model.files.clone());
     world.portion = member.portion;
     let world = Arc::new(world);
