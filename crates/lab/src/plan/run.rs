@@ -30,6 +30,8 @@ pub struct Run {
     pub properties: HashMap<String, String>,
     /// Sends everything to this address instead of where the plan says, in plain HTTP: to a proxy that watches.
     pub detour: Option<std::net::SocketAddr>,
+    /// Whether connections speak HTTP/2, each with one exchange at a time.
+    pub is_http2: bool,
     /// `-l`: the result file.
     pub rows: Option<PathBuf>,
     /// Threads that send; 0 for one per processor.
@@ -161,7 +163,7 @@ pub(super) fn run(
         None => Some(Rows::append(&outputs, options.added)?),
     };
     let shared = Arc::new(Shared {
-        targets: Targets::toward(options.detour, &options.hosts),
+        targets: Targets::toward(options.detour, &options.hosts).by_http2(options.is_http2),
         crowd: Arc::new(Crowd::default()),
         begun: AtomicU64::new(0),
         ended: AtomicU64::new(0),

@@ -14,6 +14,7 @@ mod content;
 mod fleet;
 mod forms;
 mod get;
+mod http2;
 mod idioms;
 mod jmeter;
 mod jmeter_requests;
