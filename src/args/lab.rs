@@ -234,6 +234,9 @@ pub(crate) struct Get {
     /// Makes a full TLS handshake for each connection, instead of going on with an earlier session.
     #[arg(long)]
     pub(crate) no_tls_resume: bool,
+    /// Speaks HTTP/2, with one request at a time on each connection; without TLS from the first byte.
+    #[arg(long, conflicts_with = "agents")]
+    pub(crate) http2: bool,
     /// Follows redirects.
     #[arg(short = 'L', long)]
     pub(crate) follow: bool,
@@ -506,6 +509,9 @@ pub(crate) struct Run {
     /// The address of a name for this run, `name=address`, whatever the system says; may be repeated.
     #[arg(long, value_name = "NAME=ADDRESS")]
     pub(crate) resolve: Vec<String>,
+    /// Speaks HTTP/2, with one request at a time on each connection; without TLS from the first byte.
+    #[arg(long, conflicts_with = "agents")]
+    pub(crate) http2: bool,
     /// Result file.
     #[arg(long, value_name = "FILE.jtl")]
     pub(crate) jtl: Option<PathBuf>,

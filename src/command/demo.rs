@@ -1,6 +1,6 @@
 //! `tympan demo`: author, publish and dispatcher in one process, with a site.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -142,6 +142,24 @@ fn demo_config(publish: SocketAddr, docroot: &Path) -> String {
         .replace("@DOCROOT@", &docroot.display().to_string())
 }
 
+/// Returns what an instance of the demo is started with.
+fn plan<'a>(arguments: &Demo, role: Role, home: &'a Home) -> Plan<'a> {
+    // Any free port of this machine, so that a second demo needs no more addresses than its own.
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Plan {
+        role,
+        home,
+        listen: match role {
+            Role::Author => arguments.author,
+            Role::Publish => arguments.publish,
+        },
+        admin_listen: Some(home.config.admin.address.unwrap_or(loopback)),
+        key_dir: arguments.home.clone(),
+        site: arguments.site.clone(),
+        is_assets: false,
+    }
+}
+
 /// What only this run knows.
 struct Greeting {
     /// The password of the first user, if it was made now.
@@ -157,18 +175,9 @@ async fn serve(
     config: &Path,
     Greeting { password, booking }: Greeting,
 ) -> Result<(), Fault> {
-    let plan = |role, home, listen| Plan {
-        role,
-        home,
-        listen,
-        admin_listen: None,
-        key_dir: arguments.home.clone(),
-        site: arguments.site.clone(),
-        is_assets: false,
-    };
     let mut signals = Signals::listen()?.with_hangup()?;
-    let mut publish_running = start(&plan(Role::Publish, publish, arguments.publish)).await?;
-    let mut author_running = start(&plan(Role::Author, author, arguments.author)).await?;
+    let mut publish_running = start(&plan(arguments, Role::Publish, publish)).await?;
+    let mut author_running = start(&plan(arguments, Role::Author, author)).await?;
     let dispatcher = dispatching::open(
         config,
         arguments.dispatcher,
@@ -220,6 +229,11 @@ async fn greet(
     }
     say!("publish     http://{}/", publish.address);
     say!("author      http://{}/", author.address);
+    for (role, address) in [("publish", publish.admin_address), ("author", author.admin_address)] {
+        if let Some(address) = address {
+            say!("watch       http://{address} (health and metrics of {role})");
+        }
+    }
     if let Some(password) = password {
         say!(
             "user        {ADMIN}, password {password} (also in author/initial-password: change it)"

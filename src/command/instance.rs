@@ -74,6 +74,8 @@ pub(crate) struct Running {
     pub(crate) state: State,
     pub(crate) logins: Logins,
     pub(crate) address: SocketAddr,
+    /// Where the admin listener answers, if there is one.
+    pub(crate) admin_address: Option<SocketAddr>,
     search: Arc<Index>,
     instance: Arc<Instance>,
     stop: watch::Sender<bool>,
@@ -123,6 +125,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let listener = bound(plan.listen)?;
     let address = listener.local_addr().unwrap_or(plan.listen);
     let admin_listener = plan.admin_listen.map(bound).transpose()?;
+    let admin_address = admin_listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let config = &plan.home.config;
     let mut front = main_front(config, BODY_BYTES)?;
     front.limits.overflow = Overflow::Refuse;
@@ -287,7 +290,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
             Ok(())
         });
     }
-    Ok(Running { state, logins, address, search, instance, stop, tasks })
+    Ok(Running { state, logins, address, admin_address, search, instance, stop, tasks })
 }
 
 /// Looks at the clock now and then, so that its jumps are seen, and removes the logins that ended by a trusted time.

@@ -213,6 +213,15 @@ impl Demo {
         line.split_whitespace().find(|word| word.starts_with("http")).unwrap().to_owned()
     }
 
+    /// Returns the address of publish's admin listener, as the greeting tells it.
+    pub(crate) fn publish_admin(&self) -> String {
+        let greeting = self.running.greeting.lines();
+        let line = greeting
+            .filter(|line| line.starts_with("watch "))
+            .find(|line| line.contains("of publish"));
+        line.unwrap().split_whitespace().nth(1).unwrap().to_owned()
+    }
+
     /// Posts a form to the author as its first user.
     pub(crate) fn post(&self, path: &str, form: &str) -> Answer {
         post(self.author, &self.password, path, form)

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::program::{Answer, Demo, ask, basic, get, run, run_ok};
+use crate::program::{Answer, Demo, ask, basic, get, run, run_ok, tympan};
 
 const PAGE: &str = "/content/wayfare/en/journal.html";
 const FOOTER: &str = "/apps/wayfare/components/footer";
@@ -88,6 +88,30 @@ fn what_requests_took_is_drawn_for_administrators_alone() {
         let (flames, table) = text.split_once("<h2>Components</h2>").unwrap();
         assert!(flames.contains(script) && table.contains(script), "{role}: {text}");
     }
+}
+
+#[test]
+fn the_latency_goal_of_the_demo_is_known_to_hold_with_all_its_conditions() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = Demo::start(&dir.path().join("demo"));
+    let password = std::fs::read_to_string(demo.home.join("publish/initial-password")).unwrap();
+    let page = format!("http://{}{PAGE}", demo.publish);
+    let admin = demo.publish_admin();
+    let measured = |login: Option<&str>| -> serde_json::Value {
+        let mut command = tympan();
+        command.args(["lab", "slo", &page, "--samples", "20", "--admin", &admin, "--json"]);
+        if let Some(login) = login {
+            command.env("TYMPAN_LAB_LOGIN", login);
+        }
+        serde_json::from_slice(&command.output().unwrap().stdout).unwrap()
+    };
+    let told = measured(Some(&format!("admin:{}", password.trim())));
+    assert_eq!((&told["comparable"], &told["clock"]), (&true.into(), &"server".into()), "{told}");
+    // Who is not logged in is told as much as the server tells.
+    let told = measured(None);
+    let held = |number: usize| told["conditions"][number]["held"].as_bool();
+    assert_eq!((held(0), held(3), held(4)), (Some(true), Some(true), Some(true)), "{told}");
+    assert!(held(2).is_some(), "whether caches answered is counted: {told}");
 }
 
 #[test]

@@ -67,6 +67,8 @@ pub struct Get {
     pub follow: bool,
     /// Whether each connection makes a full TLS handshake.
     pub forgets_sessions: bool,
+    /// Whether connections speak HTTP/2.
+    pub is_http2: bool,
     /// Result file to write.
     pub rows: Option<PathBuf>,
     /// Columns that its rows have besides JMeter's.
@@ -98,6 +100,7 @@ impl Default for Get {
             timeout: Duration::from_secs(30),
             follow: false,
             forgets_sessions: false,
+            is_http2: false,
             rows: None,
             added: Added::default(),
             seed: 1,
@@ -185,7 +188,7 @@ impl Get {
     fn prepare(&self, portion: Portion) -> Result<Shared> {
         self.check()?;
         let mut pages = Vec::new();
-        let targets = Targets::forgetting(self.forgets_sessions);
+        let targets = Targets::forgetting(self.forgets_sessions).by_http2(self.is_http2);
         for text in &self.urls {
             let url = Url::parse(text)?;
             let login = user_info(text).map(|login| crate::browse::basic(&login).1);

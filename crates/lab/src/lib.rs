@@ -58,6 +58,7 @@ pub mod redact;
 pub mod replay;
 pub mod report;
 pub mod requests;
+mod server_counters;
 pub mod slo;
 pub mod sweep;
 pub mod tough;

@@ -15,6 +15,7 @@ use crate::page::{is_hit, server_timing, show_url};
 use crate::record::{Results, Series, Timing};
 use crate::report::sheet::{Grid, Part, Sheet, Tone};
 use crate::requests::judge_latency;
+use crate::server_counters::ServerCounters;
 use crate::{Error, Result};
 
 /// What to measure.
@@ -58,6 +59,44 @@ impl Condition {
 
 /// Fewer samples say nothing about the last 1 %.
 const FEWEST: usize = 100;
+/// Requests that the looks at the server's counters are.
+const LOOKS: f64 = 2.0;
+
+/// The times that are judged, one per sample.
+#[derive(Debug)]
+enum Clock {
+    /// The server's, as each answer tells it.
+    Answers(Vec<Duration>),
+    /// The server's, as its histogram of requests tells it: what is known is how long each took at most.
+    Histogram(Vec<Duration>),
+    /// That of the lab, with the network.
+    Client(Vec<Duration>),
+}
+
+impl Clock {
+    fn of(samples: &[Sample], rise: &ServerCounters, is_alone: bool) -> Self {
+        let told: Vec<Duration> = samples.iter().filter_map(|sample| sample.server).collect();
+        if !samples.is_empty() && told.len() == samples.len() {
+            return Self::Answers(told);
+        }
+        // What else was answered meanwhile stands in the same buckets.
+        let times = rise.times(samples.len()).filter(|_| is_alone && !samples.is_empty());
+        if let Some(times) = times {
+            return Self::Histogram(times);
+        }
+        Self::Client(samples.iter().map(|sample| sample.client).collect())
+    }
+
+    fn times(&self) -> &[Duration] {
+        match self {
+            Self::Answers(times) | Self::Histogram(times) | Self::Client(times) => times,
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        if matches!(self, Self::Client(_)) { "client" } else { "server" }
+    }
+}
 
 /// One answer.
 struct Sample {
@@ -137,19 +176,25 @@ pub fn run(pages: &Pages) -> Result<Sheet> {
         None => first,
     };
     let role = role(&admin, &headers);
-    let before = served(&admin, &headers);
+    let before = counters(&admin, &headers);
     let started = (SystemTime::now(), Instant::now());
     let samples = measure(&urls, pages.samples, &headers)?;
-    let after = served(&admin, &headers);
+    let rise = match (before, counters(&admin, &headers)) {
+        (Some(before), Some(after)) => after.since(&before),
+        _ => ServerCounters::default(),
+    };
+    // Each look at the counters may be a request too.
+    let others = rise.requests().map(|requests| requests - samples.len() as f64);
+    let is_alone = others.is_some_and(|others| others <= LOOKS);
+    let clock = Clock::of(&samples, &rise, is_alone);
     let conditions = vec![
         on_publish(role.as_deref()),
-        by_server(&samples),
-        not_cached(&samples, bypass.as_deref()),
+        by_server(&samples, &clock),
+        not_cached(&samples, bypass.as_deref(), &rise, is_alone),
         complex_only(&samples),
-        // Each look at the counters is a request too.
-        nothing_else(before, after, samples.len() as u64),
+        nothing_else(others),
     ];
-    Ok(tell(pages, &samples, &conditions, started))
+    Ok(tell(pages, &samples, &clock, &conditions, started))
 }
 
 /// Asks for the pages, one at a time.
@@ -183,19 +228,10 @@ fn role(at: &Url, headers: &[(String, String)]) -> Option<String> {
     health.get("role")?.as_str().map(str::to_owned)
 }
 
-/// Returns how many requests the server has answered, as its counters tell.
-fn served(at: &Url, headers: &[(String, String)]) -> Option<f64> {
+/// Returns the counters of the server, if it tells them.
+fn counters(at: &Url, headers: &[(String, String)]) -> Option<ServerCounters> {
     let got = ask(at, "/metrics", headers)?;
-    let text = String::from_utf8_lossy(&got.body).into_owned();
-    let counters = ["tympan_requests_total", "http_requests_total"];
-    let of = |name: &str| -> Option<f64> {
-        let lines = text.lines().filter(|line| {
-            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
-        });
-        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-        values.reduce(|one, other| one + other)
-    };
-    counters.into_iter().find_map(of)
+    Some(ServerCounters::parse(&String::from_utf8_lossy(&got.body)))
 }
 
 fn on_publish(role: Option<&str>) -> Condition {
@@ -211,25 +247,32 @@ fn on_publish(role: Option<&str>) -> Condition {
     }
 }
 
-fn by_server(samples: &[Sample]) -> Condition {
+fn by_server(samples: &[Sample], clock: &Clock) -> Condition {
     let name = "by the server's clock";
-    let told = samples.iter().filter(|sample| sample.server.is_some()).count();
-    match told {
-        0 => Condition::new(
+    match clock {
+        Clock::Answers(_) => Condition::new(name, Held::Yes, "Server-Timing"),
+        Clock::Histogram(_) => Condition::new(
             name,
-            Held::No,
-            "no answer has Server-Timing: the client's clock is used, with the network",
+            Held::Yes,
+            "the server's histogram of requests; a time is the end of its bucket",
         ),
-        told if told == samples.len() => Condition::new(name, Held::Yes, "Server-Timing"),
-        told => Condition::new(
-            name,
-            Held::No,
-            format!("{told} of {} answers have Server-Timing", samples.len()),
-        ),
+        Clock::Client(_) => {
+            let told = samples.iter().filter(|sample| sample.server.is_some()).count();
+            let why = match told {
+                0 => "no answer has Server-Timing, and no histogram of requests tells their times: the client's clock is used, with the network; Tympan tells times to those who log in (--login) and on its admin listener (--admin)".to_owned(),
+                told => format!("{told} of {} answers have Server-Timing", samples.len()),
+            };
+            Condition::new(name, Held::No, why)
+        }
     }
 }
 
-fn not_cached(samples: &[Sample], bypass: Option<&str>) -> Condition {
+fn not_cached(
+    samples: &[Sample],
+    bypass: Option<&str>,
+    rise: &ServerCounters,
+    is_alone: bool,
+) -> Condition {
     let name = "not cached";
     let cached: Vec<&Sample> = samples.iter().filter(|sample| sample.cached.is_some()).collect();
     if let Some(first) = cached.first() {
@@ -246,6 +289,19 @@ fn not_cached(samples: &[Sample], bypass: Option<&str>) -> Condition {
             Held::Yes,
             "the server says that no fragment came from its cache",
         );
+    }
+    // What others asked for meanwhile is counted, too.
+    if is_alone {
+        match rise.cached() {
+            Some(Some((count, words))) => {
+                return Condition::new(name, Held::No, format!("{count:.0} {words}"));
+            }
+            Some(None) => {
+                let why = "the server's counters of its caches did not rise";
+                return Condition::new(name, Held::Yes, why);
+            }
+            None => {}
+        }
     }
     let why = match bypass {
         Some(bypass) => format!("no answer says that it came from a cache, and none that it did not, with `{bypass}`"),
@@ -265,40 +321,39 @@ fn complex_only(samples: &[Sample]) -> Condition {
     }
 }
 
-fn nothing_else(before: Option<f64>, after: Option<f64>, own: u64) -> Condition {
+fn nothing_else(others: Option<f64>) -> Condition {
     let name = "nothing else running";
-    let (Some(before), Some(after)) = (before, after) else {
-        return Condition::new(
+    match others {
+        None => Condition::new(
             name,
             Held::Unknown,
-            "the server's /metrics tell no requests; one request at a time was sent",
-        );
-    };
-    let others = after - before - own as f64;
-    // The looks at the counters themselves.
-    if others <= 2.0 {
-        Condition::new(name, Held::Yes, "the server's counters rose by these requests only")
-    } else {
-        Condition::new(
+            "the server's /metrics tell no requests; one request at a time was sent; name its admin listener with --admin",
+        ),
+        Some(others) if others <= LOOKS => {
+            Condition::new(name, Held::Yes, "the server's counters rose by these requests only")
+        }
+        Some(others) => Condition::new(
             name,
             Held::No,
             format!("the server answered {others:.0} other requests meanwhile"),
-        )
+        ),
     }
 }
 
 fn tell(
     pages: &Pages,
     samples: &[Sample],
+    clock: &Clock,
     conditions: &[Condition],
     started: (SystemTime, Instant),
 ) -> Sheet {
     let mut sheet = Sheet::new("Latency goal");
-    let has_server = !samples.is_empty() && samples.iter().all(|sample| sample.server.is_some());
-    let time = |sample: &Sample| {
-        if has_server { sample.server.unwrap_or(sample.client) } else { sample.client }
+    let times = clock.times();
+    // A histogram does not tell which page took which time.
+    let time = |sample: &Sample| match clock {
+        Clock::Answers(_) => sample.server.unwrap_or(sample.client),
+        Clock::Histogram(_) | Clock::Client(_) => sample.client,
     };
-    let times: Vec<Duration> = samples.iter().map(time).collect();
     let mut results = Results::new(started.0);
     results.elapsed = started.1.elapsed();
     let mut series = Series::default();
@@ -333,7 +388,7 @@ fn tell(
         );
     }
     sheet.parts.push(Part::Grid(condition_grid(conditions)));
-    sheet.parts.push(Part::Grid(buckets(&times)));
+    sheet.parts.push(Part::Grid(buckets(times)));
     let slowest = slowest(samples, &time);
     let mut grid = Grid::new("Slowest pages", &["page", "slowest", "median", "samples"]);
     for (url, timing) in slowest.iter().take(10) {
@@ -351,11 +406,11 @@ fn tell(
     sheet.json = json!({
         "samples": samples.len(),
         "pages": pages.urls,
-        "clock": if has_server { "server" } else { "client" },
+        "clock": clock.word(),
         "met": is_met,
         "comparable": open.is_empty(),
         "conditions": conditions.iter().map(|one| json!({ "name": one.name, "held": match one.held { Held::Yes => Value::from(true), Held::No => Value::from(false), Held::Unknown => Value::Null }, "why": one.why })).collect::<Vec<_>>(),
-        "p70_ms": quantile(&times, 0.70), "p95_ms": quantile(&times, 0.95), "p99_ms": quantile(&times, 0.99), "max_ms": quantile(&times, 1.0),
+        "p70_ms": quantile(times, 0.70), "p95_ms": quantile(times, 0.95), "p99_ms": quantile(times, 0.99), "max_ms": quantile(times, 1.0),
     });
     sheet
 }

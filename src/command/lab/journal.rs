@@ -202,6 +202,9 @@ impl Asked {
         if get.no_tls_resume {
             self.note("sessions", "full handshakes");
         }
+        if get.http2 {
+            self.note("protocol", "HTTP/2");
+        }
         self.note_headers(&get.headers);
         self.note_agents(&get.agents);
         Ok(())

@@ -63,6 +63,7 @@ pub(super) fn get(arguments: &Get) -> Outcome {
         timeout: duration(&arguments.timeout)?,
         follow: arguments.follow,
         forgets_sessions: arguments.no_tls_resume,
+        is_http2: arguments.http2,
         rows: arguments.jtl.clone(),
         added: added(arguments.jtl_us, arguments.mark),
         seed: arguments.seed,
@@ -125,6 +126,7 @@ pub(super) fn plan_run(arguments: &Run) -> Result<PlanRun, Fault> {
     Ok(PlanRun {
         properties,
         detour: None,
+        is_http2: arguments.http2,
         rows: arguments.jtl.clone(),
         workers: arguments.workers,
         seed: arguments.seed.unwrap_or_else(new_seed),

@@ -274,6 +274,7 @@ impl Ab {
             identity: self.certificate.as_deref().map(speech::identity).transpose()?,
             hides_name: self.hides_name,
             forgets_sessions: false,
+            is_http2: false,
         })
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustls::ClientConnection;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::http2::{Advance, Session};
 use super::response::Reader;
 use super::tls::Agreed;
 use super::{Attempt, Failure, Reply, Request, Target};
@@ -38,6 +39,8 @@ pub(crate) struct Connection {
     socket: TcpStream,
     target: Arc<Target>,
     tls: Option<Box<ClientConnection>>,
+    /// What speaks HTTP/2, once the connection is open.
+    session: Option<Box<Session>>,
     state: State,
     exchange: Option<Exchange>,
     exchanges: u64,
@@ -53,6 +56,8 @@ struct Exchange {
     first_byte: Option<Instant>,
     quiet_since: Instant,
     received: u64,
+    /// The server has not looked at the request, as it says.
+    is_refused: bool,
     reader: Reader,
 }
 
@@ -99,6 +104,7 @@ impl Connection {
             socket: socket.into(),
             target: Arc::clone(target),
             tls,
+            session: None,
             state,
             exchange: None,
             exchanges: 0,
@@ -125,7 +131,10 @@ impl Connection {
         let is_closed = self.exchanges > 1
             && !request.is_repeatable()
             && matches!(self.look_at_idle(buffer), Progress::Dead);
-        let reader = Reader::new(request.is_head, request.keep);
+        let mut reader = Reader::new(request.is_head, request.keep);
+        if self.target.is_http2 {
+            reader = reader.of_version("HTTP/2");
+        }
         self.exchange = Some(Exchange {
             request,
             attempt,
@@ -135,12 +144,13 @@ impl Connection {
             first_byte: None,
             quiet_since: started,
             received: 0,
+            is_refused: false,
             reader,
         });
         if is_closed {
             return self.finish(Err(Failure::NoResponse), false);
         }
-        if self.state == State::Open && self.tls.is_none() {
+        if self.state == State::Open && self.tls.is_none() && !self.target.is_http2 {
             // The response cannot be there yet: only write, and leave reading to its event.
             return match self.write_plain() {
                 Ok(()) => Progress::Pending,
@@ -179,6 +189,14 @@ impl Connection {
     }
 
     fn look_at_idle(&mut self, buffer: &mut [u8]) -> Progress {
+        if self.session.is_some() {
+            return match self.exchange_frames(buffer, false) {
+                Ok(_) if self.session.as_ref().is_some_and(|session| session.is_usable()) => {
+                    Progress::Pending
+                }
+                _ => Progress::Dead,
+            };
+        }
         if let Some(tls) = &mut self.tls {
             // Session tickets arrive whenever the server likes.
             match tls.read_tls(&mut self.socket) {
@@ -207,6 +225,9 @@ impl Connection {
             self.state = if self.tls.is_some() { State::Handshaking } else { State::Open };
             self.note_connected();
         }
+        if self.target.is_http2 && (self.tls.is_none() || self.session.is_some()) {
+            return self.exchange_frames(buffer, true);
+        }
         if self.tls.is_some() {
             return self.advance_tls(buffer);
         }
@@ -217,6 +238,91 @@ impl Connection {
                 Ok(true) => Ok(true),
                 _ => Err(failure),
             },
+        }
+    }
+
+    /// Goes on by HTTP/2 as far as the socket allows; true at the end of the exchange.
+    fn exchange_frames(&mut self, buffer: &mut [u8], has_exchange: bool) -> Result<bool, Failure> {
+        if self.session.is_none() {
+            self.session = Some(Box::new(Session::new()?));
+        }
+        loop {
+            let Some(session) = &mut self.session else { return Ok(false) };
+            let mut advance = Advance::Pending;
+            match &mut self.exchange {
+                Some(exchange) if has_exchange => {
+                    if exchange.written == 0 {
+                        session.begin(&exchange.request.bytes, self.tls.is_some())?;
+                        exchange.written = exchange.request.bytes.len();
+                    }
+                    advance = session.advance(&mut exchange.reader)?;
+                    if exchange.first_byte.is_none() && exchange.reader.has_head() {
+                        exchange.first_byte = Some(Instant::now());
+                    }
+                    exchange.is_refused |= advance == Advance::Refused;
+                }
+                _ => session.idle(),
+            }
+            self.write_frames()?;
+            match advance {
+                Advance::Done => return Ok(true),
+                Advance::Refused => return Err(Failure::Reset),
+                Advance::Pending => {}
+            }
+            match self.read_frames(buffer) {
+                Ok(length) => {
+                    let Some(session) = &mut self.session else { return Ok(false) };
+                    let is_over = length == 0 && !session.is_usable();
+                    session.receive(buffer.get(..length).unwrap_or_default());
+                    if let Some(exchange) = &mut self.exchange {
+                        exchange.received += length as u64;
+                        exchange.quiet_since = Instant::now();
+                    }
+                    // The library has heard of the end before, and has nothing more to say.
+                    if is_over {
+                        return Err(Failure::NoResponse);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(Failure::Reset),
+            }
+        }
+    }
+
+    /// Writes what the session has for the server as far as the socket takes it.
+    fn write_frames(&mut self) -> Result<(), Failure> {
+        let Some(session) = &self.session else { return Ok(()) };
+        let socket = &mut self.socket;
+        let written = match &mut self.tls {
+            None => session.write(|bytes| socket.write(bytes)),
+            Some(tls) => loop {
+                let written = session.write(|bytes| tls.writer().write(bytes));
+                // What TLS keeps is bounded, so that the rest follows when this is gone.
+                if flush(tls, socket)? || !session.has_output() {
+                    break written;
+                }
+            },
+        };
+        match written {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(Failure::Reset),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads bytes of the server's frames; none at the end.
+    fn read_frames(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.socket.read(buffer) };
+        loop {
+            match tls.reader().read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // A server that closes without saying so has closed.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                found => return found,
+            }
+            tls.read_tls(&mut self.socket)?;
+            let packets = tls.process_new_packets();
+            packets.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
         }
     }
 
@@ -294,6 +400,12 @@ impl Connection {
                 let now = Instant::now();
                 exchange.connect = now.saturating_duration_since(exchange.started);
                 exchange.quiet_since = now;
+                if self.target.is_http2 {
+                    if tls.alpn_protocol() != Some(b"h2") {
+                        return Err(Failure::NoHttp2);
+                    }
+                    return self.exchange_frames(buffer, true);
+                }
             }
             if self.state == State::Open {
                 let rest = exchange.request.bytes.get(exchange.written..).unwrap_or_default();
@@ -334,17 +446,22 @@ impl Connection {
     fn finish(&mut self, result: Result<(), Failure>, is_complete: bool) -> Progress {
         let Some(exchange) = self.exchange.take() else { return Progress::Dead };
         let ended = Instant::now();
-        let kept_alive = is_complete
-            && exchange.request.keep_alive
-            && !exchange.reader.closes()
-            && exchange.written == exchange.request.bytes.len()
-            && !exchange.reader.has_surplus();
+        let is_open = match &self.session {
+            // By HTTP/2 a connection outlives its responses.
+            Some(session) => session.is_usable(),
+            None => {
+                !exchange.reader.closes()
+                    && exchange.written == exchange.request.bytes.len()
+                    && !exchange.reader.has_surplus()
+            }
+        };
+        let kept_alive = is_complete && exchange.request.keep_alive && is_open;
         // The server may close a kept connection at the moment it is used; nothing of a response says so.
         let is_lost = self.exchanges > 1
-            && exchange.received == 0
+            && (exchange.received == 0 || exchange.is_refused)
             && matches!(result, Err(Failure::NoResponse | Failure::Reset));
         let next = match exchange.attempt {
-            attempt if exchange.written == 0 => Some(attempt),
+            attempt if exchange.written == 0 || exchange.is_refused => Some(attempt),
             Attempt::First if exchange.request.is_repeatable() => Some(Attempt::Repeated),
             _ => None,
         };

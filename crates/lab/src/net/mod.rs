@@ -1,4 +1,4 @@
-//! HTTP/1.1 as a load generator needs it: non-blocking, exact about time, forgiving about responses.
+//! HTTP/1.1 and HTTP/2 as a load generator needs them: non-blocking, exact about time, forgiving about responses.
 //!
 //! In: [`Request`]s, whose bytes are ready to be written. Out: a [`Reply`] each, with four time stamps.
 //!
@@ -11,6 +11,7 @@
 //! Not here: when to send (`load`), what to send and what the answer means (`plan`).
 
 mod connection;
+mod http2;
 mod response;
 mod target;
 mod tls;
@@ -136,6 +137,8 @@ pub(crate) enum Failure {
     Bind,
     /// Every answer led on to another address.
     Redirects,
+    /// The server does not speak HTTP/2, which the run asks for.
+    NoHttp2,
 }
 
 impl Failure {
@@ -153,7 +156,7 @@ impl Failure {
             Self::Tls => "javax.net.ssl.SSLHandshakeException",
             Self::Unfinished => "java.lang.InterruptedException",
             Self::Bind => "java.net.BindException",
-            Self::Redirects => "java.io.IOException",
+            Self::Redirects | Self::NoHttp2 => "java.io.IOException",
         }
     }
 
@@ -172,6 +175,7 @@ impl Failure {
             Self::Unfinished => "not finished when the run ended",
             Self::Exhausted => "no ports or file descriptors left on the generator",
             Self::Redirects => "Exceeded maximum number of redirects: 20",
+            Self::NoHttp2 => "the server does not speak HTTP/2",
             Self::Bind => "the generator has no such address to connect from",
         }
     }

@@ -168,6 +168,8 @@ pub(crate) struct Reader {
     partial: Vec<u8>,
     closes: bool,
     has_surplus: bool,
+    /// The version that heads tell, if not that of their status line.
+    version: Option<&'static str>,
     response: Response,
 }
 
@@ -180,8 +182,19 @@ impl Reader {
             partial: Vec::new(),
             closes: false,
             has_surplus: false,
+            version: None,
             response: Response::default(),
         }
+    }
+
+    /// Returns a reader of responses that come by another version than that of their status line.
+    pub(crate) fn of_version(self, version: &'static str) -> Self {
+        Self { version: Some(version), ..self }
+    }
+
+    /// Reports whether the head has come.
+    pub(crate) fn has_head(&self) -> bool {
+        self.response.status != 0
     }
 
     /// Takes bytes and returns how many of them belong to this response.
@@ -362,7 +375,7 @@ impl Reader {
         let is_old = parsed.version == Some(0);
         self.closes = framing.closes || (is_old && !framing.keeps_alive);
         if self.keep != Keep::Nothing {
-            let head = copy_head(&parsed, status, used);
+            let head = copy_head(&parsed, status, used, self.version);
             if let Keep::Style(max) = self.keep {
                 self.keep = if head.is_style() { Keep::Body(max) } else { Keep::Head };
             }
@@ -387,8 +400,14 @@ impl Reader {
 
 const SIZE: Phase = Phase::Size { value: 0, digits: 0, in_extension: false };
 
-fn copy_head(parsed: &httparse::Response<'_, '_>, status: u16, size: usize) -> Head {
-    let version = if parsed.version == Some(0) { "HTTP/1.0" } else { "HTTP/1.1" };
+fn copy_head(
+    parsed: &httparse::Response<'_, '_>,
+    status: u16,
+    size: usize,
+    version: Option<&'static str>,
+) -> Head {
+    let own = if parsed.version == Some(0) { "HTTP/1.0" } else { "HTTP/1.1" };
+    let version = version.unwrap_or(own);
     let headers = parsed.headers.iter().map(|header| (header.name, header.value));
     Head::new((version, status, parsed.reason.unwrap_or_default()), headers, size)
 }

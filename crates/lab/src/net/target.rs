@@ -20,6 +20,8 @@ pub(crate) struct Target {
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// The address of this machine that connections begin at, if not the system chooses it.
     pub(crate) source: Option<IpAddr>,
+    /// Connections speak HTTP/2; without TLS from their first byte.
+    pub(crate) is_http2: bool,
     /// Bytes of the buffers that the kernel has for each connection, if not the system chooses them.
     pub(crate) window: Option<usize>,
     /// What the first handshake agreed on.
@@ -99,6 +101,7 @@ impl Target {
             port,
             tls,
             source,
+            is_http2: false,
             window: None,
             agreed: OnceLock::new(),
             addresses,
@@ -118,6 +121,7 @@ impl Target {
             port: self.port,
             tls,
             source: self.source,
+            is_http2: speech.is_http2,
             window,
             agreed: OnceLock::new(),
             addresses: self.addresses.clone(),
@@ -153,6 +157,8 @@ pub(crate) struct Targets {
     hosts: HashMap<String, String>,
     /// Whether each connection makes a full TLS handshake.
     forgets_sessions: bool,
+    /// Whether connections speak HTTP/2.
+    is_http2: bool,
 }
 
 impl Targets {
@@ -166,6 +172,11 @@ impl Targets {
     /// Returns targets of which each connection makes a full TLS handshake, if that is wanted.
     pub(crate) fn forgetting(forgets_sessions: bool) -> Self {
         Self { forgets_sessions, ..Self::default() }
+    }
+
+    /// Returns the same targets, spoken to by HTTP/2 if that is wanted.
+    pub(crate) fn by_http2(self, is_http2: bool) -> Self {
+        Self { is_http2, ..self }
     }
 
     /// Returns the target, resolving it at its first use.
@@ -210,9 +221,10 @@ impl Targets {
             Some(addresses) => Target::resolve_at((*is_tls, host, *port), addresses, *source)?,
             None => Target::resolve_from(*is_tls, host, *port, *source)?,
         };
-        let target = match self.forgets_sessions {
+        let (forgets_sessions, is_http2) = (self.forgets_sessions, self.is_http2);
+        let target = match forgets_sessions || is_http2 {
             true => {
-                let speech = Speech { forgets_sessions: true, ..Speech::default() };
+                let speech = Speech { forgets_sessions, is_http2, ..Speech::default() };
                 target.adjusted(&speech, None)?
             }
             false => target,

@@ -29,6 +29,8 @@ pub(crate) struct Speech {
     pub(crate) hides_name: bool,
     /// Makes a full handshake for each connection, instead of going on with an earlier session.
     pub(crate) forgets_sessions: bool,
+    /// Offers HTTP/2 instead of HTTP/1.1.
+    pub(crate) is_http2: bool,
 }
 
 /// What was agreed on in a handshake, in OpenSSL's words.
@@ -113,7 +115,8 @@ pub(crate) fn speaking(
         }
         None => builder.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let protocol: &[u8] = if speech.is_http2 { b"h2" } else { b"http/1.1" };
+    config.alpn_protocols = vec![protocol.to_vec()];
     config.enable_sni = !speech.hides_name;
     if speech.forgets_sessions {
         config.resumption = Resumption::disabled();

@@ -147,6 +147,8 @@ pub(super) struct Actor {
     pub(super) caches: HashMap<usize, Cache>,
     pub(super) phase: Phase,
     pub(super) last_ok: bool,
+    /// The last answer, where scripts before a sample look at it.
+    pub(super) previous_answer: Option<Answer>,
     pub(super) is_ending: bool,
     /// When the thread ends, whatever it does.
     pub(super) ends_at: Option<Instant>,
@@ -189,6 +191,7 @@ impl Actor {
             caches: HashMap::new(),
             phase: Phase::Begin,
             last_ok: true,
+            previous_answer: None,
             is_ending: false,
             ends_at: None,
             lives: None,
@@ -380,7 +383,7 @@ impl Actor {
         let Some(Kind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind) else {
             return None;
         };
-        let mut delay = Duration::ZERO;
+        let mut delay = Duration::from_millis(std::mem::take(&mut self.scope.sleep_ms));
         for (number, timer) in sampler.timers.iter().enumerate().skip(from) {
             if let Timer::Synchronize { size, timeout, meter } = timer {
                 let timeout = self.number(timeout);

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::io::Read as _;
 use std::sync::Arc;
 
+use super::charset::Charset;
+
 /// A response with its body decoded.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answer {
@@ -113,11 +115,11 @@ pub(crate) fn to_text(body: Vec<u8>, content_type: Option<&str>) -> String {
                 let at = lower.find("charset=")?;
                 Some(lower.get(at + 8..)?.trim_matches(['"', ' ', ';']).to_owned())
             });
-            if charset.as_deref().is_none_or(|charset| charset.starts_with("iso-8859")) {
-                bytes.iter().map(|&byte| char::from(byte)).collect()
-            } else {
-                String::from_utf8_lossy(&bytes).into_owned()
-            }
+            let charset = match charset.as_deref() {
+                None => Charset::Latin1,
+                Some(name) => Charset::find(name).unwrap_or_default(),
+            };
+            charset.decode(&bytes).into_owned()
         }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::charset::Charset;
 use super::data::Share;
 use super::extract::{Extractor, Field};
 use super::http::{HttpSpec, decode_form, encode_form};
@@ -442,6 +443,9 @@ impl Writer<'_> {
             .is_some_and(|place| self.model.hosts.get(place).is_some_and(|hosts| !hosts.is_empty()))
         {
             self.problem(name, "a DNS cache manager that gives names addresses of its own");
+        }
+        if spec.charset != Charset::Utf8 {
+            self.problem(name, "parameters or bodies in another character set than UTF-8");
         }
         if spec.is_browser_form && (spec.is_multipart || !spec.files.is_empty()) {
             self.problem(name, "a form in parts as browsers write it");

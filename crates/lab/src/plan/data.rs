@@ -7,6 +7,7 @@ use std::io::BufReader;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::charset::Charset;
 use super::scope::Scope;
 use super::template::Template;
 use super::turns::Turns;
@@ -26,45 +27,6 @@ pub(super) enum Share {
     Named(String),
 }
 
-/// What the bytes of a file are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Coding {
-    #[default]
-    Utf8,
-    Latin1,
-    Windows1252,
-}
-
-impl Coding {
-    /// Reads Java's name of it.
-    pub(super) fn find(name: &str) -> Option<Self> {
-        Some(match name.trim().to_ascii_lowercase().as_str() {
-            "" | "utf-8" | "utf8" | "us-ascii" => Self::Utf8,
-            "iso-8859-1" | "iso8859-1" | "iso8859_1" | "latin1" => Self::Latin1,
-            "windows-1252" | "cp1252" => Self::Windows1252,
-            _ => return None,
-        })
-    }
-
-    fn decode(self, text: &[u8]) -> Cow<'_, str> {
-        /// What Windows has where ISO 8859-1 has control letters; itself where it has nothing.
-        const OTHERS: [char; 32] = [
-            '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž',
-            '\u{8f}', '\u{90}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ',
-            '\u{9d}', 'ž', 'Ÿ',
-        ];
-        let of_windows = |byte: u8| {
-            let other = byte.checked_sub(0x80).and_then(|at| OTHERS.get(usize::from(at)));
-            other.copied().unwrap_or(char::from(byte))
-        };
-        match self {
-            Self::Utf8 => String::from_utf8_lossy(text),
-            Self::Latin1 => text.iter().map(|&byte| char::from(byte)).collect(),
-            Self::Windows1252 => text.iter().map(|&byte| of_windows(byte)).collect(),
-        }
-    }
-}
-
 /// A data set of a plan.
 #[derive(Debug)]
 pub(super) struct DataSet {
@@ -73,7 +35,7 @@ pub(super) struct DataSet {
     pub(super) names: Template,
     pub(super) delimiter: Template,
     pub(super) is_quoted: bool,
-    pub(super) coding: Coding,
+    pub(super) charset: Charset,
     /// What a short row lacks is empty; else it stays as it was, as in JMeter.
     pub(super) fills_up: bool,
     /// Rows come in random order, each once before any comes again.
@@ -111,7 +73,7 @@ pub(super) enum Drawn {
 pub(super) struct Cursor {
     path: PathBuf,
     is_quoted: bool,
-    coding: Coding,
+    charset: Charset,
     skips: bool,
     /// The rows in the order in which they come, if that is not the file's.
     deck: Option<Deck>,
@@ -141,7 +103,7 @@ impl DataSet {
             names,
             delimiter,
             is_quoted: false,
-            coding: Coding::default(),
+            charset: Charset::default(),
             fills_up: false,
             is_random: false,
             skips_first: false,
@@ -223,7 +185,7 @@ impl DataSet {
         let mut cursor = Cursor {
             path: scope.world.files.locate(&file)?,
             is_quoted: self.is_quoted,
-            coding: self.coding,
+            charset: self.charset,
             skips: self.skips_first || names.is_empty(),
             deck: None,
             input: None,
@@ -339,7 +301,7 @@ impl Cursor {
     /// Returns the last row as text; files may begin with a mark of their coding.
     fn line(&self) -> Cow<'_, str> {
         let text = self.text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&self.text);
-        self.coding.decode(text)
+        self.charset.decode(text)
     }
 
     /// Returns the values of the last row.

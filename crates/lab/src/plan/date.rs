@@ -139,6 +139,16 @@ fn write(java: &str, at: &Zoned) -> String {
     at.strftime(&pattern.replace(UTC_AS_LETTER, offset)).to_string()
 }
 
+/// Writes a date by a pattern of Java; nothing if the pattern is not understood.
+pub(super) fn write_by(java: &str, at: &Zoned) -> Option<String> {
+    pattern(java).map(|_| write(java, at))
+}
+
+/// Reads a date by a pattern of Java; nothing if the text is no such date.
+pub(super) fn read_by(java: &str, text: &str) -> Option<Zoned> {
+    read(java, text, Missing::Defaults { year: 1970 })
+}
+
 /// What a date has that its pattern does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Missing {

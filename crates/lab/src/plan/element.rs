@@ -1,7 +1,8 @@
 //! The tree of a `.jmx` file: elements in the place where `<hashTree>` puts them, with their lines.
 //!
-//! An element notes which of its properties were asked for; what is set and was never asked for would change the
-//! meaning silently, so it becomes a finding.
+//! An element notes which of its properties were asked for. Of JMeter's own elements every property that means something is
+//! asked for or refused by its name; all others mean nothing to JMeter 5.6.3 either. Of elements of plugins, what is set and
+//! was never asked for would change the meaning silently, so it becomes a finding.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -72,8 +73,11 @@ impl<'a> Element<'a> {
         self.used.borrow_mut().extend(names);
     }
 
-    /// Returns the properties that are set and were never asked for.
+    /// Returns the properties that are set and were never asked for, unless JMeter knows the element itself.
     pub(super) fn left_over(&self) -> Vec<Node<'a, 'a>> {
+        if !is_of_plugin(self.class) {
+            return Vec::new();
+        }
         let used = self.used.borrow();
         properties(self.node)
             .filter(|node| {
@@ -163,6 +167,22 @@ fn is_default(node: Node<'_, '_>) -> bool {
         "boolProp" => node.text().is_none_or(|text| text.trim() != "true"),
         _ => node.text().is_none_or(|text| matches!(text.trim(), "" | "0" | "false")),
     }
+}
+
+/// Elements that plugins bring.
+fn is_of_plugin(class: &str) -> bool {
+    matches!(
+        class,
+        "UltimateThreadGroup"
+            | "SteppingThreadGroup"
+            | "ConcurrencyThreadGroup"
+            | "ArrivalsThreadGroup"
+            | "FreeFormArrivalsThreadGroup"
+            | "VariableThroughputTimer"
+            | "JSONPathExtractor"
+            | "RandomCSVDataSetConfig"
+            | "DummySampler"
+    )
 }
 
 /// Properties that say nothing about traffic: comments, the interface's state, choices among equal implementations.

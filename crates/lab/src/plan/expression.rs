@@ -27,8 +27,10 @@ pub(crate) enum Value {
 /// How a language counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numbers {
-    /// All numbers are alike, and a quotient has a fraction: JavaScript, and Groovy as far as it is understood here.
+    /// All numbers are alike, and a quotient has a fraction: Groovy as far as it is understood here.
     Decimal,
+    /// The same with what JavaScript has besides: `Math`, `Date`, `String`.
+    JavaScript,
     /// Whole numbers stay whole, as in Java; what is no number is an error.
     Jexl,
 }
@@ -88,8 +90,20 @@ impl Value {
 /// # Errors
 /// What the script says that is not supported.
 pub(crate) fn check(script: &Template) -> Result<(), String> {
+    check_as(script, Numbers::Decimal)
+}
+
+/// Checks that a script of JavaScript can be read once its variables are known.
+///
+/// # Errors
+/// What the script says that is not supported.
+pub(crate) fn check_javascript(script: &Template) -> Result<(), String> {
+    check_as(script, Numbers::JavaScript)
+}
+
+fn check_as(script: &Template, numbers: Numbers) -> Result<(), String> {
     let text = script.with_stand_in("1");
-    let mut reader = Reader { rest: text.trim(), scope: None, numbers: Numbers::Decimal, depth: 0 };
+    let mut reader = Reader { rest: text.trim(), scope: None, numbers, depth: 0 };
     reader
         .whole()
         .map(drop)
@@ -279,7 +293,7 @@ impl<'a> Reader<'a, '_> {
     /// Returns a number, as a whole one where the language has such and it is one.
     fn whole_number(&self, number: f64) -> Value {
         match self.numbers {
-            Numbers::Decimal => Value::Number(number),
+            Numbers::Decimal | Numbers::JavaScript => Value::Number(number),
             Numbers::Jexl if number.fract() == 0.0 => Value::Integer(number as i128),
             Numbers::Jexl => Value::Double(number),
         }
@@ -347,7 +361,9 @@ impl<'a> Reader<'a, '_> {
             let value = self.number_of(digits, rest)?;
             return Ok(match self.numbers {
                 Numbers::Jexl => value,
-                Numbers::Decimal => value.number().map_or(Value::Null, Value::Number),
+                Numbers::Decimal | Numbers::JavaScript => {
+                    value.number().map_or(Value::Null, Value::Number)
+                }
             });
         }
         self.word()
@@ -426,6 +442,23 @@ impl<'a> Reader<'a, '_> {
                 });
                 Ok(Value::Bool(is_empty))
             }
+            "Math" if self.numbers == Numbers::JavaScript => self.math(),
+            "String" if self.numbers == Numbers::JavaScript => {
+                let text = self.arguments()?.first().map(Value::to_string);
+                Ok(Value::Text(text.unwrap_or_default()))
+            }
+            "new" if self.numbers == Numbers::JavaScript && self.eat_word("Date") => {
+                // What is asked of a date is its milliseconds.
+                if self.eat("(") && self.eat(")") && self.eat(".getTime") {
+                    self.arguments()?;
+                    return Ok(Value::Number(Scope::now_ms() as f64));
+                }
+                Err(format!("`{before}` is not supported"))
+            }
+            "Date" if self.numbers == Numbers::JavaScript && self.eat(".now") => {
+                self.arguments()?;
+                Ok(Value::Number(Scope::now_ms() as f64))
+            }
             "size" => {
                 let arguments = self.arguments()?;
                 let size = arguments.first().map_or(0, |value| value.to_string().chars().count());
@@ -433,6 +466,29 @@ impl<'a> Reader<'a, '_> {
             }
             _ => Err(format!("`{before}` is not supported")),
         }
+    }
+
+    /// Reads a function of JavaScript's `Math`.
+    fn math(&mut self) -> Outcome {
+        if !self.eat(".") {
+            return Err(format!("`{}` is not supported", self.start()));
+        }
+        let name = self.name();
+        let arguments = self.arguments()?;
+        let number = |place: usize| arguments.get(place).and_then(Value::number);
+        let one = number(0).unwrap_or(f64::NAN);
+        Ok(Value::Number(match name {
+            "random" => self.scope.as_mut().map_or(0.5, |scope| 1.0 - scope.random_unit()),
+            "floor" => one.floor(),
+            "ceil" => one.ceil(),
+            "round" => (one + 0.5).floor(),
+            "abs" => one.abs(),
+            "sqrt" => one.sqrt(),
+            "pow" => one.powf(number(1).unwrap_or(f64::NAN)),
+            "min" => arguments.iter().filter_map(Value::number).fold(f64::INFINITY, f64::min),
+            "max" => arguments.iter().filter_map(Value::number).fold(f64::NEG_INFINITY, f64::max),
+            _ => return Err(format!("script calls `Math.{name}` (not supported)")),
+        }))
     }
 
     /// Reads `.get("name")`, `["name"]` or `.name` after `vars` or `props`.
@@ -510,6 +566,27 @@ impl<'a> Reader<'a, '_> {
                 let to = place(1).map_or(letters.len(), |to| to as usize);
                 let part = letters.get(from..to).ok_or("`substring` goes beyond the text")?;
                 Value::Text(part.iter().collect())
+            }
+            "charAt" => {
+                let place = arguments.first().and_then(Value::number).unwrap_or(0.0);
+                Value::Text(text.chars().skip(place as usize).take(1).collect())
+            }
+            // The parts of a text have no name here: one of them is taken at once.
+            "split" if self.eat("[") => {
+                let place = self.choice()?.number().unwrap_or(0.0) as usize;
+                if !self.eat("]") {
+                    return Err("`[` without `]`".to_owned());
+                }
+                let part = match given.as_str() {
+                    "" => text.get(place..=place),
+                    mark => text.split(mark).nth(place),
+                };
+                part.map_or(Value::Null, |part| Value::Text(part.to_owned()))
+            }
+            "toFixed" => {
+                let digits = arguments.first().and_then(Value::number).unwrap_or(0.0) as usize;
+                let number = on.number().unwrap_or(f64::NAN);
+                Value::Text(format!("{number:.*}", digits.min(20)))
             }
             "trim" => Value::Text(text.trim().to_owned()),
             "toUpperCase" => Value::Text(text.to_uppercase()),
@@ -653,6 +730,27 @@ mod tests {
         expect("vars['name'].startsWith(\"pa\") and not (${x} eq 4)", "true");
         expect("\"${name}\" =~ \"p.*e\"", "true");
         expect("parseInt(\"${x}\") >= 5;", "true");
+    }
+
+    #[test]
+    fn javascript_has_functions_of_its_own() {
+        let mut scope = Scope::new(Arc::new(World::default()));
+        for (text, expected) in [
+            ("Math.floor(7.9) + Math.max(1, 2)", "9"),
+            ("Math.round(2.5) * Math.abs(-3)", "9"),
+            ("Math.floor(Math.random() * 1)", "0"),
+            ("'a,b,c'.split(',')[1] + 'xyz'.charAt(2)", "bz"),
+            ("(10 / 4).toFixed(2)", "2.50"),
+            ("new Date().getTime() > 1600000000000", "true"),
+            ("String(5).length", "1"),
+        ] {
+            check_javascript(&Template::literal(text)).unwrap();
+            let value = evaluate(text, Numbers::JavaScript, &mut scope).unwrap();
+            assert_eq!(value.to_string(), expected, "{text}");
+        }
+        // Groovy's have other types.
+        assert!(check(&Template::literal("Math.floor(7.9)")).is_err());
+        assert!(check_javascript(&Template::literal("new Date().getDay()")).is_err());
     }
 
     #[test]

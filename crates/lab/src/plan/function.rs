@@ -32,6 +32,7 @@ pub(crate) enum Function {
     Jexl,
     JavaScript,
     Groovy,
+    BeanShell,
     Base64Encode,
     Base64Decode,
     UrlEncode,
@@ -91,6 +92,7 @@ impl Function {
             "__jexl3" | "__jexl2" => Self::Jexl,
             "__javaScript" => Self::JavaScript,
             "__groovy" => Self::Groovy,
+            "__BeanShell" => Self::BeanShell,
             "__base64Encode" => Self::Base64Encode,
             "__base64Decode" => Self::Base64Decode,
             "__urlencode" => Self::UrlEncode,
@@ -148,6 +150,7 @@ impl Function {
             | Self::Jexl
             | Self::JavaScript
             | Self::Groovy
+            | Self::BeanShell
             | Self::Base64Encode
             | Self::Base64Decode
             | Self::UrlEncode
@@ -178,9 +181,11 @@ impl Function {
             return Err(format!("`${{{}`: {needed} arguments are needed", call.source));
         }
         match (self, call.arguments.first()) {
-            (Self::Jexl | Self::JavaScript, Some(script)) => expression::check(script),
+            (Self::Jexl, Some(script)) => expression::check(script),
+            (Self::JavaScript, Some(script)) => expression::check_javascript(script),
             (Self::Groovy, Some(script)) => expression::check(script)
                 .or_else(|fault| script::check(script, Dialect::Groovy).map_err(|_| fault)),
+            (Self::BeanShell, Some(script)) => script::check(script, Dialect::Java),
             (Self::TimeShift, Some(format)) => {
                 date::check(format)?;
                 date::check_locale(format, call.arguments.get(3))
@@ -270,7 +275,8 @@ impl Function {
                 (evaluate(&inner, scope), usize::MAX)
             }
             Self::Jexl | Self::JavaScript => {
-                let numbers = if self == Self::Jexl { Numbers::Jexl } else { Numbers::Decimal };
+                let is_jexl = self == Self::Jexl;
+                let numbers = if is_jexl { Numbers::Jexl } else { Numbers::JavaScript };
                 let value = expression::evaluate(text(0), numbers, scope).unwrap_or_default();
                 (shown(&value), 1)
             }
@@ -282,6 +288,14 @@ impl Function {
                         Ok(script::Value::Null) | Err(_) => String::new(),
                         Ok(value) => value.to_string(),
                     },
+                };
+                (value, 1)
+            }
+            Self::BeanShell => {
+                // The value of the last statement is that of the script.
+                let value = match script::run_to_value(text(0), Dialect::Java, scope) {
+                    Ok(script::Value::Null) | Err(_) => String::new(),
+                    Ok(value) => value.to_string(),
                 };
                 (value, 1)
             }
@@ -527,12 +541,15 @@ fn digest(name: &str, text: &str) -> Option<String> {
     use md5::Digest as _;
     let text = text.as_bytes();
     let bytes = match name.trim().to_ascii_uppercase().as_str() {
+        "MD2" => md2::Md2::digest(text).to_vec(),
         "MD5" => md5::Md5::digest(text).to_vec(),
         "SHA" | "SHA1" | "SHA-1" => sha1::Sha1::digest(text).to_vec(),
         "SHA-224" | "SHA224" => sha2::Sha224::digest(text).to_vec(),
         "SHA-256" | "SHA256" => sha2::Sha256::digest(text).to_vec(),
         "SHA-384" | "SHA384" => sha2::Sha384::digest(text).to_vec(),
         "SHA-512" | "SHA512" => sha2::Sha512::digest(text).to_vec(),
+        "SHA-512/224" => sha2::Sha512_224::digest(text).to_vec(),
+        "SHA-512/256" => sha2::Sha512_256::digest(text).to_vec(),
         _ => return None,
     };
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -697,6 +714,8 @@ mod tests {
             "${__changeCase(Hello,lower,)}${__changeCase(Hello,bogus)}${__changeCase(a)}",
             "helloHelloA",
         );
+        check("${__digest(MD2,abc,,,)}", "da853b0d3f88d99b30283a69e6ded6bb");
+        check("${__BeanShell(6 * 7)}${__BeanShell(int a = 2; a + 1)}", "423");
         check(
             "${__digest(SHA-256,abc,salt,,)}",
             "169b3a2b0977ebee2eb1fd392c6aa470a3281d439ff32f20baea7309d7f40eec",

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::charset::Charset;
 use super::scope::Scope;
 use super::template::Template;
 use crate::net::Url;
@@ -52,6 +53,8 @@ pub(super) struct HttpSpec {
     pub(super) method: Template,
     pub(super) arguments: Vec<Argument>,
     pub(super) files: Vec<FilePart>,
+    /// In which parameters and bodies are written.
+    pub(super) charset: Charset,
     pub(super) is_raw: bool,
     /// Java's own client instead of Apache's: other headers.
     pub(super) is_java: bool,
@@ -108,8 +111,8 @@ pub(super) struct Drawn {
     pub(super) body: Vec<u8>,
 }
 
-/// The media type of a form.
-const FORM: &str = "application/x-www-form-urlencoded; charset=UTF-8";
+/// The media type of a form, without its character set.
+const FORM: &str = "application/x-www-form-urlencoded";
 /// What Java's own client sends.
 const JAVA_AGENT: &str = concat!("Java/17 (tympan lab ", env!("CARGO_PKG_VERSION"), ")");
 const JAVA_ACCEPT: &str = "text/html, image/gif, image/jpeg, */*; q=0.2";
@@ -223,16 +226,26 @@ impl HttpSpec {
             }
             let mut value = argument.value.draw(scope).into_owned();
             if !argument.encodes {
-                (name, value) = (decode_form(&name)?, decode_form(&value)?);
+                (name, value) = (self.decode(&name)?, self.decode(&value)?);
             }
             if !out.is_empty() {
                 out.push('&');
             }
-            out.push_str(&encode_form(&name));
+            out.push_str(&self.encode(&name));
             out.push('=');
-            out.push_str(&encode_form(&value));
+            out.push_str(&self.encode(&value));
         }
         Ok(out)
+    }
+
+    /// Encodes a text for a form or a query.
+    fn encode(&self, text: &str) -> String {
+        encode_form_bytes(&self.charset.encode(text))
+    }
+
+    /// Decodes what is encoded in that way.
+    fn decode(&self, text: &str) -> Result<String, (String, String)> {
+        Ok(self.charset.decode(&decode_form_bytes(&self.charset.encode(text))?).into_owned())
     }
 
     /// Returns the parameters as a query.
@@ -248,9 +261,9 @@ impl HttpSpec {
                 out.push('&');
             }
             if argument.encodes {
-                out.push_str(&encode_form(&name));
+                out.push_str(&self.encode(&name));
                 out.push_str(&argument.separator);
-                out.push_str(&encode_form(&value));
+                out.push_str(&self.encode(&value));
             } else {
                 out.push_str(&name);
                 out.push_str(&argument.separator);
@@ -282,7 +295,7 @@ impl HttpSpec {
             for argument in &self.arguments {
                 let value = argument.value.draw(scope);
                 if argument.encodes && !self.is_raw {
-                    body.push_str(&encode_form(&value));
+                    body.push_str(&self.encode(&value));
                 } else {
                     body.push_str(&value);
                 }
@@ -291,11 +304,15 @@ impl HttpSpec {
                 return Ok((Vec::new(), None));
             }
             // Bodies that come from a text area have bare line feeds in the file and in what JMeter sends.
-            return Ok((body.into_bytes(), Some("text/plain; charset=UTF-8".to_owned())));
+            let media_type = format!("text/plain; charset={}", self.charset.name());
+            return Ok((self.charset.encode(&body).into_owned(), Some(media_type)));
         }
         if has_form {
             let form = self.draw_form_body(scope)?;
-            return Ok((form.into_bytes(), Some(FORM.to_owned())));
+            return Ok((
+                form.into_bytes(),
+                Some(format!("{FORM}; charset={}", self.charset.name())),
+            ));
         }
         Ok((Vec::new(), None))
     }
@@ -331,17 +348,20 @@ impl HttpSpec {
             }
             let value = argument.value.draw(scope);
             let more = match self.is_browser_form {
-                true => "",
-                false => {
-                    "Content-Type: text/plain; charset=UTF-8\r\nContent-Transfer-Encoding: 8bit\r\n"
-                }
+                true => String::new(),
+                false => format!(
+                    "Content-Type: text/plain; charset={}\r\nContent-Transfer-Encoding: 8bit\r\n",
+                    self.charset.name()
+                ),
             };
             body.extend_from_slice(
                 format!(
-                    "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n{more}\r\n{value}\r\n"
+                    "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n{more}\r\n"
                 )
                 .as_bytes(),
             );
+            body.extend_from_slice(&self.charset.encode(&value));
+            body.extend_from_slice(b"\r\n");
         }
         for file in &self.files {
             let content = read_file(&file.path, scope)?;
@@ -473,8 +493,12 @@ fn malformed_escape(text: &str) -> Option<usize> {
 
 /// Decodes what a form holds, as Java does.
 pub(super) fn decode_form(text: &str) -> Result<String, (String, String)> {
+    decode_form_bytes(text.as_bytes()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn decode_form_bytes(text: &[u8]) -> Result<Vec<u8>, (String, String)> {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
+    let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
         match byte {
@@ -500,7 +524,7 @@ pub(super) fn decode_form(text: &str) -> Result<String, (String, String)> {
             other => bytes.push(other),
         }
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }
 
 /// Returns where a bracket stands in the path of an address, which Java refuses.
@@ -648,8 +672,12 @@ fn clean(text: Arc<str>) -> Arc<str> {
 
 /// Encodes as forms do: a space is a plus.
 pub(super) fn encode_form(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for &byte in text.as_bytes() {
+    encode_form_bytes(text.as_bytes())
+}
+
+fn encode_form_bytes(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for &byte in bytes {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'*' | b'_' => {
                 out.push(char::from(byte))

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use md5::Digest as _;
 use serde_json::Value;
 
 use super::answer::Answer;
@@ -47,6 +48,17 @@ pub(super) enum Order {
     LessOrEqual,
 }
 
+/// Whose size is asserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Everything that came over the network.
+    All,
+    Body,
+    Headers,
+    Code,
+    Message,
+}
+
 /// One assertion.
 #[derive(Debug, Clone)]
 pub(super) enum Judge {
@@ -63,8 +75,10 @@ pub(super) enum Judge {
     Size {
         size: Template,
         order: Order,
-        of_body: bool,
+        part: Part,
     },
+    /// The digest of the body in hexadecimal digits.
+    Md5(Template),
     Json {
         path: Template,
         expected: Option<Template>,
@@ -79,6 +93,8 @@ pub(super) enum Judge {
         inverts: bool,
         /// Anything is HTML; else the answer must be XML.
         is_html: bool,
+        /// With functions of XPath 2.0.
+        is_second: bool,
         variable: Option<Template>,
     },
     /// The answer is well-formed XML.
@@ -121,9 +137,31 @@ impl Judge {
                     answer.elapsed_ms
                 ))
             }
-            Self::Size { size, order, of_body } => {
+            Self::Md5(_) if answer.body.is_empty() => {
+                Verdict::Wrong("Response was null".to_owned())
+            }
+            Self::Md5(wanted) => {
+                let wanted = wanted.draw(scope).trim().to_owned();
+                let found: String = md5::Md5::digest(answer.body.as_bytes())
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect();
+                if found.eq_ignore_ascii_case(&wanted) {
+                    return Verdict::Right;
+                }
+                Verdict::Wrong(format!(
+                    "Error asserting MD5 sum : got {found} but should have been {wanted}"
+                ))
+            }
+            Self::Size { size, order, part } => {
                 let wanted: u64 = size.draw(scope).trim().parse().unwrap_or(0);
-                let found = if *of_body { answer.body_bytes } else { answer.bytes };
+                let found = match part {
+                    Part::All => answer.bytes,
+                    Part::Body => answer.body_bytes,
+                    Part::Headers => answer.headers.len() as u64,
+                    Part::Code => answer.code.len() as u64,
+                    Part::Message => answer.message.len() as u64,
+                };
                 let (holds, words) = match order {
                     Order::Equal => (found == wanted, "equal to"),
                     Order::NotEqual => (found != wanted, "not equal to"),
@@ -139,7 +177,7 @@ impl Judge {
                     "The result was the wrong size: It was {found} bytes, but should have been {words} {wanted} bytes."
                 ))
             }
-            Self::Path { path, inverts, is_html, variable } => {
+            Self::Path { path, inverts, is_html, is_second, variable } => {
                 let path = path.draw(scope).into_owned();
                 let text = match variable {
                     Some(variable) => {
@@ -148,7 +186,7 @@ impl Judge {
                     }
                     None => answer.body.clone(),
                 };
-                match judge_path(&text, &path, (*inverts, *is_html)) {
+                match judge_path(&text, &path, *inverts, (*is_html, *is_second)) {
                     None => Verdict::Right,
                     Some(fault) => Verdict::Wrong(fault),
                 }
@@ -244,7 +282,12 @@ impl Judge {
 }
 
 /// Judges by a path as JMeter does: nodes must be there, and what is true or false must be true.
-fn judge_path(text: &str, path: &str, (inverts, is_html): (bool, bool)) -> Option<String> {
+fn judge_path(
+    text: &str,
+    path: &str,
+    inverts: bool,
+    (is_html, is_second): (bool, bool),
+) -> Option<String> {
     if text.is_empty() {
         return Some("Response was null".to_owned());
     }
@@ -254,7 +297,7 @@ fn judge_path(text: &str, path: &str, (inverts, is_html): (bool, bool)) -> Optio
         Err(fault) => return Some(format!("the response is no XML: {fault}")),
     };
     let none = || format!("No Nodes Matched {path}");
-    match XPath::parse(path, false).map(|path| path.find(&tree)) {
+    match XPath::parse(path, is_second).map(|path| path.find(&tree)) {
         Err(fault) => Some(fault),
         Ok(Found::Nodes(nodes)) if nodes.is_empty() => (!inverts).then(none),
         Ok(Found::Nodes(_)) => inverts.then(|| {

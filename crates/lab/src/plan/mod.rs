@@ -11,6 +11,7 @@
 mod actor;
 pub(crate) mod answer;
 pub(crate) mod cache;
+mod charset;
 mod choice;
 mod compile;
 mod convert;
@@ -146,6 +147,10 @@ impl Plan {
         }
         let mut model = compiled.model;
         model.files = files;
+        if Path::new(file).extension().is_none_or(|extension| extension != "toml") {
+            let name = Path::new(file).file_name();
+            model.file_name = name.map(|name| name.to_string_lossy().into_owned());
+        }
         model.needs = kept::needs(&String::from_utf8_lossy(bytes));
         let (inventory, goals) = (compiled.inventory, compiled.goals);
         Ok(Self { model: Arc::new(model), file: file.to_owned(), inventory, goals })

@@ -22,6 +22,8 @@ pub(super) type NodeId = usize;
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) name: String,
+    /// The name of the file of a plan of JMeter, which JMeter calls the plan's name.
+    pub(super) file_name: Option<String>,
     pub(super) nodes: Vec<Node>,
     pub(super) groups: Vec<Group>,
     /// Names and values, drawn once at the start, in order.
@@ -43,6 +45,8 @@ pub(super) struct Model {
     /// Shared counts of throughput controllers and timers.
     pub(super) meters: Vec<Meter>,
     pub(super) files: Files,
+    /// Scripts that run before a sample look at the one before it.
+    pub(super) keeps_previous: bool,
     /// Something in the plan refers to the passes of controllers (`__jm__NAME__idx`).
     pub(super) has_loop_indexes: bool,
     /// Properties that stand in the place of secrets: without them the plan does not run.
@@ -246,6 +250,8 @@ pub(super) struct Sampler {
     pub(super) scripts: Vec<Arc<Script>>,
     pub(super) after: Vec<After>,
     pub(super) judges: Vec<Judge>,
+    /// Scripts that are told of the sample when it has been judged.
+    pub(super) listeners: Vec<Arc<Script>>,
 }
 
 impl Sampler {
@@ -258,6 +264,7 @@ impl Sampler {
             scripts: Vec::new(),
             after: Vec::new(),
             judges: Vec::new(),
+            listeners: Vec::new(),
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Run {
     pub properties: HashMap<String, String>,
     /// Sends everything to this address instead of where the plan says, in plain HTTP: to a proxy that watches.
     pub detour: Option<std::net::SocketAddr>,
+    /// Whether connections speak HTTP/2, each with one exchange at a time.
+    pub is_http2: bool,
     /// `-l`: the result file.
     pub rows: Option<PathBuf>,
     /// Threads that send; 0 for one per processor.
@@ -121,7 +123,9 @@ fn tells_subs(file: &str, options: &Run) -> bool {
 /// Returns what the users of a run share, and the scope that they start with.
 pub(super) fn begin(model: &Model, options: &Run, member: &Membership) -> (Arc<World>, Scope) {
     let mut properties = options.properties.clone();
-    properties.entry("tympan.plan".to_owned()).or_insert_with(|| model.name.clone());
+    properties
+        .entry("tympan.plan".to_owned())
+        .or_insert_with(|| model.file_name.clone().unwrap_or_else(|| model.name.clone()));
     let mut world = World::new(properties, options.seed, model.files.clone());
     world.portion = member.portion;
     let world = Arc::new(world);
@@ -159,7 +163,7 @@ pub(super) fn run(
         None => Some(Rows::append(&outputs, options.added)?),
     };
     let shared = Arc::new(Shared {
-        targets: Targets::toward(options.detour, &options.hosts),
+        targets: Targets::toward(options.detour, &options.hosts).by_http2(options.is_http2),
         crowd: Arc::new(Crowd::default()),
         begun: AtomicU64::new(0),
         ended: AtomicU64::new(0),

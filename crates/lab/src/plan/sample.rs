@@ -176,6 +176,12 @@ impl Actor {
         let judges = if was_ignored { &[] } else { sampler.judges.as_slice() };
         let failure = self.judge(judges, &mut sum.answer, &mut is_ok);
         let said = sum.answer.said;
+        if !sampler.listeners.is_empty() {
+            self.run_listeners(&sampler.listeners, &sum.answer, is_ok);
+        }
+        if model.keeps_previous {
+            self.previous_answer = Some(sum.answer.clone());
+        }
         if !said.is_ignored {
             self.note_sample(sum, is_ok, failure);
         }

@@ -133,6 +133,8 @@ pub(crate) struct Scope {
     pub(crate) thread: usize,
     /// The group's name.
     pub(crate) group: Arc<str>,
+    /// Milliseconds that scripts want the thread to sleep; it does before its next sample.
+    pub(crate) sleep_ms: u64,
     /// Tells groups of one name apart.
     pub(super) group_root: NodeId,
     /// `<group> <group number>-<thread number>`.
@@ -157,6 +159,7 @@ impl Scope {
             rows: StdHashMap::new(),
             thread: 1,
             group: "".into(),
+            sleep_ms: 0,
             group_root: 0,
             thread_name: "".into(),
             sampler: "".into(),

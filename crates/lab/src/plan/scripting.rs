@@ -3,6 +3,7 @@
 //! As in JMeter, a script that fails before or after a sample is told and changes nothing; one that fails as an
 //! assertion fails the sample, and one that fails as a sampler is a failed sample with code 500.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::actor::Actor;
@@ -14,14 +15,37 @@ use super::script::{Script, Stand, Value};
 impl Actor {
     /// Runs a script before a sample.
     pub(super) fn run_before(&mut self, script: &Script) {
-        if let Err(fault) = script.run(&mut self.scope, &mut Stand::default()) {
+        let mut stand = self.stand_before();
+        if let Err(fault) = script.run(&mut self.scope, &mut stand) {
             self.note_script(&fault);
+        }
+        self.previous_answer = self.previous_answer.take().map(|_| stand.answer);
+    }
+
+    /// Returns what a script sees before its sample: the one before it, if there was one.
+    fn stand_before(&mut self) -> Stand {
+        match &mut self.previous_answer {
+            Some(answer) => Stand::new(std::mem::take(answer), self.last_ok),
+            None => Stand::absent(),
+        }
+    }
+
+    /// Lets scripts that listen know of a sample; what they say of it changes nothing any more.
+    pub(super) fn run_listeners(&mut self, scripts: &[Arc<Script>], answer: &Answer, is_ok: bool) {
+        for script in scripts {
+            let mut stand = Stand::new(answer.clone(), is_ok);
+            if let Err(fault) = script.run(&mut self.scope, &mut stand) {
+                self.note_script(&fault);
+            }
         }
     }
 
     /// Runs the script of a timer; returns the milliseconds that it gives.
     pub(super) fn run_timer(&mut self, script: &Script) -> f64 {
-        match script.run(&mut self.scope, &mut Stand::default()) {
+        let mut stand = self.stand_before();
+        let value = script.run(&mut self.scope, &mut stand);
+        self.previous_answer = self.previous_answer.take().map(|_| stand.answer);
+        match value {
             Ok(value) => value.to_string().trim().parse::<i64>().unwrap_or(0).max(0) as f64,
             Err(fault) => {
                 self.note_script(&fault);
@@ -68,7 +92,8 @@ impl Actor {
     pub(super) fn run_sample(&mut self, node: NodeId, script: &Script, started: Instant) {
         let answer =
             Answer { code: "200".to_owned(), message: "OK".to_owned(), ..Answer::default() };
-        let mut stand = Stand::new(answer, true);
+        let previous = self.previous_answer.clone().map(|answer| Stand::new(answer, self.last_ok));
+        let mut stand = Stand::of_sampler(answer, previous);
         match script.run(&mut self.scope, &mut stand) {
             Ok(Value::Null) => {}
             Ok(value) => stand.answer.body = value.to_string(),

@@ -72,7 +72,9 @@ const THIRD: &[&str] = &[
     "XPath2Extractor",
     "HtmlExtractor",
     "XPathAssertion",
+    "XPath2Assertion",
     "XMLAssertion",
+    "MD5HexAssertion",
     "ModuleController",
     "IncludeController",
     "CriticalSectionController",
@@ -85,10 +87,12 @@ const THIRD: &[&str] = &[
     "OpenModelThreadGroup",
     "VariableThroughputTimer",
     "RandomCSVDataSetConfig",
+    "DummySampler",
     "__jexl2",
     "__jexl3",
     "__javaScript",
     "__groovy",
+    "__BeanShell",
 ];
 
 /// The fourth: small scripts.
@@ -98,11 +102,13 @@ const FOURTH: &[&str] = &[
     "JSR223Sampler",
     "JSR223Assertion",
     "JSR223Timer",
+    "JSR223Listener",
     "BeanShellPreProcessor",
     "BeanShellPostProcessor",
     "BeanShellSampler",
     "BeanShellAssertion",
     "BeanShellTimer",
+    "BeanShellListener",
 ];
 
 impl Inventory {

@@ -112,8 +112,12 @@ impl Actor {
                 if *every || self.state(node).is_first {
                     let text = condition.draw(&mut self.scope).into_owned();
                     let holds = if *is_script {
-                        expression::evaluate(&text, expression::Numbers::Decimal, &mut self.scope)
-                            .is_ok_and(|value| value.is_true())
+                        expression::evaluate(
+                            &text,
+                            expression::Numbers::JavaScript,
+                            &mut self.scope,
+                        )
+                        .is_ok_and(|value| value.is_true())
                     } else {
                         text.trim().eq_ignore_ascii_case("true")
                     };

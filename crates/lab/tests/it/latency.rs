@@ -1,5 +1,7 @@
 //! The latency goal with its conditions, and the components of a page, over a scripted server.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tympan_lab::components::{Profile, run as components};
 use tympan_lab::slo::{Pages, run as slo};
 use tympan_testkit::origin::{Answer, Origin, Seen};
@@ -20,13 +22,8 @@ fn held(json: &serde_json::Value) -> Vec<Option<bool>> {
 }
 
 /// A publisher that counts its requests, and draws everything anew for those who are logged in.
-fn publisher(
-    seen: &Seen,
-    millis: u32,
-    others: u64,
-    count: &std::sync::atomic::AtomicU64,
-) -> Answer {
-    let served = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
+fn publisher(seen: &Seen, millis: u32, others: u64, count: &AtomicU64) -> Answer {
+    let served = count.fetch_add(1, Ordering::SeqCst) + 1;
     match seen.target.as_str() {
         "/health" => Answer::status(200).body("{\"role\":\"publish\"}"),
         "/metrics" => Answer::status(200).body(format!(
@@ -43,7 +40,7 @@ fn publisher(
 }
 
 fn start(millis: u32, others: u64) -> Origin {
-    let count = std::sync::atomic::AtomicU64::new(0);
+    let count = AtomicU64::new(0);
     Origin::start(move |seen| publisher(seen, millis, others, &count))
 }
 
@@ -74,6 +71,46 @@ fn what_does_not_hold_is_told_and_makes_it_not_comparable() {
     let sheet = slo(&Pages { samples: 5, ..pages(&origin, "/a.png") }).unwrap();
     assert_eq!(held(&sheet.json), [None, Some(false), None, Some(false), None]);
     assert!(sheet.plain().contains("fewer than 100 samples"));
+}
+
+/// A publisher that tells visitors nothing, and its admin listener what it counted.
+fn silent_publisher(seen: &Seen, pages: &AtomicU64) -> Answer {
+    match seen.target.as_str() {
+        "/health" => Answer::status(200).body("{\"role\":\"publish\"}"),
+        "/metrics" => {
+            let count = pages.load(Ordering::SeqCst);
+            let bucket =
+                "tympan_request_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=";
+            Answer::status(200).body(format!(
+                "tympan_requests_total{{role=\"publish\"}} {count}\n\
+                 tympan_answered_at_once_total{{role=\"publish\"}} {}\n\
+                 tympan_fragment_hits_total{{role=\"publish\"}} 7\n\
+                 {bucket}\"0.1\"}} {}\n{bucket}\"1\"}} {count}\n{bucket}\"+Inf\"}} {count}\n",
+                count / 200,
+                count * 9 / 10
+            ))
+        }
+        _ => {
+            pages.fetch_add(1, Ordering::SeqCst);
+            Answer::html("<html>")
+        }
+    }
+}
+
+#[test]
+fn what_answers_do_not_tell_is_read_from_the_servers_metrics() {
+    let pages_drawn = AtomicU64::new(0);
+    let origin = Origin::start(move |seen| silent_publisher(seen, &pages_drawn));
+    let sheet = slo(&pages(&origin, "/a.html")).unwrap();
+    assert_eq!(held(&sheet.json), [Some(true); 5], "{}", sheet.plain());
+    assert_eq!((&sheet.json["clock"], &sheet.json["comparable"]), (&"server".into(), &true.into()));
+    // One in ten took up to a second, as far as is known.
+    let met: Vec<bool> = sheet.goals.iter().map(|goal| goal.is_met).collect();
+    assert_eq!(met, [true, false, false, true, true]);
+    // Of the second hundred, one came from memory.
+    let sheet = slo(&pages(&origin, "/a.html")).unwrap();
+    assert_eq!(held(&sheet.json)[2], Some(false), "{}", sheet.plain());
+    assert!(sheet.plain().contains("1 answers came from the server's memory"), "{}", sheet.plain());
 }
 
 #[test]

@@ -24,13 +24,10 @@ fn elements_of_a_class_are_left_out_only_where_they_cannot_be_run() {
     let folder = tempfile::tempdir().unwrap();
     let origin = Origin::always(Answer::html("x"));
     // One of two timers cannot be run, and one sampler of a class that is not known has others below it.
-    let bad = element(
-        "ConstantTimer",
-        "t",
-        &[("ConstantTimer.delay", "1"), ("ConstantTimer.other", "7")],
-        "",
-    );
-    let good = element("ConstantTimer", "u", &[("ConstantTimer.delay", "1")], "");
+    let timer = |name: &str, mode: &str| {
+        element("ConstantThroughputTimer", name, &[("throughput", "0"), ("calcMode", mode)], "")
+    };
+    let (bad, good) = (timer("t", "never"), timer("u", "1"));
     let inside = format!(
         "{}{}{}{}",
         defaults(&origin),
@@ -45,15 +42,15 @@ fn elements_of_a_class_are_left_out_only_where_they_cannot_be_run() {
         error.to_string()
     };
     assert!(refused(&[]).ends_with("2 problems; nothing was run"), "{}", refused(&[]));
-    assert!(refused(&["JDBCSampler"]).contains("ConstantTimer.other is set"));
-    assert!(refused(&["ConstantTimer", "jdbcsampler"]).contains("load users"));
+    assert!(refused(&["JDBCSampler"]).contains("calculation by `never` is not supported"));
+    assert!(refused(&["ConstantThroughputTimer", "jdbcsampler"]).contains("load users"));
     assert_eq!(origin.requests(), 0);
-    let allowed = classes(&["ConstantTimer", "JDBCSampler", "HTTPSamplerProxy"]);
+    let allowed = classes(&["ConstantThroughputTimer", "JDBCSampler", "HTTPSamplerProxy"]);
     let known = Plan::load_without(&path, &allowed).unwrap();
     let places = known.inventory.left_out.iter().map(|place| (place.line, place.message.as_str()));
     let places: Vec<(u32, &str)> = places.collect();
-    assert_eq!(places, [(10, "JDBCSampler \"load users\""), (13, "ConstantTimer \"t\"")]);
-    assert_eq!(known.inventory.elements["ConstantTimer"], 1);
+    assert_eq!(places, [(10, "JDBCSampler \"load users\""), (13, "ConstantThroughputTimer \"t\"")]);
+    assert_eq!(known.inventory.elements["ConstantThroughputTimer"], 1);
     assert!(!known.inventory.elements.contains_key("JDBCSampler"));
     known.run(&Run::default(), &mut |_| {}).unwrap();
     assert_eq!((origin.requests_for("/a"), origin.requests_for("/b")), (1, 1));

@@ -14,6 +14,8 @@ mod content;
 mod fleet;
 mod forms;
 mod get;
+mod http2;
+mod idioms;
 mod jmeter;
 mod jmeter_requests;
 mod journal;

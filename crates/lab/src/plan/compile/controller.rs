@@ -161,8 +161,9 @@ impl<'a> Compiler<'a> {
         if !is_compiled {
             self.count(element);
         }
+        // What belongs to samplers has none here, as in JMeter.
         for child in element.children.iter().filter(|child| child.is_enabled) {
-            if !is_listener(child.class) {
+            if !is_listener(child.class) && !self.is_scoped(child) && child.class != "Arguments" {
                 self.refuse(child, "it stands below an element that runs nothing");
             }
         }
@@ -235,7 +236,7 @@ impl<'a> Compiler<'a> {
     fn if_controller(&mut self, element: &'a Element<'a>) -> Kind {
         let condition = self.property(element, "IfController.condition");
         let is_script = !element.flag("IfController.useExpression", false);
-        if is_script && let Err(fault) = expression::check(&condition) {
+        if is_script && let Err(fault) = expression::check_javascript(&condition) {
             self.refuse(element, &fault);
         }
         let every = element.flag("IfController.evaluateAll", false);
@@ -292,8 +293,25 @@ impl<'a> Compiler<'a> {
                 }
                 Action::Java(Box::new(self.java(element, class.ends_with(".SleepTest"))))
             }
+            "DummySampler" => Action::Java(Box::new(self.dummy(element))),
             _ => return None,
         })
+    }
+
+    /// Compiles the sampler of a plugin that answers by itself.
+    fn dummy(&mut self, element: &Element<'a>) -> JavaTest {
+        element.ignore(&["REQUEST_DATA", "LATENCY", "CONNECT", "URL", "RESULT_CLASS"]);
+        let time = self.property(element, "RESPONSE_TIME");
+        // The name is misspelled in the plugin.
+        let is_ok = element.flag("SUCCESFULL", true);
+        JavaTest {
+            sleep: if element.flag("WAITING", true) { time } else { Template::literal("0") },
+            code: self.property(element, "RESPONSE_CODE"),
+            message: self.property(element, "RESPONSE_MESSAGE"),
+            status: Template::literal(if is_ok { "OK" } else { "KO" }),
+            result: self.property(element, "RESPONSE_DATA"),
+            ..JavaTest::default()
+        }
     }
 
     fn flow(&mut self, element: &'a Element<'a>) -> Flow {
@@ -356,6 +374,7 @@ impl<'a> Compiler<'a> {
                     Moment::Before => sampler.scripts.push(script),
                     Moment::After => sampler.after.push(After::Script(script)),
                     Moment::Judge => sampler.judges.push(Judge::Script(script)),
+                    Moment::Told => sampler.listeners.push(script),
                     Moment::Sample => {}
                 }
             } else if let Some(timer) = self.timer(part) {

@@ -1,5 +1,6 @@
 //! HTTP samplers: their own properties, the defaults in scope, and the managers in scope.
 
+use super::super::charset::Charset;
 use super::super::element::{Element, entries, inner};
 use super::super::http::{Argument, Embedded, FilePart, HttpSpec, Login};
 use super::super::model::{CacheManager, CookieManager};
@@ -66,6 +67,7 @@ impl<'a> Compiler<'a> {
             connect_timeout: self.first(&sources, "HTTPSampler.connect_timeout"),
             response_timeout: self.first(&sources, "HTTPSampler.response_timeout"),
             source: self.first(&sources, "HTTPSampler.ipSource"),
+            charset: self.content_charset(&sources),
             is_raw: sources.iter().any(|source| source.flag("HTTPSampler.postBodyRaw", false)),
             is_multipart: element.flag("HTTPSampler.DO_MULTIPART_POST", false),
             is_browser_form: flag_of(&sources, "HTTPSampler.BROWSER_COMPATIBLE_MULTIPART"),
@@ -99,11 +101,6 @@ impl<'a> Compiler<'a> {
                 self.refuse(element, &why);
             }
         }
-        let encoding = element.text("HTTPSampler.contentEncoding").trim();
-        if !["", "UTF-8", "UTF8"].iter().any(|known| encoding.eq_ignore_ascii_case(known)) {
-            let why = format!("content encoding `{encoding}` is not supported, only UTF-8");
-            self.refuse(element, &why);
-        }
         let kind = element.text("HTTPSampler.ipSourceType").trim();
         if !matches!(kind, "" | "0") {
             self.refuse(element, "sending from a device is not supported, only from an address");
@@ -129,6 +126,18 @@ impl<'a> Compiler<'a> {
             Some(source) => self.property(source, name),
             None => Template::default(),
         }
+    }
+
+    /// Returns the character set of parameters and bodies: the sampler's own, else that of the nearest defaults.
+    fn content_charset(&mut self, sources: &[&Element<'a>]) -> Charset {
+        let mut charset = None;
+        for source in sources {
+            let name = source.text("HTTPSampler.contentEncoding").trim();
+            if charset.is_none() && !name.is_empty() {
+                charset = Some(self.charset(source, name));
+            }
+        }
+        charset.unwrap_or_default()
     }
 
     fn arguments(&mut self, element: &Element<'a>) -> Vec<Argument> {

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * Every enabled element that can be reached is either run, known to have no effect on traffic, or a finding with its
-//!   line. So is every property that is set and would change the meaning.
+//!   line. So is every property that is set and would change the meaning; what JMeter itself does not know has none.
 //! * A disabled element is read only where a module controller points into it.
 
 mod controller;
@@ -292,10 +292,6 @@ impl<'a> Compiler<'a> {
             return;
         }
         *self.inventory.elements.entry(element.class.to_owned()).or_default() += 1;
-        if matches!(element.class, "BeanShellListener" | "JSR223Listener") {
-            self.refuse(element, "scripts are not supported by tympan lab");
-            return;
-        }
         let file = element.text("filename").trim();
         if element.class == "ResultCollector" && !file.is_empty() {
             let file = self.template(element, file);
@@ -337,8 +333,9 @@ fn is_listener(class: &str) -> bool {
             | "Summariser"
             | "BackendListener"
             | "CorrectedResultCollector"
-            | "BeanShellListener"
-            | "JSR223Listener"
+            | "ResultSaver"
+            | "SimpleDataWriter"
+            | "DebugPostProcessor"
             | "PerfMonCollector"
             | "MailerResultCollector"
             | "DbMonCollector"
@@ -347,7 +344,7 @@ fn is_listener(class: &str) -> bool {
         || class.ends_with("ResultCollector")
 }
 
-/// Elements of the editor: they do nothing in a run.
+/// Elements of the editor, and settings of samplers that plans of HTTP do not have: they do nothing in a run.
 fn is_idle(class: &str) -> bool {
     matches!(
         class,
@@ -356,5 +353,7 @@ fn is_idle(class: &str) -> bool {
             | "HttpMirrorControl"
             | "TestFragmentController"
             | "PropertyControlGui"
+            | "LoginConfig"
+            | "JDBCDataSource"
     )
 }

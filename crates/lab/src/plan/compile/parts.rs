@@ -1,10 +1,11 @@
 //! Timers, extractors, assertions and data sets: what stands beside samplers.
 
-use super::super::data::{Coding, DataSet, Share};
+use super::super::charset::Charset;
+use super::super::data::{DataSet, Share};
 use super::super::element::{Element, entries};
 use super::super::extract::{Extractor, Field, PathWay};
 use super::super::json_path;
-use super::super::judge::{Judge, Order, Subject, Way};
+use super::super::judge::{Judge, Order, Part, Subject, Way};
 use super::super::markup::{Selector, XPath};
 use super::super::model::{OnError, Pace, Precise, Timer};
 use super::super::pattern;
@@ -33,6 +34,8 @@ pub(super) fn is_known(class: &str) -> bool {
             | "XPath2Extractor"
             | "HtmlExtractor"
             | "XPathAssertion"
+            | "XPath2Assertion"
+            | "MD5HexAssertion"
             | "XMLAssertion"
             | "BoundaryExtractor"
             | "ResultAction"
@@ -375,9 +378,18 @@ impl<'a> Compiler<'a> {
                     path: self.path(element, "XPath.xpath", false),
                     inverts: element.flag("XPath.negate", false),
                     is_html: element.flag("XPath.tolerant", false),
+                    is_second: false,
                     variable: self.variable_scope(element),
                 }
             }
+            "XPath2Assertion" => Judge::Path {
+                path: self.path(element, "XPath.xpath", true),
+                inverts: element.flag("XPath.negate", false),
+                is_html: false,
+                is_second: true,
+                variable: self.variable_scope(element),
+            },
+            "MD5HexAssertion" => Judge::Md5(self.property(element, "MD5HexAssertion.size")),
             "XMLAssertion" => Judge::Xml,
             "JSONPathAssertion" => {
                 // The plugin's older form of the element says what the answer is written in.
@@ -402,7 +414,7 @@ impl<'a> Compiler<'a> {
             }
             _ => return None,
         };
-        if !matches!(element.class, "ResponseAssertion" | "XPathAssertion") {
+        if !matches!(element.class, "ResponseAssertion" | "XPathAssertion" | "XPath2Assertion") {
             self.variable_scope(element);
         }
         self.close(element);
@@ -472,13 +484,16 @@ impl<'a> Compiler<'a> {
     }
 
     fn size_assertion(&mut self, element: &Element<'a>) -> Judge {
-        let of_body = match element.text("Assertion.test_field") {
-            "SizeAssertion.response_body" => true,
-            "" | "SizeAssertion.response_network_size" => false,
+        let part = match element.text("Assertion.test_field") {
+            "SizeAssertion.response_data" | "SizeAssertion.response_body" => Part::Body,
+            "SizeAssertion.response_headers" => Part::Headers,
+            "SizeAssertion.response_code" => Part::Code,
+            "SizeAssertion.response_message" => Part::Message,
+            "" | "SizeAssertion.response_network_size" => Part::All,
             other => {
                 let why = format!("field `{other}` is not supported");
                 self.refuse(element, &why);
-                false
+                Part::All
             }
         };
         let order = match element.text("SizeAssertion.operator") {
@@ -489,7 +504,7 @@ impl<'a> Compiler<'a> {
             "6" => Order::LessOrEqual,
             _ => Order::Equal,
         };
-        Judge::Size { size: self.property(element, "SizeAssertion.size"), order, of_body }
+        Judge::Size { size: self.property(element, "SizeAssertion.size"), order, part }
     }
 
     pub(super) fn result_action(&mut self, element: &Element<'a>) -> OnError {
@@ -513,7 +528,7 @@ impl<'a> Compiler<'a> {
         if let Some(&place) = self.known.get(&element.id()) {
             return Some(place);
         }
-        let coding = self.coding(element);
+        let charset = self.charset(element, element.text("fileEncoding"));
         let file = self.property(element, "filename");
         if file.is_empty() {
             self.refuse(element, "it names no file");
@@ -522,7 +537,7 @@ impl<'a> Compiler<'a> {
         let names = self.property(element, "variableNames");
         let delimiter = self.property(element, "delimiter");
         let mut data = DataSet::new(file, names, delimiter);
-        data.coding = coding;
+        data.charset = charset;
         data.is_quoted = true;
         data.is_random = element.flag("randomOrder", false);
         data.skips_first = element.flag("ignoreFirstLine", false);
@@ -536,14 +551,11 @@ impl<'a> Compiler<'a> {
         Some(self.remember(element, self.model.data.len() - 1))
     }
 
-    fn coding(&mut self, element: &Element<'a>) -> Coding {
-        let name = element.text("fileEncoding");
-        let found = Coding::find(name);
-        // What a variable names is UTF-8, as nearly all files are.
+    pub(super) fn charset(&mut self, element: &Element<'a>, name: &str) -> Charset {
+        let found = Charset::find(name);
+        // What a variable names is UTF-8, as nearly everything is.
         if found.is_none() && !name.contains("${") {
-            let why = format!(
-                "encoding `{name}` is not supported, only UTF-8, ISO-8859-1 and windows-1252"
-            );
+            let why = format!("character set `{name}` is not supported");
             self.refuse(element, &why);
         }
         found.unwrap_or_default()
@@ -557,7 +569,7 @@ impl<'a> Compiler<'a> {
         if element.class == "RandomCSVDataSetConfig" {
             return self.random_data(element);
         }
-        let coding = self.coding(element);
+        let charset = self.charset(element, element.text("fileEncoding"));
         let file = self.property(element, "filename");
         if file.is_empty() {
             self.refuse(element, "it names no file");
@@ -566,7 +578,7 @@ impl<'a> Compiler<'a> {
         let names = self.property(element, "variableNames");
         let delimiter = self.property(element, "delimiter");
         let mut data = DataSet::new(file, names, delimiter);
-        data.coding = coding;
+        data.charset = charset;
         data.is_quoted = element.flag("quotedData", false);
         data.skips_first = element.flag("ignoreFirstLine", false);
         data.recycles = element.flag("recycle", true);

@@ -14,6 +14,8 @@ pub(super) enum Moment {
     After,
     Judge,
     Sample,
+    /// When the sample has been judged.
+    Told,
 }
 
 /// Returns when an element's script runs; `None` if it holds none that can be run.
@@ -23,6 +25,7 @@ pub(super) fn moment(class: &str) -> Option<Moment> {
         "JSR223PostProcessor" | "BeanShellPostProcessor" => Moment::After,
         "JSR223Assertion" | "BeanShellAssertion" => Moment::Judge,
         "JSR223Sampler" | "BeanShellSampler" => Moment::Sample,
+        "JSR223Listener" | "BeanShellListener" => Moment::Told,
         _ => return None,
     })
 }
@@ -75,11 +78,12 @@ impl<'a> Compiler<'a> {
             self.script_of_file(element, name)?
         };
         let given = self.property(element, parameters);
-        let is_before =
-            moment(element.class) == Some(Moment::Before) || element.class.ends_with("Timer");
-        if is_before && source.source().contains("prev.") {
-            self.refuse(element, "script uses `prev` before the sample (not supported)");
-            return None;
+        let is_before = matches!(moment(element.class), Some(Moment::Before | Moment::Sample))
+            || element.class.ends_with("Timer");
+        // Before its sample, and as a sample itself, a script sees the one before.
+        let words = ["prev", "Previous", "SampleResult"];
+        if is_before && words.iter().any(|word| source.source().contains(word)) {
+            self.model.keeps_previous = true;
         }
         match Script::new(dialect, source, given) {
             Ok(script) => {

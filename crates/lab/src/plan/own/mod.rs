@@ -480,14 +480,7 @@ impl<'f> Compiler<'f> {
     }
 
     fn sampler(&mut self, name: Template, action: Action) -> NodeId {
-        let sampler = Sampler {
-            action,
-            timers: Vec::new(),
-            scripts: Vec::new(),
-            before: Vec::new(),
-            after: Vec::new(),
-            judges: Vec::new(),
-        };
+        let sampler = Sampler::of(action);
         self.node(Kind::Sampler(Box::new(sampler)), name)
     }
 

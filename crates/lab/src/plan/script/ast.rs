@@ -52,6 +52,8 @@ pub(super) enum Expression {
     Property(Box<Expression>, String),
     /// The receiver, the method, the arguments.
     Call(Box<Expression>, String, Vec<Expression>),
+    /// A property or a call that is nothing where its receiver is nothing.
+    Safe(Box<Expression>),
     /// A static method: the class without its package.
     Static(String, String, Vec<Expression>),
     New(String, Vec<Expression>),

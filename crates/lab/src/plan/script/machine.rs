@@ -21,12 +21,26 @@ pub(in super::super) struct Stand {
     /// The sample's name, if the script gives it another.
     pub(in super::super) label: Option<String>,
     says_failed: bool,
+    /// There is no sample yet.
+    is_absent: bool,
+    /// The script is the sample itself; `prev` is the one before it, if there was one.
+    of_sampler: Option<Option<Box<Stand>>>,
 }
 
 impl Stand {
     /// Returns what stands for a sample.
     pub(in super::super) fn new(answer: Answer, is_ok: bool) -> Self {
         Self { answer, is_ok, ..Self::default() }
+    }
+
+    /// Returns what stands for the sample that a script is itself, after the one before it.
+    pub(in super::super) fn of_sampler(answer: Answer, previous: Option<Self>) -> Self {
+        Self { of_sampler: Some(previous.map(Box::new)), ..Self::new(answer, true) }
+    }
+
+    /// Returns what stands for a sample before there is one: whatever asks for it fails.
+    pub(in super::super) fn absent() -> Self {
+        Self { is_absent: true, ..Self::default() }
     }
 }
 
@@ -56,6 +70,23 @@ pub(super) fn run(
     parameters: &str,
     host: Host<'_>,
 ) -> Outcome<Value> {
+    let (returned, last) = run_block(block, dialect, parameters, host)?;
+    // The value of the last statement is that of a Groovy script.
+    Ok(returned.unwrap_or(if dialect == Dialect::Groovy { last } else { Value::Null }))
+}
+
+/// Runs a script whose value is that of its last statement, whatever its language.
+pub(super) fn run_to_value(block: &Block, dialect: Dialect, host: Host<'_>) -> Outcome<Value> {
+    run_block(block, dialect, "", host).map(|(returned, last)| returned.unwrap_or(last))
+}
+
+/// Returns what a script returned, and the value of its last statement.
+fn run_block(
+    block: &Block,
+    dialect: Dialect,
+    parameters: &str,
+    host: Host<'_>,
+) -> Outcome<(Option<Value>, Value)> {
     let mut machine = Machine {
         host,
         dialect,
@@ -67,10 +98,8 @@ pub(super) fn run(
     let flow = machine.block(block)?;
     machine.settle();
     Ok(match flow {
-        Flow::Return(value) => value,
-        // The value of the last statement is that of a Groovy script.
-        Flow::On | Flow::Break | Flow::Continue if dialect == Dialect::Groovy => machine.last,
-        Flow::On | Flow::Break | Flow::Continue => Value::Null,
+        Flow::Return(value) => (Some(value), Value::Null),
+        Flow::On | Flow::Break | Flow::Continue => (None, machine.last),
     })
 }
 
@@ -270,6 +299,7 @@ impl Machine<'_> {
             }
             Expression::Index(on, place) => self.index(on, place)?,
             Expression::Property(on, name) => self.property(on, name)?,
+            Expression::Safe(inner) => self.safe(inner)?,
             Expression::Call(on, name, arguments) => self.call(on, name, arguments)?,
             Expression::Static(class, name, arguments) => {
                 let arguments = self.values(arguments)?;
@@ -324,6 +354,9 @@ impl Machine<'_> {
             return Ok(self.variable(&place.to_string()));
         }
         let on = self.value(on)?;
+        if let Value::Map(_) = on {
+            return library::call(&on, "get", &[place], self.host.scope);
+        }
         let place = match place {
             Value::Int(place) => place,
             other => other.to_string().parse().unwrap_or(-1),
@@ -357,11 +390,29 @@ impl Machine<'_> {
     fn property(&mut self, on: &Expression, name: &str) -> Outcome<Value> {
         match library::root_of(on) {
             Some("vars") => Ok(self.variable(name)),
-            Some("bsh") => Ok(self.arguments()),
-            _ => {
-                let on = self.value(on)?;
-                library::call(&on, "length", &[], self.host.scope)
+            Some("props") => {
+                let found = self.host.scope.world.property(name);
+                Ok(found.map_or(Value::Null, Value::text))
             }
+            Some("bsh") => Ok(self.arguments()),
+            _ => library::property_of(&self.value(on)?, name),
+        }
+    }
+
+    /// Reads a property or calls a method unless the receiver is nothing.
+    fn safe(&mut self, inner: &Expression) -> Outcome<Value> {
+        let (Expression::Property(on, _) | Expression::Call(on, ..)) = inner else {
+            return self.value(inner);
+        };
+        let on = self.value(on)?;
+        match (on, inner) {
+            (Value::Null, _) => Ok(Value::Null),
+            (on, Expression::Property(_, name)) => library::property_of(&on, name),
+            (on, Expression::Call(_, name, arguments)) => {
+                let given = self.values(arguments)?;
+                bounded(library::call(&on, name, &given, self.host.scope)?)
+            }
+            (on, _) => Ok(on),
         }
     }
 
@@ -452,6 +503,16 @@ impl Machine<'_> {
                     .map_err(|_| format!("java.util.regex.PatternSyntaxException: {right}"))?;
                 Value::Bool(compiled.is_match(&text))
             }
+            Operator::Add | Operator::Subtract
+                if matches!((left, right), (Value::Time(_), Value::Int(_))) =>
+            {
+                let (Value::Time(time), Value::Int(days)) = (left, right) else {
+                    return Ok(Value::Null);
+                };
+                let days = if operator == Operator::Add { Some(*days) } else { days.checked_neg() };
+                let moved = days.and_then(|days| time.plus_days(days));
+                moved.map(Value::Time).ok_or("java.time.DateTimeException")?
+            }
             Operator::Add if is_text(left) || is_text(right) => {
                 bounded(Value::text(format!("{left}{right}")))?
             }
@@ -495,15 +556,21 @@ impl Machine<'_> {
             && !self.names.contains_key(root)
         {
             match root {
-                "vars" | "props" => return Ok(self.call_names(root == "props", name, &given)),
-                "prev" | "SampleResult" => return self.call_sample(name, &given),
+                "vars" | "props" => return self.call_names(root == "props", name, &given),
+                "prev" | "SampleResult" | "sampleResult" => {
+                    return self.call_sample(root == "prev", name, &given);
+                }
+                "sampler" if name == "getName" => {
+                    return Ok(Value::text(&*self.host.scope.sampler));
+                }
+                "threadGroup" => return Ok(Value::text(&*self.host.scope.group)),
                 "AssertionResult" => return Ok(self.call_verdict(name, &given)),
                 "log" | "OUT" => {
                     let text = given.first().unwrap_or(&Value::Null).to_string();
                     tracing::debug!(reason = %text, "a script of the plan says");
                     return Ok(Value::Null);
                 }
-                "ctx" => {
+                "ctx" | "thread" | "sampler" => {
                     let scope = &self.host.scope;
                     return Ok(if name == "getThreadNum" {
                         // Counted from 0 here, from 1 in `__threadNum`.
@@ -519,7 +586,18 @@ impl Machine<'_> {
         bounded(library::call(&on, name, &given, self.host.scope)?)
     }
 
-    fn call_names(&mut self, is_property: bool, name: &str, given: &[Value]) -> Value {
+    fn call_names(&mut self, is_property: bool, name: &str, given: &[Value]) -> Outcome<Value> {
+        // Variables hold texts: Java has no method that takes anything else.
+        if name == "put"
+            && !is_property
+            && let Some(value) = given.get(1)
+            && !matches!(value, Value::Text(_) | Value::Null)
+        {
+            return Err(
+                "groovy.lang.MissingMethodException: No signature of method: org.apache.jmeter.threads.JMeterVariables.put() is applicable"
+                    .to_owned(),
+            );
+        }
         let key = given.first().map(Value::to_string).unwrap_or_default();
         let value = given.get(1).cloned().unwrap_or_default();
         let scope = &mut *self.host.scope;
@@ -528,7 +606,7 @@ impl Machine<'_> {
         } else {
             scope.variable(&key).map(str::to_owned)
         };
-        match name {
+        Ok(match name {
             "put" | "setProperty" if is_property => {
                 scope.world.set_property(&key, &value.to_string());
                 Value::Null
@@ -551,18 +629,29 @@ impl Machine<'_> {
             }
             "containsKey" => Value::Bool(known.is_some()),
             _ => known.map_or(value, Value::text),
-        }
+        })
     }
 
-    fn call_sample(&mut self, name: &str, given: &[Value]) -> Outcome<Value> {
+    fn call_sample(&mut self, is_previous: bool, name: &str, given: &[Value]) -> Outcome<Value> {
         let scope = &mut *self.host.scope;
-        let stand = &mut *self.host.stand;
+        let mut stand = Some(&mut *self.host.stand);
+        if is_previous && let Some(Stand { of_sampler: Some(previous), .. }) = stand {
+            stand = previous.as_deref_mut();
+        }
+        let Some(stand) = stand.filter(|stand| !stand.is_absent) else {
+            return Err(format!(
+                "java.lang.NullPointerException: Cannot invoke method {name}() on null object"
+            ));
+        };
         let text = || given.first().map(Value::to_string).unwrap_or_default();
         let answer = &mut stand.answer;
         Ok(match name {
             "getResponseCode" => Value::text(answer.code.as_str()),
             "getResponseMessage" => Value::text(answer.message.as_str()),
             "getResponseDataAsString" => Value::text(answer.body.as_str()),
+            "getResponseData" => Value::Bytes(answer.body.as_bytes().into()),
+            // What names a type or an encoding changes nothing that is sent or told here.
+            "setDataType" | "setDataEncoding" | "setContentType" | "setSamplerData" => Value::Null,
             "getResponseHeaders" => Value::text(answer.headers.as_str()),
             "getRequestHeaders" => Value::text(&*answer.request_headers()),
             "getUrlAsString" => Value::text(answer.url.as_str()),
@@ -632,6 +721,9 @@ impl Machine<'_> {
         match name {
             "setFailure" => stand.says_failed = given.first().is_some_and(Value::is_true),
             "setFailureMessage" => stand.failure = given.first().map(Value::to_string),
+            "getFailureMessage" => {
+                return stand.failure.as_deref().map_or(Value::Null, Value::text);
+            }
             _ => return Value::Bool(stand.says_failed),
         }
         Value::Null

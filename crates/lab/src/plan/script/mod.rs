@@ -13,6 +13,9 @@
 //! Not here: conditions of If controllers and functions such as `__groovy` (`expression`).
 
 mod ast;
+mod codec;
+mod date_time;
+mod json;
 mod lex;
 mod library;
 mod machine;
@@ -114,6 +117,19 @@ pub(super) fn check(text: &Template, dialect: Dialect) -> Result<(), String> {
 pub(super) fn run(text: &str, dialect: Dialect, scope: &mut Scope) -> Result<Value, String> {
     let block = parse::parse(text, dialect)?;
     machine::run(&block, dialect, "", Host { scope, stand: &mut Stand::default() })
+}
+
+/// Runs a script as [`run`] does; the value of its last statement is its own in every language.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn run_to_value(
+    text: &str,
+    dialect: Dialect,
+    scope: &mut Scope,
+) -> Result<Value, String> {
+    let block = parse::parse(text, dialect)?;
+    machine::run_to_value(&block, dialect, Host { scope, stand: &mut Stand::default() })
 }
 
 #[cfg(test)]

@@ -31,8 +31,16 @@ fn parse_inside(
     if !is_groovy {
         tokens.retain(|(token, _)| *token != Token::Break);
     }
-    let mut parser =
-        Parser { tokens, at: 0, dialect, depth, known, wanted: Vec::new(), skips_breaks: 0 };
+    let mut parser = Parser {
+        tokens,
+        at: 0,
+        dialect,
+        depth,
+        known,
+        json: HashSet::new(),
+        wanted: Vec::new(),
+        skips_breaks: 0,
+    };
     let block = parser.statements(None)?;
     for (name, line) in std::mem::take(&mut parser.wanted) {
         if !parser.known.contains(&name) && !library::is_global(&name) {
@@ -42,6 +50,13 @@ fn parse_inside(
     Ok(block)
 }
 
+/// Returns what an assignment to a property of a thing of JMeter's calls: the thing, and the method.
+fn writer_of(target: &Expression) -> Option<(Expression, String)> {
+    let Expression::Call(on, reader, arguments) = target else { return None };
+    let root = library::root_of(on).filter(|_| arguments.is_empty())?;
+    Some(((**on).clone(), library::writer_of(root, reader)?))
+}
+
 struct Parser {
     tokens: Vec<(Token, usize)>,
     at: usize,
@@ -49,6 +64,8 @@ struct Parser {
     depth: usize,
     /// Names that the script gives values to.
     known: HashSet<String>,
+    /// Those of them that hold what was read from JSON, whose properties have any name.
+    json: HashSet<String>,
     /// Names that it reads, with their lines.
     wanted: Vec<(String, usize)>,
     /// Inside parentheses, line breaks end nothing.
@@ -219,6 +236,9 @@ impl Parser {
                 let name = self.name()?;
                 self.known.insert(name.clone());
                 let value = if self.eat("=") { Some(self.expression()?) } else { None };
+                if value.as_ref().is_some_and(|value| self.is_json(value)) {
+                    self.json.insert(name.clone());
+                }
                 all.push(Statement::Declare(name, value));
                 if !self.eat(",") {
                     break;
@@ -324,6 +344,9 @@ impl Parser {
         {
             self.known.insert(name.clone());
             let list = self.expression()?;
+            if self.is_json(&list) {
+                self.json.insert(name.clone());
+            }
             self.expect(")")?;
             self.skips_breaks -= 1;
             return Ok(Statement::ForEach(name, list, self.body()?));
@@ -393,13 +416,46 @@ impl Parser {
         ];
         for (sign, operator) in operators {
             if self.eat(sign) {
+                if operator == Operator::Set
+                    && let Some((on, writer)) = writer_of(&target)
+                {
+                    self.skip_breaks();
+                    let value = self.expression()?;
+                    return Ok(Expression::Call(Box::new(on), writer, vec![value]));
+                }
                 self.note_target(&target)?;
                 self.skip_breaks();
                 let value = self.expression()?;
+                if let Expression::Name(name) = &target
+                    && self.is_json(&value)
+                {
+                    self.json.insert(name.clone());
+                }
                 return Ok(Expression::Assign(Box::new(target), operator, Box::new(value)));
             }
         }
         Ok(target)
+    }
+
+    /// Reports whether a value comes from JSON.
+    fn is_json(&self, value: &Expression) -> bool {
+        match value {
+            Expression::Name(name) => self.json.contains(name),
+            Expression::Call(_, method, _) if matches!(method.as_str(), "parseText" | "parse") => {
+                true
+            }
+            Expression::Call(on, method, _) => {
+                matches!(method.as_str(), "get" | "first" | "last" | "values") && self.is_json(on)
+            }
+            Expression::Index(on, _) | Expression::Property(on, _) | Expression::Cast(_, on) => {
+                self.is_json(on)
+            }
+            Expression::Safe(inner) => self.is_json(inner),
+            Expression::Elvis(one, two) | Expression::Choice(_, one, two) => {
+                self.is_json(one) || self.is_json(two)
+            }
+            _ => false,
+        }
     }
 
     fn note_target(&mut self, target: &Expression) -> Result<()> {
@@ -534,6 +590,7 @@ impl Parser {
         if !matches!(self.peek(), Some(Token::Sign("." | "?."))) {
             self.at = before;
         }
+        let is_safe = self.peek() == Some(&Token::Sign("?."));
         if self.eat(".") || self.eat("?.") {
             let line = self.line();
             let name = self.name()?;
@@ -541,11 +598,31 @@ impl Parser {
                 let arguments = self.arguments()?;
                 library::check_call(&value, &name, arguments.len())
                     .map_err(|fault| format!("line {line}: {fault}"))?;
+                let has_root = library::root_of(&value).is_some();
+                let call = Expression::Call(Box::new(value), name, arguments);
+                // What JMeter gives is always there.
+                let is_safe = is_safe && !has_root;
+                return Ok((if is_safe { Expression::Safe(Box::new(call)) } else { call }, true));
+            }
+            if library::root_of(&value).is_some() && self.begins_argument() {
+                let arguments = self.bare_arguments()?;
+                library::check_call(&value, &name, arguments.len())
+                    .map_err(|fault| format!("line {line}: {fault}"))?;
                 return Ok((Expression::Call(Box::new(value), name, arguments), true));
             }
-            library::check_property(&value, &name)
+            // A property of a thing of JMeter's is read by its method.
+            if let Some(reader) =
+                library::root_of(&value).and_then(|root| library::reader_of(root, &name))
+            {
+                return Ok((Expression::Call(Box::new(value), reader, Vec::new()), true));
+            }
+            library::check_property(&value, &name, self.is_json(&value))
                 .map_err(|fault| format!("line {line}: {fault}"))?;
-            return Ok((Expression::Property(Box::new(value), name), true));
+            let property = Expression::Property(Box::new(value), name);
+            return Ok((
+                if is_safe { Expression::Safe(Box::new(property)) } else { property },
+                true,
+            ));
         }
         if self.eat("[") {
             self.skips_breaks += 1;
@@ -569,6 +646,20 @@ impl Parser {
         let list = self.list(")");
         self.skips_breaks -= 1;
         list
+    }
+
+    /// Reports whether arguments follow that stand in no parentheses, as Groovy allows: here only where a text begins them.
+    fn begins_argument(&mut self) -> bool {
+        self.dialect == Dialect::Groovy
+            && matches!(self.peek(), Some(Token::Text(_) | Token::Filled(..)))
+    }
+
+    fn bare_arguments(&mut self) -> Result<Vec<Expression>> {
+        let mut all = vec![self.expression()?];
+        while self.eat(",") {
+            all.push(self.expression()?);
+        }
+        Ok(all)
     }
 
     fn list(&mut self, end: &'static str) -> Result<Vec<Expression>> {
@@ -626,6 +717,7 @@ impl Parser {
                 dialect: self.dialect,
                 depth: self.depth + 1,
                 known: HashSet::new(),
+                json: self.json.clone(),
                 wanted: Vec::new(),
                 skips_breaks: 1,
             };
@@ -659,9 +751,13 @@ impl Parser {
                 let arguments = self.arguments()?;
                 return Ok(Expression::Static("System".to_owned(), "print".to_owned(), arguments));
             }
+            "println" | "print" if self.begins_argument() => {
+                let arguments = self.bare_arguments()?;
+                return Ok(Expression::Static("System".to_owned(), "print".to_owned(), arguments));
+            }
             _ => {}
         }
-        let is_package = matches!(name.as_str(), "java" | "javax" | "org" | "com");
+        let is_package = matches!(name.as_str(), "java" | "javax" | "org" | "com" | "groovy");
         let class = if is_package {
             self.expect(".")?;
             self.class_name()?

@@ -59,7 +59,7 @@ fn statements_do_what_they_do_in_java() {
     );
     java(
         "try { Integer.parseInt(\"x\"); } catch (Exception e) { vars.put(\"out\", e.getMessage()); }",
-        "java.lang.NumberFormatException: For input string: \"x\"",
+        "For input string: \"x\"",
     );
     java("vars.put(\"out\", args[1] + Parameters.length());", "two7");
     java("double d = 7 / 2; vars.put(\"out\", String.valueOf((int) 3.9) + d + 7.0 / 2);", "333.5");
@@ -105,12 +105,120 @@ fn samples_are_seen_and_judged() {
 }
 
 #[test]
+fn json_is_read_into_maps_and_lists() {
+    let json = |text: &str| {
+        format!(
+            "def j = new groovy.json.JsonSlurper().parseText('{{\"id\":42,\"d\":1.5,\"n\":null,\"list\":[{{\"a\":\"x\"}},{{\"a\":\"y\"}}]}}')\n{text}"
+        )
+    };
+    for (text, expected) in [
+        ("j.id + 1", "43"),
+        ("j.list[1].a", "y"),
+        ("j['list'][-1].a.toUpperCase()", "Y"),
+        ("j.list.a", "[x, y]"),
+        ("j.list.size() + j.list.a.join('-')", "2x-y"),
+        ("j.n", "null"),
+        ("j.n?.x?.y ?: 'none'", "none"),
+        ("j.n?.trim() ?: 'none'", "none"),
+        ("j.n.x", "java.lang.NullPointerException: Cannot get property 'x' on null object"),
+        ("def s = ''\nfor (e in j.list) { s += e.a }\ns", "xy"),
+        ("def k = j.list\nk.first().a", "x"),
+        ("j.keySet().toString()", "[id, d, n, list]"),
+        ("j.toString()", "{id=42, d=1.5, n=null, list=[{a=x}, {a=y}]}"),
+        ("groovy.json.JsonOutput.toJson(j.list)", "[{\"a\":\"x\"},{\"a\":\"y\"}]"),
+        ("j.containsKey('id') && !j.containsKey('q')", "true"),
+    ] {
+        groovy(&json(text), expected);
+    }
+    let told = run("new groovy.json.JsonSlurper().parseText('{')", Dialect::Groovy).0;
+    assert!(told.starts_with("groovy.json.JsonException"), "{told}");
+}
+
+#[test]
+fn bytes_digests_and_random_texts_of_java() {
+    groovy("'x'.bytes.encodeBase64().toString()", "eA==");
+    groovy("Base64.getEncoder().encodeToString('a b'.getBytes('UTF-8'))", "YSBi");
+    groovy("new String(Base64.getDecoder().decode('YSBi'))", "a b");
+    groovy("new String(java.util.Base64.getUrlEncoder().encodeToString('??>'.bytes))", "Pz8-");
+    java(
+        "import org.apache.commons.codec.binary.Base64;\nbyte[] b = Base64.encodeBase64(\"u:p\".getBytes()); vars.put(\"out\", new String(b));",
+        "dTpw",
+    );
+    groovy("'abc'.md5()", "900150983cd24fb0d6963f7d28e17f72");
+    groovy(
+        "java.security.MessageDigest.getInstance('MD5').digest('a'.bytes).encodeHex().toString()",
+        "0cc175b9c0f1b6a831c399e269772661",
+    );
+    groovy(
+        "import javax.crypto.Mac\nimport javax.crypto.spec.SecretKeySpec\nMac mac = Mac.getInstance('HmacSHA256')\nmac.init(new SecretKeySpec('key'.getBytes(), 'HmacSHA256'))\nmac.doFinal('The quick brown fox jumps over the lazy dog'.bytes).encodeHex().toString()",
+        "f7bc83f430538424b13298e6aa6fb143ef4d59a14946175997479dbc2d1a3cd8",
+    );
+    groovy(
+        "org.apache.commons.lang3.RandomStringUtils.randomNumeric(7).matches('[0-9]{7}')",
+        "true",
+    );
+    groovy("RandomStringUtils.random(5, true, false).matches('[A-Za-z]{5}')", "true");
+    groovy("URLDecoder.decode('a+b%C3%BC', 'UTF-8')", "a bü");
+    groovy(
+        "StringUtils.substringBetween('a[b]c', '[', ']') + StringUtils.leftPad('7', 3, '0')",
+        "b007",
+    );
+}
+
+#[test]
+fn dates_of_java_are_moved_and_written() {
+    groovy("java.time.LocalDate.of(2024, 2, 28).plusDays(2).toString()", "2024-03-01");
+    groovy(
+        "LocalDate.of(2024, 1, 31).plusMonths(1).format(DateTimeFormatter.ofPattern('dd.MM.yyyy'))",
+        "29.02.2024",
+    );
+    groovy("new Date(0).getTime()", "0");
+    groovy("(new Date(0) + 1).time", "86400000");
+    groovy("new Date().format('yyyy').length()", "4");
+    groovy(
+        "import java.text.SimpleDateFormat\nnew SimpleDateFormat('yyyy').format(new Date()).length()",
+        "4",
+    );
+    groovy("new SimpleDateFormat('yyyy-MM-dd').parse('2024-02-29').format('dd/MM/yy')", "29/02/24");
+    groovy("LocalDate.of(2024, 1, 1).isBefore(LocalDate.of(2024, 1, 2))", "true");
+    let told = run("LocalDate.of(2024, 13, 1)", Dialect::Groovy).0;
+    assert!(told.contains("DateTimeException"), "{told}");
+}
+
+#[test]
+fn variables_take_texts_only_and_properties_are_read_and_set_by_name() {
+    let told = run("vars.put('out', 5)", Dialect::Groovy);
+    assert!(told.0.contains("MissingMethodException") && told.1.is_empty(), "{told:?}");
+    let answer = Answer { code: "404".to_owned(), ..Answer::default() };
+    let mut stand = Stand::new(answer, false);
+    let judge = "if (prev.responseCode == '404') {\n  prev.successful = true\n  AssertionResult.failure = true\n  AssertionResult.failureMessage = \"code ${prev.responseCode}\"\n}\nlog.info 'seen'\nprintln 'seen'";
+    script(judge, Dialect::Groovy).unwrap().run(&mut scope(), &mut stand).unwrap();
+    assert!(stand.is_ok);
+    assert_eq!(stand.failure.as_deref(), Some("code 404"));
+    java(
+        "vars.put(\"out\", new String(prev.getResponseData()) + ctx.getPreviousResult().getResponseCode());",
+        "",
+    );
+    groovy("try { throw new Exception('e') } catch (Exception e) { return e.message }", "e");
+    groovy("[3, 1, 2].sort().toString() + [1, 2, 3].sum() + [3, 1].max()", "[1, 2, 3]63");
+    groovy("'abc'.reverse() + 'abc'.capitalize() + 'a,b'.tokenize(',').last()", "cbaAbcb");
+}
+
+#[test]
+fn a_list_that_holds_itself_is_shown_within_bounds() {
+    let (told, _) = run(
+        "def l = [1]\nfor (i in [1, 2, 3, 4]) { l.add(l) }\nl.toString().length() < 3000000",
+        Dialect::Groovy,
+    );
+    assert_eq!(told, "true");
+    let (told, _) = run("def l = []\nl.add(l)\ngroovy.json.JsonOutput.toJson(l)", Dialect::Groovy);
+    assert!(told.contains("StackOverflowError"), "{told}");
+}
+
+#[test]
 fn what_is_not_in_the_list_is_told_with_its_name() {
     for (text, wanted) in [
-        (
-            "ctx.getCurrentSampler()",
-            "line 1: script calls `ctx.getCurrentSampler()` (not supported)",
-        ),
+        ("ctx.getEngine()", "line 1: script calls `ctx.getEngine()` (not supported)"),
         ("\nnew File('/etc/passwd')", "line 2: script calls `new File` (not supported)"),
         ("'ls'.execute()", "line 1: script calls `execute()` (not supported)"),
         ("System.exit(1)", "line 1: script calls `System.exit` (not supported)"),

@@ -4,6 +4,9 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
+use super::codec::DigestName;
+use super::date_time::Time;
+
 /// A value of Java or Groovy, as far as scripts of plans use them.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) enum Value {
@@ -18,8 +21,29 @@ pub(in super::super) enum Value {
     Builder(Rc<RefCell<String>>),
     /// A source of random numbers.
     Random,
-    /// A moment, in milliseconds of the epoch.
-    Moment(i64),
+    /// A date or a time.
+    Time(Time),
+    /// What JSON calls an object, in its order.
+    Map(Rc<RefCell<Vec<(Rc<str>, Value)>>>),
+    Bytes(Rc<[u8]>),
+    /// A pattern of dates.
+    Format(Rc<str>),
+    /// An object that holds nothing but what it is for.
+    Tool(Tool),
+    /// A key for message authentication codes.
+    Key(Rc<[u8]>),
+    /// What makes such codes, and its key.
+    Authenticator(DigestName, Rc<RefCell<Rc<[u8]>>>),
+}
+
+/// What an object of Java's that holds nothing is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Tool {
+    JsonReader,
+    /// Base64, in the alphabet for addresses if so.
+    Encoder(bool),
+    Decoder(bool),
+    Digest(DigestName),
 }
 
 impl fmt::Display for Value {
@@ -34,17 +58,30 @@ impl fmt::Display for Value {
             }
             Self::Double(value) => write!(f, "{value}"),
             Self::Text(value) => f.write_str(value),
-            Self::List(values) => {
-                let all: Vec<String> =
-                    values.borrow().iter().take(10_000).map(Self::shallow).collect();
-                write!(f, "[{}]", all.join(", "))
+            Self::List(_) | Self::Map(_) => {
+                let mut text = String::new();
+                self.show(&mut text, 0);
+                f.write_str(&text)
             }
             Self::Builder(text) => f.write_str(&text.borrow()),
             Self::Random => f.write_str("java.util.Random"),
-            Self::Moment(ms) => write!(f, "{ms}"),
+            Self::Time(time) => write!(f, "{time}"),
+            Self::Bytes(bytes) => {
+                let signed: Vec<String> =
+                    bytes.iter().map(|byte| byte.cast_signed().to_string()).collect();
+                write!(f, "[{}]", signed.join(", "))
+            }
+            Self::Format(pattern) => f.write_str(pattern),
+            Self::Tool(_) | Self::Key(_) | Self::Authenticator(..) => {
+                f.write_str("java.lang.Object")
+            }
         }
     }
 }
+
+/// Longest text of a list, and deepest nesting that is shown: a list may hold itself.
+const LONGEST: usize = 1 << 20;
+const DEEPEST: usize = 30;
 
 impl Value {
     pub(super) fn text(text: impl Into<Rc<str>>) -> Self {
@@ -55,9 +92,50 @@ impl Value {
         Self::List(Rc::new(RefCell::new(values)))
     }
 
-    /// A list in a list is not shown, since it may hold itself.
-    fn shallow(&self) -> String {
-        if matches!(self, Self::List(_)) { "[...]".to_owned() } else { self.to_string() }
+    pub(super) fn map(entries: impl IntoIterator<Item = (Rc<str>, Self)>) -> Self {
+        Self::Map(Rc::new(RefCell::new(entries.into_iter().collect())))
+    }
+
+    /// Adds the value as lists and maps show it.
+    fn show(&self, out: &mut String, depth: usize) {
+        if out.len() > LONGEST || depth > DEEPEST {
+            return out.push_str("...");
+        }
+        match self {
+            Self::List(values) => {
+                out.push('[');
+                for (place, value) in values.borrow().iter().enumerate() {
+                    out.push_str(if place == 0 { "" } else { ", " });
+                    value.show(out, depth + 1);
+                    if out.len() > LONGEST {
+                        break;
+                    }
+                }
+                out.push(']');
+            }
+            Self::Map(entries) => {
+                out.push('{');
+                for (place, (key, value)) in entries.borrow().iter().enumerate() {
+                    out.push_str(if place == 0 { "" } else { ", " });
+                    out.push_str(key);
+                    out.push('=');
+                    value.show(out, depth + 1);
+                    if out.len() > LONGEST {
+                        break;
+                    }
+                }
+                out.push('}');
+            }
+            other => out.push_str(&other.to_string()),
+        }
+    }
+
+    /// Returns the bytes of the value, or those of its text.
+    pub(super) fn bytes(&self) -> Rc<[u8]> {
+        match self {
+            Self::Bytes(bytes) | Self::Key(bytes) => Rc::clone(bytes),
+            other => other.to_string().into_bytes().into(),
+        }
     }
 
     pub(super) fn is_true(&self) -> bool {
@@ -69,13 +147,20 @@ impl Value {
             Self::Text(value) => !value.is_empty(),
             Self::List(values) => !values.borrow().is_empty(),
             Self::Builder(text) => !text.borrow().is_empty(),
-            Self::Random | Self::Moment(_) => true,
+            Self::Map(entries) => !entries.borrow().is_empty(),
+            Self::Bytes(bytes) => !bytes.is_empty(),
+            Self::Random
+            | Self::Time(_)
+            | Self::Format(_)
+            | Self::Tool(_)
+            | Self::Key(_)
+            | Self::Authenticator(..) => true,
         }
     }
 
     pub(super) fn double(&self) -> Option<f64> {
         match self {
-            Self::Int(value) | Self::Moment(value) => Some(*value as f64),
+            Self::Int(value) => Some(*value as f64),
             Self::Double(value) => Some(*value),
             _ => None,
         }
@@ -97,6 +182,9 @@ impl Value {
                     }
             }
             (Self::Text(one), Self::Text(two)) => one == two,
+            (Self::Time(one), Self::Time(two)) => one == two,
+            (Self::Bytes(one), Self::Bytes(two)) => one == two,
+            (Self::Map(one), Self::Map(two)) => Rc::ptr_eq(one, two),
             _ => match (self.double(), other.double()) {
                 (Some(one), Some(two)) => one == two,
                 _ => false,
