@@ -174,6 +174,7 @@ pub(crate) async fn register(
             error => Fault::cannot_run(chain(&error)),
         },
     )?;
+    instance.save_by(SCHEDULE);
     let watched = status.clone();
     instance.watch_health("backup", move || watched.fault_at(SystemTime::now()));
     instance.watch_metrics(move |role| status.metrics(role));

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use bytes::Bytes;
-use http::{Method, Request, header};
+use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tympan_web::client::Client;
@@ -20,7 +20,10 @@ const MAX_ANSWER: u64 = 16 * 1024 * 1024;
 
 /// Tells the health of an instance.
 pub(crate) fn status(remote: &Remote) -> Outcome {
-    let health = ask(remote, Method::GET, "/health", "")?;
+    let answered = exchange(remote, Method::GET, "/health", "")?;
+    // An instance that does not do its work says so with 503, and why.
+    let is_report = answered.json.get("checks").is_some();
+    let health = if is_report { answered.json } else { answered.success()? };
     let is_ok = text(&health, "status") == "ok";
     if remote.json {
         say!("{health}");
@@ -54,8 +57,37 @@ pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     part(value, name).as_str().unwrap_or_default()
 }
 
+/// The answer of an instance.
+struct Answered {
+    uri: String,
+    status: StatusCode,
+    json: Value,
+}
+
+impl Answered {
+    /// Returns the JSON of an answer of success.
+    fn success(self) -> Result<Value, Fault> {
+        let Self { uri, status, json } = self;
+        if status.is_success() {
+            return Ok(json);
+        }
+        let message = ["detail", "error"].map(|name| text(&json, name)).concat();
+        let message = format!("{uri} answered {status}: {message}");
+        Err(if status.is_client_error() {
+            Fault::usage(message)
+        } else {
+            Fault::cannot_run(message)
+        })
+    }
+}
+
 /// Sends one request and returns the JSON that comes back.
 pub(crate) fn ask(remote: &Remote, method: Method, path: &str, form: &str) -> Result<Value, Fault> {
+    exchange(remote, method, path, form)?.success()
+}
+
+/// Sends one request and returns the answer, whatever its status.
+fn exchange(remote: &Remote, method: Method, path: &str, form: &str) -> Result<Answered, Fault> {
     let uri = format!("{}{path}", remote.url.trim_end_matches('/'));
     let mut request = Request::builder()
         .method(method)
@@ -79,16 +111,7 @@ pub(crate) fn ask(remote: &Remote, method: Method, path: &str, form: &str) -> Re
         let body = body
             .map_err(|error| Fault::cannot_run(format!("the answer broke off: {error}")))?
             .to_bytes();
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-        if status.is_success() {
-            return Ok(answer);
-        }
-        let message = ["detail", "error"].map(|name| text(&answer, name)).concat();
-        let message = format!("{uri} answered {status}: {message}");
-        Err(if status.is_client_error() {
-            Fault::usage(message)
-        } else {
-            Fault::cannot_run(message)
-        })
+        let json = serde_json::from_slice(&body).unwrap_or_default();
+        Ok(Answered { uri, status, json })
     })
 }

@@ -8,7 +8,9 @@
 
 mod costly_requests;
 mod form_values;
+mod health;
 mod node_round_trip;
+mod own_agents;
 mod support;
 mod uploads;
 
