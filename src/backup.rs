@@ -26,10 +26,11 @@ use tympan_blobs::ReadBlobs;
 use tympan_content::Repository;
 use tympan_jobs::{Handler, Job, JobContext, NewJob, Outcome, Worker};
 use tympan_server::{BackupRun, Instance};
-use tympan_store::LocalStore;
+use tympan_store::{LocalStore, Retention};
 
 use crate::args::vault::PlaceArguments;
 use crate::base::MAIN;
+use crate::clock;
 use crate::command::{
     Before, ContentView, Fault, GivingWay, LeftBelow, Password, Settings, StateDatabase, Yielded,
     backend_at, keep_here, new_spool, read_home_files,
@@ -79,6 +80,9 @@ pub(crate) struct Backup {
     /// Whether jobs and logins are saved with the repository; default `false`. Set it where a restored instance has to go on
     /// with what waits in its queues; each save stores the state database anew then, as far as it has changed.
     pub(crate) with_state: bool,
+    /// Whether earlier revisions of the branch `main` are saved with the repository, as far as `[history]` keeps them; default
+    /// `false`. Set it where a restored instance has to be able to go back to them; the first save of each reads all of it.
+    pub(crate) with_history: bool,
     /// Which snapshots of this instance stay, as `--keep` of `tympan backup forget`; default all. What they alone need goes
     /// in two phases, as by `tympan backup prune`.
     pub(crate) keep: Option<String>,
@@ -152,6 +156,7 @@ pub(crate) async fn register(
         password_file,
         folders: section.folders.clone(),
         with_state: section.with_state,
+        history: section.with_history.then(|| home.config.history.retention()),
         gives_way: section.give_way.unwrap_or(true),
         schedule: schedule.clone(),
         keep,
@@ -174,6 +179,7 @@ pub(crate) async fn register(
             error => Fault::cannot_run(chain(&error)),
         },
     )?;
+    instance.save_by(SCHEDULE);
     let watched = status.clone();
     instance.watch_health("backup", move || watched.fault_at(SystemTime::now()));
     instance.watch_metrics(move |role| status.metrics(role));
@@ -294,6 +300,8 @@ struct Save {
     password_file: PathBuf,
     folders: Vec<PathBuf>,
     with_state: bool,
+    /// Which earlier revisions are saved.
+    history: Option<Retention>,
     gives_way: bool,
     /// Its schedule, as it is configured.
     schedule: String,
@@ -450,6 +458,7 @@ impl Save {
             let session = Session::new((vault, index), lock, &progress);
             // One time for all that is saved together.
             let options = SaveOptions::new(self.client(), since);
+            let options = SaveOptions { history: self.history, ..options };
             match folders {
                 Some(folders) => save_directories(&session, folders, &options).map(Some),
                 None => self.save_own(&session, &options),
@@ -551,7 +560,9 @@ impl Save {
             return Ok(None);
         }
         let lock = Lock::take(vault, who, LockMode::Exclusive, LOCK_WAIT)?;
-        let options = PruneOptions { forget: gone.clone(), grace: GRACE, now: now() };
+        let trusted = clock::noted_now(&self.dir, SystemTime::now());
+        let trusted_now = Timestamp::try_from(trusted).unwrap_or(Timestamp::UNIX_EPOCH);
+        let options = PruneOptions { forget: gone.clone(), grace: GRACE, now: now(), trusted_now };
         let pruned = prune(vault, &lock, &options, &Progress::default())?;
         Ok(Some(format!("{} forgotten, {} bytes freed", gone.len(), pruned.freed_bytes)))
     }

@@ -1,13 +1,15 @@
 //! The clock by which things are removed for their age.
 //!
-//! A clock that jumps ahead, be it for seconds, makes everything look old. So the time by which history, leases, versions and
-//! logins are removed is not what the clock says now, but what it has been seen to say for a while. What it was seen to say
-//! is noted in the home's file `clock`, by a running instance every few minutes, and by each command that removes.
+//! A clock that jumps ahead, be it for seconds, makes everything look old. So the time by which history, leases, versions,
+//! logins, ended jobs and marked packs of a vault are removed is not what the clock says now, but what it has been seen to say
+//! for a while. What it was seen to say is noted in the home's file `clock`, by a running instance every few minutes, and by
+//! each command that removes; for a vault, in a file of this user.
 //!
 //! Invariants
 //! * The time that is returned is never later than what the clock says.
-//! * It follows the clock in steps of at most [`STEADY_STEP`]; over a longer one it stands still until the clock has been seen
-//!   to go on from there for [`PROBATION`].
+//! * It follows the clock over any step that the time since the machine was started confirms, and over others in steps of at
+//!   most [`STEADY_STEP`]; over a longer one it stands still until the clock has been seen to go on from there for
+//!   [`PROBATION`].
 //! * A clock that goes back is followed at once: then everything looks younger.
 //!
 //! On failure: a note that cannot be read is none, and one that cannot be written keeps the time where it was. Both keep more.
@@ -29,15 +31,17 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_mins(10);
 const STEADY_STEP: Duration = Duration::from_hours(1);
 /// How long a clock must have gone on from where it jumped to until it is believed.
 const PROBATION: Duration = Duration::from_hours(24);
-/// What the time between two looks counts of that at most: a second jump is no time.
+/// What the time between two looks counts of that at most where nothing else confirms it: a second jump is no time.
 const LONGEST_CREDIT: Duration = Duration::from_hours(6);
 /// Revisions among which the first note of a home finds its time.
 const WITNESSES: usize = 101;
+/// How old the snapshot before the last of a vault may be for a clock of which nothing else is known to be believed.
+const USUAL_AGE: Duration = Duration::from_hours(31 * 24);
 /// The file with the note.
 const NOTE_FILE: &str = "clock";
 
 /// What the clock was seen to say. Times are in seconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClockNote {
     /// The last time that was believed.
@@ -45,6 +49,9 @@ struct ClockNote {
     /// What was seen since the clock has jumped from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     jump: Option<ClockJump>,
+    /// How long the machine had been running at the last look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<Boot>,
 }
 
 /// A clock that has jumped ahead.
@@ -57,48 +64,167 @@ struct ClockJump {
     steady: u64,
 }
 
+/// The time since a machine was started, which nobody sets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Boot {
+    /// Which start it was.
+    id: String,
+    seconds: u64,
+}
+
+impl Boot {
+    /// Reads it from the system; nothing where that does not tell.
+    fn read() -> Option<Self> {
+        let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
+        let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec;
+        Some(Self { id, seconds: u64::try_from(since).ok()? })
+    }
+}
+
+/// What the clocks of the machine say at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reading {
+    /// In seconds since 1970.
+    now: u64,
+    boot: Option<Boot>,
+}
+
+impl Reading {
+    fn at(now: SystemTime) -> Self {
+        Self { now: seconds_of(now), boot: Boot::read() }
+    }
+}
+
 impl ClockNote {
-    /// Returns the note after a look at the clock.
-    fn after(self, now: u64) -> Self {
-        let step = now.saturating_sub(self.trusted);
-        if step <= STEADY_STEP.as_secs() {
-            return Self { trusted: now, jump: None };
+    const fn new(trusted: u64) -> Self {
+        Self { trusted, jump: None, boot: None }
+    }
+
+    /// Returns how many seconds have passed since the last look, if the machine has run for all of them.
+    fn elapsed(&self, reading: &Reading) -> Option<u64> {
+        let (then, now) = (self.boot.as_ref()?, reading.boot.as_ref()?);
+        if then.id != now.id {
+            return None;
         }
-        let steady = match self.jump {
-            Some(ClockJump { seen, steady }) if seen <= now => {
+        now.seconds.checked_sub(then.seconds)
+    }
+
+    /// Returns the note after a look at the clock.
+    fn after(self, reading: &Reading) -> Self {
+        let (now, boot) = (reading.now, reading.boot.clone());
+        let elapsed = self.elapsed(reading);
+        let last = self.jump.map_or(self.trusted, |jump| jump.seen);
+        let is_confirmed = elapsed.is_some_and(|elapsed| {
+            now.saturating_sub(last).abs_diff(elapsed) <= STEADY_STEP.as_secs()
+        });
+        // So much time has passed in any case.
+        let trusted = self.trusted.saturating_add(elapsed.unwrap_or(0));
+        if now.saturating_sub(trusted) <= STEADY_STEP.as_secs() {
+            return Self { trusted: now, jump: None, boot };
+        }
+        let steady = match (self.jump, elapsed) {
+            (Some(ClockJump { steady, .. }), Some(elapsed)) if is_confirmed => steady + elapsed,
+            (Some(ClockJump { seen, steady }), None) if seen <= now => {
                 steady + (now - seen).min(LONGEST_CREDIT.as_secs())
             }
             _ => 0,
         };
         if steady >= PROBATION.as_secs() {
-            return Self { trusted: now, jump: None };
+            return Self { trusted: now, jump: None, boot };
         }
-        Self { jump: Some(ClockJump { seen: now, steady }), ..self }
+        Self { trusted, jump: Some(ClockJump { seen: now, steady }), boot }
+    }
+
+    /// Returns the time that is believed, which is never later than what the clock says.
+    fn time(&self, reading: &Reading) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.trusted.min(reading.now))
     }
 }
 
 /// Notes what the clock of a home says now, and returns the time by which things may be removed. A home without a note
 /// begins where most of its last revisions were made.
 pub(crate) fn trusted_now(home: &Path, store: &dyn ChunkStore, now: SystemTime) -> SystemTime {
+    trusted_at(home, store, &Reading::at(now))
+}
+
+fn trusted_at(home: &Path, store: &dyn ChunkStore, reading: &Reading) -> SystemTime {
     let file = home.join(NOTE_FILE);
-    let seconds = seconds_of(now);
     let known = read(&file);
-    let note = known.unwrap_or_else(|| first_note(store, seconds)).after(seconds);
-    if known != Some(note)
-        && let Err(error) = write(&file, note)
-    {
+    let note = known.unwrap_or_else(|| first_note(store, reading.now)).after(reading);
+    keep(&file, &note, reading);
+    note.time(reading)
+}
+
+/// Returns the time by which things of a home may be removed, by what a running instance has noted lately. Without a note
+/// nothing is old enough. Costs reading one small file.
+pub(crate) fn noted_now(home: &Path, now: SystemTime) -> SystemTime {
+    let reading = Reading::at(now);
+    let note = read(&home.join(NOTE_FILE)).map(|note| note.after(&reading));
+    note.map_or(UNIX_EPOCH, |note| note.time(&reading))
+}
+
+/// Notes what the clock says now in a file that is kept for a vault, and returns the time by which things of the vault may be
+/// removed. `snapshots` gives the times of all snapshots; they are asked for where the file does not tell enough.
+///
+/// # Errors
+/// Those of `snapshots`.
+pub(crate) fn trusted_for_vault<E>(
+    file: Option<&Path>,
+    snapshots: impl FnOnce() -> Result<Vec<SystemTime>, E>,
+    now: SystemTime,
+) -> Result<SystemTime, E> {
+    vault_time(file, snapshots, &Reading::at(now))
+}
+
+fn vault_time<E>(
+    file: Option<&Path>,
+    snapshots: impl FnOnce() -> Result<Vec<SystemTime>, E>,
+    reading: &Reading,
+) -> Result<SystemTime, E> {
+    let known = file.and_then(read);
+    let note = match known {
+        Some(note) if note.elapsed(reading).is_some() => note.after(reading),
+        known => {
+            // The last snapshot may have been made by the clock that is asked about.
+            let mut times: Vec<u64> = snapshots()?.into_iter().map(seconds_of).collect();
+            times.sort_unstable();
+            let witness = times.iter().rev().nth(1).or(times.first()).copied();
+            let is_usual = witness
+                .is_none_or(|witness| reading.now.saturating_sub(witness) <= USUAL_AGE.as_secs());
+            match known {
+                _ if is_usual => {
+                    ClockNote { boot: reading.boot.clone(), ..ClockNote::new(reading.now) }
+                }
+                Some(note) => note.after(reading),
+                None => ClockNote::new(witness.unwrap_or(reading.now)).after(reading),
+            }
+        }
+    };
+    if let Some(file) = file {
+        if let Some(folder) = file.parent() {
+            // What is wrong with it is said where the note is written.
+            fs::create_dir_all(folder).ok();
+        }
+        keep(file, &note, reading);
+    }
+    Ok(note.time(reading))
+}
+
+/// Writes a note, and says so if the clock has jumped.
+fn keep(file: &Path, note: &ClockNote, reading: &Reading) {
+    if let Err(error) = write(file, note) {
         tracing::warn!(file = %file.display(), reason = %error, "what the clock says is not noted");
     }
     // Said once for each jump.
     if note.jump.is_some_and(|jump| jump.steady == 0) {
         tracing::warn!(
             trusted = note.trusted,
-            now = seconds,
+            now = reading.now,
             "the clock has jumped, or nobody has looked for long: until it has gone on for a day, what is removed for its age \
              is judged by the time before"
         );
     }
-    UNIX_EPOCH + Duration::from_secs(note.trusted.min(seconds))
 }
 
 fn seconds_of(time: SystemTime) -> u64 {
@@ -109,9 +235,9 @@ fn read(file: &Path) -> Option<ClockNote> {
     serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
-fn write(file: &Path, note: ClockNote) -> std::io::Result<()> {
+fn write(file: &Path, note: &ClockNote) -> std::io::Result<()> {
     let new = tempfile::NamedTempFile::new_in(file.parent().unwrap_or(Path::new(".")))?;
-    serde_json::to_writer(new.as_file(), &note).map_err(std::io::Error::other)?;
+    serde_json::to_writer(new.as_file(), note).map_err(std::io::Error::other)?;
     new.persist(file)?;
     Ok(())
 }
@@ -121,8 +247,7 @@ fn first_note(store: &dyn ChunkStore, now: u64) -> ClockNote {
     let revisions = store.history(MAIN, None, WITNESSES).unwrap_or_default();
     let mut times: Vec<u64> = revisions.iter().map(|one| seconds_of(one.update.at)).collect();
     times.sort_unstable();
-    let trusted = times.get(times.len() / 2).copied().unwrap_or(now).min(now);
-    ClockNote { trusted, jump: None }
+    ClockNote::new(times.get(times.len() / 2).copied().unwrap_or(now).min(now))
 }
 
 #[cfg(test)]
@@ -140,9 +265,9 @@ mod tests {
     const YEAR: u64 = 365 * 24 * HOUR;
 
     fn follow(looks: &[u64]) -> Vec<u64> {
-        let mut note = ClockNote { trusted: 1_000 * HOUR, jump: None };
+        let mut note = ClockNote::new(1_000 * HOUR);
         let step = |look: &u64| {
-            note = note.after(*look);
+            note = note.clone().after(&Reading { now: *look, boot: None });
             note.trusted.min(*look)
         };
         looks.iter().map(step).collect()
@@ -216,7 +341,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let dropped = |seconds: u64| {
             let now = UNIX_EPOCH + Duration::from_secs(seconds);
-            let trusted = trusted_now(home.path(), &store, now);
+            let trusted = trusted_at(home.path(), &store, &Reading { now: seconds, boot: None });
             assert!(trusted <= now);
             let options =
                 CollectOptions { mode: CollectMode::DryRun, ..CollectOptions::at(trusted) };
@@ -237,5 +362,75 @@ mod tests {
         let start = 1_000 * HOUR;
         let looks = [start - 900 * HOUR, start - 900 * HOUR + 600];
         assert_eq!(follow(&looks), looks);
+    }
+
+    /// Looks at a clock that says `now` on a machine that has been running for `up`, since its `start`.
+    fn look(now: u64, (start, up): (&str, u64)) -> Reading {
+        Reading { now, boot: Some(Boot { id: start.to_owned(), seconds: up }) }
+    }
+
+    #[test]
+    fn the_time_since_the_start_of_the_machine_confirms_long_steps() {
+        let start = 1_000 * HOUR;
+        let mut note = ClockNote::new(start);
+        let mut trusted = |reading: Reading| {
+            note = note.clone().after(&reading);
+            note.trusted.min(reading.now) - start
+        };
+        assert_eq!(trusted(look(start, ("a", 10))), 0);
+        // Nobody has looked for ten days, in which the machine ran.
+        assert_eq!(trusted(look(start + 240 * HOUR, ("a", 10 + 240 * HOUR))), 240 * HOUR);
+        // A jump for a moment, and a second one, move nothing but the time that has passed.
+        let up = 10 + 240 * HOUR;
+        assert_eq!(trusted(look(start + 2 * YEAR, ("a", up + 60))), 240 * HOUR + 60);
+        assert_eq!(trusted(look(start + 3 * YEAR, ("a", up + 120))), 240 * HOUR + 120);
+        assert_eq!(trusted(look(start + 241 * HOUR, ("a", up + HOUR))), 241 * HOUR);
+        // A clock that was set right, and goes on for a day.
+        assert_eq!(trusted(look(start + 2 * YEAR, ("a", up + 2 * HOUR))), 242 * HOUR);
+        let later = look(start + 2 * YEAR + 24 * HOUR, ("a", up + 26 * HOUR));
+        assert_eq!(trusted(later), 2 * YEAR + 24 * HOUR);
+        // After another start, nothing confirms a step.
+        assert_eq!(trusted(look(start + 3 * YEAR, ("b", 5))), 2 * YEAR + 24 * HOUR);
+    }
+
+    #[test]
+    fn a_vault_goes_by_its_snapshots_where_no_note_tells() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("new/vault.clock");
+        let day = 24 * HOUR;
+        let start = 40_000 * HOUR;
+        let at = |seconds: u64| UNIX_EPOCH + Duration::from_secs(seconds);
+        let time = |file: Option<&Path>, snapshots: &[u64], reading: &Reading| {
+            let snapshots = snapshots.iter().map(|seconds| at(*seconds)).collect();
+            vault_time(file, || Ok::<_, ()>(snapshots), reading).unwrap()
+        };
+        let jumped = look(start + 2 * YEAR, ("a", 100));
+        // Also with a snapshot that the clock dated wrongly.
+        assert_eq!(time(None, &[start - day, start, start + 2 * YEAR], &jumped), at(start));
+        assert_eq!(time(None, &[start], &jumped), at(start));
+        assert_eq!(time(None, &[start - 7 * day, start - day], &look(start, ("a", 5))), at(start));
+        assert_eq!(time(None, &[], &look(start, ("a", 5))), at(start));
+        // From a note on, the time since the machine's start tells, and no snapshot is read.
+        let file = Some(&*file);
+        assert_eq!(time(file, &[start - day], &look(start, ("a", 5))), at(start));
+        let unread = |reading: &Reading| vault_time(file, || Err(()), reading);
+        assert_eq!(unread(&look(start + 2 * day, ("a", 65))), Ok(at(start + 60)));
+        assert_eq!(unread(&look(start + day, ("a", 5 + day))), Ok(at(start + day)));
+        // After another start, they are.
+        assert_eq!(unread(&look(start + 3 * day, ("b", 5))), Err(()));
+        let reading = look(start + 3 * day, ("b", 5));
+        assert_eq!(time(file, &[start, start + 2 * day], &reading), at(start + 3 * day));
+    }
+
+    #[test]
+    fn without_a_note_nothing_is_old() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(noted_now(home.path(), SystemTime::now()), UNIX_EPOCH);
+        let store = store_with_revisions(&[]);
+        let now = SystemTime::now();
+        trusted_now(home.path(), &store, now);
+        assert_eq!(seconds_of(noted_now(home.path(), now)), seconds_of(now));
+        let jumped = now + Duration::from_secs(YEAR);
+        assert!(noted_now(home.path(), jumped) < now + Duration::from_secs(HOUR));
     }
 }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use tympan_blobs::HotBlobs;
 use tympan_content::Repository;
 use tympan_replicate::check_key;
-use tympan_store::disk::DiskLock;
+use tympan_store::disk::{Disk, DiskLock, FileDisk, LockError};
 use tympan_store::{CompositeStore, LocalStore, PostgresStore, State};
 
 use crate::backend::{self, Backend};
@@ -175,6 +175,22 @@ pub(crate) fn require_home(dir: &Path) -> Result<(), Fault> {
          folder from a backup",
         dir.display()
     )))
+}
+
+/// Tells whether another process has a home open.
+///
+/// # Errors
+/// If the home's folder cannot be read.
+pub(crate) fn is_held(dir: &Path) -> Result<bool, Fault> {
+    let failed = |error: &dyn std::error::Error| {
+        Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))
+    };
+    let disk = FileDisk::open(&dir.join("store")).map_err(|error| failed(&error))?;
+    match disk.lock() {
+        Ok(_given_back) => Ok(false),
+        Err(LockError::Held { .. }) => Ok(true),
+        Err(LockError::Io(error)) => Err(failed(&error)),
+    }
 }
 
 /// Opens the state database of a home; its instance may run.

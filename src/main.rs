@@ -20,12 +20,18 @@ mod places;
 mod shared;
 mod site;
 
+use std::fs::OpenOptions;
 use std::io::IsTerminal;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::args::Arguments;
+use crate::command::Fault;
 
 fn main() -> ExitCode {
     // It is started for pictures that somebody waits for, and logs nothing.
@@ -35,8 +41,7 @@ fn main() -> ExitCode {
     } else {
         let line = std::env::args_os().collect();
         let arguments = Arguments::parse_from(args::obnam::in_order::<Arguments>(line));
-        start_log();
-        command::run(arguments)
+        start_log(arguments.log_file()).and_then(|()| command::run(arguments))
     };
     match done {
         Ok(code) => code,
@@ -47,17 +52,33 @@ fn main() -> ExitCode {
     }
 }
 
-/// Logs go to standard error; `TYMPAN_LOG` chooses what, such as `debug` or `tympan_dispatcher=trace`.
-fn start_log() {
+/// Logs go to standard error, or to the end of a file; `TYMPAN_LOG` chooses what, such as `debug` or
+/// `tympan_dispatcher=trace`.
+///
+/// # Errors
+/// If the file cannot be written.
+fn start_log(file: Option<&Path>) -> Result<(), Fault> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TYMPAN_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,sqlx=warn"));
+    let is_terminal = file.is_none() && std::io::stderr().is_terminal();
+    let writer = match file {
+        None => BoxMakeWriter::new(std::io::stderr),
+        Some(file) => {
+            let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
+            let opened = opened.map_err(|error| {
+                Fault::usage(format!("cannot write the log `{}`: {error}", file.display()))
+            })?;
+            BoxMakeWriter::new(Arc::new(opened))
+        }
+    };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
         // Colors are for people who look; a file or a journal would keep their codes, which hide words from `grep`.
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .with_ansi(is_terminal && std::env::var_os("NO_COLOR").is_none())
         .with_target(false)
         // Its complaint about a log that cannot be written would go to the same place, and panic there.
         .log_internal_errors(false)
         .init();
+    Ok(())
 }

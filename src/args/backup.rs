@@ -11,6 +11,9 @@ use super::vault::{PlaceArguments, rate, size};
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArguments {
+    /// Writes the log to the end of this file, in place of standard error.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) log: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Backup,
 }
@@ -342,7 +345,7 @@ pub(crate) struct Save {
     #[command(flatten)]
     pub(crate) source_lists: SourceListArguments,
     /// Writes nothing; says what would be stored.
-    #[arg(short = 'n', long, conflicts_with = "to")]
+    #[arg(short = 'n', long, alias = "pretend", conflicts_with = "to")]
     pub(crate) dry_run: bool,
     /// Gives the snapshot a word.
     #[arg(long, value_name = "WORD")]
@@ -366,6 +369,10 @@ pub(crate) struct Save {
     /// always saved with it.
     #[arg(long)]
     pub(crate) with_state: bool,
+    /// Saves earlier revisions of a repository's branch `main` with it, as far as the `[history]` of its home keeps them: who
+    /// restores can go back to them. The first save of each reads all of it.
+    #[arg(long)]
+    pub(crate) with_history: bool,
     /// Saves what a clone reads of its base with it. Without it, that is left to the base's owner, and named.
     #[arg(long)]
     pub(crate) with_base: bool,
@@ -593,7 +600,7 @@ pub(crate) struct Forget {
     #[arg(long, value_name = "WORD", requires = "keep")]
     pub(crate) keep_tag: Vec<String>,
     /// Tells what would go.
-    #[arg(long)]
+    #[arg(long, alias = "pretend")]
     pub(crate) dry_run: bool,
     /// Removes what no snapshot refers to any more.
     #[arg(long)]

@@ -22,7 +22,7 @@ mod serve;
 mod user;
 pub(crate) mod vault;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -42,6 +42,16 @@ pub(crate) use user::{Group, User};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Arguments {
+    /// Returns the file that the log goes to, if the command names one.
+    pub(crate) fn log_file(&self) -> Option<&Path> {
+        match &self.command {
+            Command::Backup(backup) => backup.log.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 /// The command that reads PDF for another process of this program.

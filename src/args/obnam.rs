@@ -1,8 +1,9 @@
 //! Command lines in Obnam's order: `tympan backup -r VAULT --client-name=X backup DIR`, with the options before the word
-//! that says what to do.
+//! that says what to do; and Obnam's words in any order.
 //!
 //! Pure. The options go behind that word, and Obnam's words become those of `tympan backup`. Before Obnam's word `backup`,
-//! `--exclude` is a regular expression, as for Obnam. What has no such order is left as it is.
+//! `--exclude` is a regular expression, as for Obnam. `--pretend` is `--dry-run`; where nothing is changed, it is left out, as
+//! is `--client-name` where all clients are meant. What is in our order is left as it is.
 
 use std::ffi::{OsStr, OsString};
 
@@ -21,11 +22,11 @@ const WORDS: [(&str, &[&str]); 6] = [
 /// Puts a command line into the order that is parsed.
 pub(crate) fn in_order<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
     let is_ours = line.get(1).is_some_and(|word| word == "backup");
-    let begins_with_option = line
-        .get(2)
-        .and_then(|word| word.to_str())
-        .is_some_and(|word| is_option(word) && !is_help(word));
-    if !is_ours || !begins_with_option {
+    let begins_otherwise = line.get(2).and_then(|word| word.to_str()).is_some_and(|word| {
+        let is_of_obnam = WORDS.iter().any(|(theirs, _)| word == *theirs);
+        is_of_obnam || (is_option(word) && !is_help(word))
+    });
+    if !is_ours || !begins_otherwise {
         return line;
     }
     let valued = valued_options::<A>();
@@ -39,8 +40,8 @@ pub(crate) fn in_order<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
             if text == "backup" {
                 options.iter_mut().for_each(|option| *option = with_regex(option));
             }
-            ordered.extend(options);
-            ordered.extend(words.cloned());
+            ordered.extend(fitting(&text, options));
+            ordered.extend(fitting(&text, words.cloned().collect()));
             return ordered;
         }
         options.push(word.clone());
@@ -50,6 +51,32 @@ pub(crate) fn in_order<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
     }
     // There is no word at all: the parser says so.
     line
+}
+
+/// Obnam's option that names a client.
+const CLIENT: &str = "--client-name";
+/// Options of Obnam's that let nothing be changed.
+const PRETEND: [&str; 3] = ["--pretend", "--no-act", "--dry-run"];
+
+/// Lets options fit a word: those that Obnam takes everywhere are left out where they say nothing.
+fn fitting(word: &str, options: Vec<OsString>) -> Vec<OsString> {
+    let is_of_all = matches!(word, "fsck" | "force-lock" | "list-keys");
+    let mut left = Vec::with_capacity(options.len());
+    let mut options = options.into_iter();
+    while let Some(option) = options.next() {
+        let text = option.to_string_lossy();
+        if is_of_all && text == CLIENT {
+            options.next();
+        } else if is_of_all && text.strip_prefix(CLIENT).is_some_and(|rest| rest.starts_with('=')) {
+            // The whole vault is meant.
+        } else if PRETEND.contains(&&*text) {
+            // A check changes nothing in any case.
+            left.extend((word != "fsck").then(|| OsString::from("--dry-run")));
+        } else {
+            left.push(option);
+        }
+    }
+    left
 }
 
 /// Names the option for regular expressions in place of Obnam's.
@@ -84,6 +111,7 @@ fn valued_options<A: CommandFactory>() -> Vec<String> {
     let command = A::command();
     let Some(backup) = command.find_subcommand("backup") else { return Vec::new() };
     let arguments = backup.get_subcommands().flat_map(clap::Command::get_arguments);
+    let arguments = arguments.chain(backup.get_arguments());
     let valued = arguments.filter(|argument| argument.get_action().takes_values());
     valued
         .flat_map(|argument| {
@@ -133,6 +161,24 @@ mod tests {
             "tympan backup save -r V --exclude *.tmp D",
         );
         check("tympan backup -r V force-lock", "tympan backup unlock --remove-all -r V");
+        // What Obnam takes everywhere is left out where it says nothing.
+        check(
+            "tympan backup -r V --client-name=X --pretend --log obnam.log fsck",
+            "tympan backup check -r V --log obnam.log",
+        );
+        check(
+            "tympan backup fsck -r V --client-name X --pretend --log=obnam.log",
+            "tympan backup check -r V --log=obnam.log",
+        );
+        check("tympan backup -r V --pretend backup D", "tympan backup save -r V --dry-run D");
+        check(
+            "tympan backup forget -r V --keep 7d --pretend",
+            "tympan backup forget -r V --keep 7d --pretend",
+        );
+        check(
+            "tympan backup --log l --no-act -r V forget --keep 7d",
+            "tympan backup forget --log l --dry-run -r V --keep 7d",
+        );
         check(
             "tympan backup --client-name backup -r V backup D",
             "tympan backup save --client-name backup -r V D",

@@ -223,7 +223,7 @@ pub(crate) enum DispatcherCommand {
     after_help = "Examples:\n  tympan export --home ./publish --out /var/www/site\n  tympan export --home ./publish --out /var/www/site --mode changed\n\nThe web server serves /var/www/site/current. `[export]` in tympan.toml says what is exported and how."
 )]
 pub(crate) struct Export {
-    /// The home; its instance must not run.
+    /// The home; its instance may run. Then pages that search for words cannot be made.
     #[arg(long, value_name = "DIR")]
     pub(crate) home: PathBuf,
     /// The folder that gets the files; a new or empty one, or one of an earlier export.

@@ -36,7 +36,7 @@ use self::open::Opened;
 pub(crate) use self::open::Password;
 pub(crate) use self::place::{backend_at, keep_here};
 pub(crate) use self::settings::Settings;
-pub(crate) use self::source::{LeftBelow, new_spool};
+pub(crate) use self::source::{BesideInstance, LeftBelow, new_spool};
 pub(crate) use self::view::ContentView;
 use super::{Fault, Outcome};
 use crate::args::backup::{Backup, Key, NewPassword, VaultArguments};

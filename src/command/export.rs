@@ -1,11 +1,12 @@
 //! `tympan export`: a site as files; and what a running publisher exports with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use tympan_content::Repository;
 use tympan_content::query::QueryEngine;
 use tympan_render::export::{Begin, Effect, Error, Exporter, Finding, Listed, Press, Report};
 use tympan_render::{ImageKey, Mode, Renderer};
@@ -13,10 +14,12 @@ use tympan_search::Index;
 use tympan_server::{ExportPictures, Instance, Role};
 
 use crate::args::{Export, ExportMode};
+use crate::command::backup::BesideInstance;
 use crate::command::instance::{Plan, close, image_options, plain_renderer};
 use crate::command::picture::Urgency;
 use crate::command::{CHECK_FAILED, Fault, Outcome, runtime};
-use crate::home::{Home, chain, replication_key};
+use crate::config::{self, Config};
+use crate::home::{Home, chain, is_held, replication_key, require_home};
 use crate::say;
 
 /// Threads for data of back ends.
@@ -45,55 +48,67 @@ pub(super) fn start(plan: &Plan<'_>, instance: &Instance) -> Result<bool, Fault>
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Export) -> Outcome {
-    let home = Home::open_existing(&arguments.home)?;
+    require_home(&arguments.home)?;
     let runtime = runtime(BLOCKING_THREADS)?;
     // Data of back ends is asked for on the runtime.
-    let guard = runtime.enter();
-    let done = Studio::open(&home).and_then(|studio| {
-        let done = studio.export(arguments);
-        studio.search.close();
-        done
-    });
-    drop(guard);
+    let _guard = runtime.enter();
+    if is_held(&arguments.home)? {
+        return run_beside(arguments);
+    }
+    let home = Home::open_existing(&arguments.home)?;
+    let search = Index::open(
+        home.repository.clone(),
+        &home.dir.join("search"),
+        home.config.search.options(),
+    );
+    let search = Arc::new(search.map_err(|error| Fault::cannot_run(chain(&error)))?);
+    let studio = Studio::open(&home.repository, (&home.dir, &home.config), Some(&search));
+    let done = studio.and_then(|studio| studio.export(arguments));
+    search.close();
     close(&home)?;
     done
 }
 
-/// What an offline export draws with.
+/// Exports beside the instance that has the home open, without its full-text index.
+fn run_beside(arguments: &Export) -> Outcome {
+    let config = config::read(&arguments.home)?;
+    let beside = BesideInstance::open(&arguments.home)?;
+    Studio::open(&beside.repository, (&arguments.home, &config), None)?.export(arguments)
+}
+
+/// What an export of this command draws with.
 struct Studio<'a> {
-    home: &'a Home,
+    repository: &'a Repository,
+    config: &'a Config,
     renderer: Renderer,
     pictures: ExportPictures,
-    search: Arc<Index>,
 }
 
 impl<'a> Studio<'a> {
-    fn open(home: &'a Home) -> Result<Self, Fault> {
-        let config = &home.config;
-        let key = replication_key(&home.dir)?;
-        let search =
-            Index::open(home.repository.clone(), &home.dir.join("search"), config.search.options());
-        let search = Arc::new(search.map_err(|error| Fault::cannot_run(chain(&error)))?);
+    fn open(
+        repository: &'a Repository,
+        (dir, config): (&Path, &'a Config),
+        search: Option<&Arc<Index>>,
+    ) -> Result<Self, Fault> {
+        let key = replication_key(dir)?;
         let engine = Arc::new(QueryEngine::new(config.query.limits()));
-        engine.use_full_text(search.clone());
-        let renderer = plain_renderer(&home.repository, (Mode::Publish, None), config)?
+        if let Some(search) = search {
+            engine.use_full_text(search.clone());
+        }
+        let renderer = plain_renderer(repository, (Mode::Publish, None), config)?
             .with_queries(engine)
             .with_image_key(ImageKey::of_secret(&key));
         let images = image_options(config, Urgency::Later, None);
-        let pictures = ExportPictures::new(home.repository.clone(), images, &key);
-        Ok(Self { home, renderer, pictures, search })
+        let pictures = ExportPictures::new(repository.clone(), images, &key);
+        Ok(Self { repository, config, renderer, pictures })
     }
 
     fn press(&self) -> Press<'_> {
-        Press {
-            repository: &self.home.repository,
-            renderer: &self.renderer,
-            pictures: &self.pictures,
-        }
+        Press { repository: self.repository, renderer: &self.renderer, pictures: &self.pictures }
     }
 
     fn export(&self, arguments: &Export) -> Outcome {
-        let options = self.home.config.export.options(&arguments.out);
+        let options = self.config.export.options(&arguments.out);
         let exporter = Exporter::open(options).map_err(fault_of)?;
         if arguments.list {
             return self.list(&exporter, arguments.json);

@@ -14,7 +14,7 @@ use tympan_content::{NodePath, Repository};
 use tympan_jobs::asset::{AssetCounters, AssetFollower, AssetHandler, Assets, WriteBackProcess};
 use tympan_jobs::mount::Mounts;
 use tympan_jobs::workflow::{Launcher, Steps, WorkflowHandler, Workflows};
-use tympan_jobs::{Configurator, Queues, TopicPattern, Worker, WorkerOptions};
+use tympan_jobs::{Configurator, Queues, RemovalClock, TopicPattern, Worker, WorkerOptions};
 use tympan_render::{DirSource, FragmentCache, Mode, Options, Renderer, RepositorySource};
 use tympan_replicate::{Pairs, Replicator, Times, TimesHandler};
 use tympan_search::Index;
@@ -220,6 +220,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     }
     draw_pictures(plan, &instance, configurator.worker());
     watch_pools(&instance, (&state, plan.home.database.as_ref()), &front);
+    probe_dependencies(plan, &instance);
     instance.watch_metrics(blob_metrics::source(&plan.home.blobs));
     instance.watch_metrics(connection_metrics(Arc::clone(&front.counters)));
     instance.keep_guest_notes(sharing.guest_notes());
@@ -327,6 +328,49 @@ fn received_paths(config: &Config) -> Result<Vec<NodePath>, Fault> {
         })
     };
     config.receive.paths.iter().map(parse).collect()
+}
+
+/// Lets `/health` ask what the instance cannot answer without: the database and the buckets; and whether its packs can still
+/// be written.
+fn probe_dependencies(plan: &Plan<'_>, instance: &Instance) {
+    if let Some(database) = plan.home.database.clone() {
+        instance.probe_dependency("database", move || {
+            database.ping().map_err(|error| chain(&error))?;
+            poisoned(database.poisoned())
+        });
+    }
+    if let Some(local) = plan.home.local.clone() {
+        instance.probe_dependency("packs", move || poisoned(local.poisoned()));
+    }
+    let blobs = &plan.home.blobs;
+    let buckets: Vec<_> = blobs
+        .buckets
+        .iter()
+        .map(|(role, bucket)| {
+            let is_written = blobs.writable.iter().any(|(written, _)| written == role);
+            (role.clone(), bucket.clone(), is_written)
+        })
+        .collect();
+    if buckets.is_empty() {
+        return;
+    }
+    instance.probe_dependency("bucket", move || {
+        for (role, bucket, is_written) in &buckets {
+            match bucket.ping() {
+                Ok(false) if *is_written => {
+                    return Err(format!("`{role}` refuses the credentials of this instance"));
+                }
+                Ok(_) => {}
+                Err(error) => return Err(format!("`{role}`: {}", chain(&error))),
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Says that a store accepts no more writes, if so.
+fn poisoned(reason: Option<&str>) -> Result<(), String> {
+    reason.map_or(Ok(()), |reason| Err(format!("nothing more is stored: {reason}; start anew")))
 }
 
 /// Shows connections of clients, to the state database and to the repository's in `/metrics`.
@@ -459,6 +503,8 @@ fn jobs(
     if let Some(lease) = section.lease {
         options.lease = lease.0;
     }
+    let home = plan.home.dir.clone();
+    options.removal_clock = RemovalClock::new(move |now| clock::noted_now(&home, now));
     if plan.is_assets {
         options.takes = ASSET_TOPICS.iter().map(|topic| TopicPattern::of_queue(topic)).collect();
         options.is_reserving = true;

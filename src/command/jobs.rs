@@ -99,6 +99,9 @@ fn topics(remote: &Remote) -> Outcome {
     }
     for topic in list(&answer, "topics") {
         say!("{}", text(topic, "topic"));
+        for name in list(topic, "alsoCalled").filter_map(Value::as_str) {
+            say!("  in AEM {name}");
+        }
         say!("  queue `{}`, {}", text(topic, "queue"), counts(topic));
         if *part(topic, "handled") == Value::Bool(false) && part(topic, "queued").as_u64() > Some(0)
         {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use bytes::Bytes;
-use http::{Method, Request, header};
+use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tympan_web::client::Client;
@@ -20,7 +20,10 @@ const MAX_ANSWER: u64 = 16 * 1024 * 1024;
 
 /// Tells the health of an instance.
 pub(crate) fn status(remote: &Remote) -> Outcome {
-    let health = ask(remote, Method::GET, "/health", "")?;
+    let answered = exchange(remote, Method::GET, "/health", FORM, String::new())?;
+    // An instance that does not do its work says so with 503, and why.
+    let is_report = answered.json.get("checks").is_some();
+    let health = if is_report { answered.json } else { answered.success()? };
     let is_ok = text(&health, "status") == "ok";
     if remote.json {
         say!("{health}");
@@ -54,9 +57,35 @@ pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     part(value, name).as_str().unwrap_or_default()
 }
 
+/// The response of an instance.
+struct RemoteResponse {
+    uri: String,
+    status: StatusCode,
+    json: Value,
+}
+
+impl RemoteResponse {
+    /// Returns the JSON of a successful response.
+    fn success(self) -> Result<Value, Fault> {
+        let Self { uri, status, json } = self;
+        if status.is_success() {
+            return Ok(json);
+        }
+        let message = ["detail", "error"].map(|name| text(&json, name)).concat();
+        let message = format!("{uri} answered {status}: {message}");
+        Err(if status.is_client_error() {
+            Fault::usage(message)
+        } else {
+            Fault::cannot_run(message)
+        })
+    }
+}
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
 /// Sends a form and returns the JSON that comes back.
 pub(crate) fn ask(remote: &Remote, method: Method, path: &str, form: &str) -> Result<Value, Fault> {
-    send(remote, (method, path), ("application/x-www-form-urlencoded", form.to_owned()))
+    exchange(remote, method, path, FORM, form.to_owned())?.success()
 }
 
 /// Sends JSON and returns the JSON that comes back.
@@ -66,15 +95,17 @@ pub(crate) fn ask_json(
     path: &str,
     body: &Value,
 ) -> Result<Value, Fault> {
-    send(remote, (method, path), ("application/json", body.to_string()))
+    exchange(remote, method, path, "application/json", body.to_string())?.success()
 }
 
-/// Sends one request with a body of a media type.
-fn send(
+/// Sends one request with a body of a media type and returns the response, whatever its status.
+fn exchange(
     remote: &Remote,
-    (method, path): (Method, &str),
-    (media_type, body): (&str, String),
-) -> Result<Value, Fault> {
+    method: Method,
+    path: &str,
+    media_type: &str,
+    body: String,
+) -> Result<RemoteResponse, Fault> {
     let uri = format!("{}{path}", remote.url.trim_end_matches('/'));
     let mut request = Request::builder()
         .method(method)
@@ -98,16 +129,7 @@ fn send(
         let body = body
             .map_err(|error| Fault::cannot_run(format!("the answer broke off: {error}")))?
             .to_bytes();
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-        if status.is_success() {
-            return Ok(answer);
-        }
-        let message = ["detail", "error"].map(|name| text(&answer, name)).concat();
-        let message = format!("{uri} answered {status}: {message}");
-        Err(if status.is_client_error() {
-            Fault::usage(message)
-        } else {
-            Fault::cannot_run(message)
-        })
+        let json = serde_json::from_slice(&body).unwrap_or_default();
+        Ok(RemoteResponse { uri, status, json })
     })
 }

@@ -107,6 +107,7 @@ const GETS: &[&str] = &[
 /// Routes whose answers hold no content, or that take no GET.
 const NO_CONTENT: &[&str] = &[
     "/health",
+    "/health/ready",
     "/metrics",
     "/login",
     "/login/link",

@@ -203,7 +203,7 @@ fn a_kill_leaves_the_served_tree_whole_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_folder_with_other_files_and_a_running_instance_are_refused() {
+fn a_folder_with_other_files_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let home = publisher(dir.path());
     std::fs::write(dir.path().join("letter.txt"), "mine").unwrap();
@@ -218,10 +218,28 @@ fn a_folder_with_other_files_and_a_running_instance_are_refused() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("do a full export first"), "{text}");
+}
+
+#[test]
+fn a_site_is_exported_beside_its_publisher() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = publisher(dir.path());
+    let alone = dir.path().join("alone");
+    export(&home, &alone, &[]);
     let demo = Demo::start(&dir.path().join("demo"));
-    let output = run(&["export", "--home", home, "--out", out.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
-    drop(demo);
+    let beside = dir.path().join("beside");
+    let (code, report) = export(&home, &beside, &[]);
+    assert_eq!((code, &report["failed"]), (Some(0), &0.into()), "{report}");
+    let served = |out: &Path| listing(&out.join("current").canonicalize().unwrap());
+    let names = |out: &Path| -> BTreeSet<PathBuf> {
+        let served_from = out.join("current").canonicalize().unwrap();
+        let relative =
+            |(file, _): (PathBuf, u64)| file.strip_prefix(&served_from).map(Path::to_owned);
+        served(out).into_iter().filter_map(|one| relative(one).ok()).collect()
+    };
+    assert_eq!(names(&alone), names(&beside));
+    assert!(names(&beside).len() > 60);
+    assert_eq!(get(demo.publish, HOME_PAGE).status, 200, "the publisher goes on");
 }
 
 #[test]

@@ -43,8 +43,11 @@ pub struct PruneOptions {
     pub forget: Vec<Id>,
     /// How long a pack stays after it was marked; zero removes at once what nobody needs.
     pub grace: Duration,
-    /// The time now.
+    /// The time now, with which packs are marked.
     pub now: Timestamp,
+    /// The time by which a grace is over: that of a clock of which it is known that it has not jumped ahead, and never later
+    /// than `now`.
+    pub trusted_now: Timestamp,
 }
 
 /// What a prune did.
@@ -92,7 +95,7 @@ pub fn prune(
     progress: &Progress,
 ) -> Result<Pruned> {
     // Nobody else writes now. What cannot be removed is left to the next prune.
-    if let Err(error) = vault.backend().remove_leftovers(options.now.into()) {
+    if let Err(error) = vault.backend().remove_leftovers(options.trusted_now.into()) {
         warn!(%error, "what an earlier run left in the vault could not be removed");
     }
     let (mut index, marked) = Index::load_with_marks(vault).map_err(as_damaged_vault)?;
@@ -257,8 +260,13 @@ fn with_time(pack: MarkedPack, now: Timestamp) -> MarkedPack {
 }
 
 fn is_over(pack: &MarkedPack, options: &PruneOptions) -> bool {
-    marked_at(pack, options.now)
-        .is_some_and(|time| options.now.duration_since(time).unsigned_abs() >= options.grace)
+    if options.grace.is_zero() {
+        return true;
+    }
+    // A mark that the trusted clock has not come to is young.
+    marked_at(pack, options.trusted_now).is_some_and(|time| {
+        options.trusted_now.duration_since(time).unsigned_abs() >= options.grace
+    })
 }
 
 /// Chooses the packs to rewrite: those with the most unused bytes, until little enough is left.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tracing::warn;
+use tympan_store::Retention;
 
 use crate::backend::FileKind;
 use crate::error::{Error, Result};
@@ -52,6 +53,8 @@ pub struct SaveOptions {
     pub tables: Option<PathBuf>,
     /// Chunks of one level of a repository that are read anew and in memory at once, about.
     pub at_once: usize,
+    /// Which earlier revisions of a repository's ref are saved with it; none without.
+    pub history: Option<Retention>,
 }
 
 /// What [`SaveOptions::at_once`] is unless somebody asks for something else.
@@ -62,7 +65,16 @@ impl SaveOptions {
     #[must_use]
     pub fn new(who: Who, now: Timestamp) -> Self {
         let (excludes, parent) = (Excludes::default(), Parent::default());
-        Self { who, now, excludes, tags: Vec::new(), parent, tables: None, at_once: AT_ONCE }
+        Self {
+            who,
+            now,
+            excludes,
+            tags: Vec::new(),
+            parent,
+            tables: None,
+            at_once: AT_ONCE,
+            history: None,
+        }
     }
 }
 

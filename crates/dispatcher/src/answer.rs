@@ -469,7 +469,7 @@ impl Inner {
     fn finish(&self, exchange: &Exchange<'_>, response: &mut Response<Body>, started: Instant) {
         let (view, farm) = (exchange.view, &exchange.farm.farm);
         exchange.farm.tally.count(view.path.as_str(), exchange.outcome);
-        exchange.farm.tally.times.note(started.elapsed());
+        exchange.farm.tally.times.note(&view.method, response.status(), started.elapsed());
         let headers = response.headers_mut();
         if self.switches.restricts_uncacheable && matches!(exchange.outcome, Outcome::Pass(_)) {
             headers.remove(header::EXPIRES);

@@ -75,7 +75,6 @@ mod sticky;
 mod storm;
 mod tags;
 mod tar;
-mod times;
 mod top;
 mod ttl;
 mod upstream;

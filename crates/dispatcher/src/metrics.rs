@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use tympan_web::listen::Counters;
+use tympan_web::request_histogram::RequestHistogram;
 
 use crate::answer::Outcome;
 use crate::cacheable::Reason;
 use crate::gossip::SiblingStatus;
-use crate::times::Times;
 use crate::top::Top;
 use crate::upstream::RenderStatus;
 
@@ -333,7 +333,7 @@ pub(crate) struct Tally {
     /// What was warned of already.
     warned: Mutex<BTreeSet<(&'static str, String)>>,
     pub(crate) top: Top,
-    pub(crate) times: Times,
+    pub(crate) times: RequestHistogram,
 }
 
 /// The outcomes by name, in the order of [`index`].
@@ -484,9 +484,9 @@ pub(crate) fn farms_to_text<'a>(farms: impl Iterator<Item = (&'a str, &'a Tally)
             "Requests below a prefix: all, and those that came from the cache.",
         ),
     ];
-    let mut times = "# HELP tympan_dispatcher_request_seconds Time until the head of an answer.\n\
-                     # TYPE tympan_dispatcher_request_seconds histogram\n"
-        .to_owned();
+    let mut times = String::new();
+    let about = "Time until the head of an answer, by method and class of status.";
+    RequestHistogram::write_head(&mut times, "tympan_dispatcher_request_seconds", about);
     for (name, tally) in farms {
         tally.write(name, &mut texts);
         let labels = format!("farm=\"{}\"", label(name));

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use crate::job::Priority;
-use crate::topic::TopicPattern;
+use crate::topic::{TopicPattern, aem_names};
 
 /// The factory of queue configurations.
 pub const QUEUE_FACTORY: &str = "org.apache.sling.event.jobs.QueueConfiguration";
@@ -158,10 +158,13 @@ impl QueueConfig {
         }
     }
 
-    /// Returns the name of the queue that a topic has here, and how closely it is described.
+    /// Returns the name of the queue that a topic has here, and how closely it is described. A topic may be described by
+    /// what it is called in AEM.
     fn take(&self, topic: &str) -> Option<(String, (u8, usize))> {
-        let covering = self.topics.iter().filter_map(|pattern| {
-            pattern.matched(topic).map(|matched| (pattern.closeness(), matched))
+        let names = || std::iter::once(topic).chain(aem_names(topic).iter().copied());
+        let covering = self.topics.iter().flat_map(|pattern| {
+            let matched = names().filter_map(move |name| pattern.matched(name));
+            matched.map(move |matched| (pattern.closeness(), matched))
         });
         let (closeness, matched) = covering.max_by_key(|(closeness, _)| *closeness)?;
         Some((self.name.replace("{0}", matched), closeness))
@@ -365,6 +368,23 @@ mod tests {
         let set = QueueSet::new(vec![queue("assets", &[&model], 0)]);
         check(&set, &model, "assets");
         check(&set, &other, "Granite Workflow Queue");
+    }
+
+    /// The recipe of AEM's guide: a queue for the topic of the model that uploads start there.
+    #[test]
+    fn uploads_are_taken_by_a_queue_that_calls_them_as_aem_does() {
+        let names =
+            ["etc/workflow/models/dam/update_asset/jcr_content/model", "var/workflow/models/dam/*"];
+        for name in names {
+            let pattern = format!("{WORKFLOW_TOPIC}/{name}");
+            let queue = QueueConfig {
+                pid: format!("{QUEUE_FACTORY}-assets"),
+                ..QueueConfig::new("DAM Update Asset", &[&pattern])
+            };
+            let set = QueueSet::new(vec![queue]);
+            assert_eq!(set.queue_of("dam/update_asset").name, "DAM Update Asset", "{pattern}");
+            assert_eq!(set.queue_of("dam/other").name, "Granite Workflow Queue", "{pattern}");
+        }
     }
 
     #[test]

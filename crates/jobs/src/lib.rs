@@ -58,5 +58,5 @@ pub use schedule::Schedule;
 #[doc(hidden)]
 pub use sql::CutSide;
 pub use table::MIGRATIONS;
-pub use topic::{MAX_TOPIC_BYTES, TopicPattern, check_topic, topic_part};
-pub use worker::{Worker, WorkerOptions};
+pub use topic::{MAX_TOPIC_BYTES, TopicPattern, aem_names, check_topic, own_topic, topic_part};
+pub use worker::{RemovalClock, Worker, WorkerOptions};

@@ -312,6 +312,28 @@ impl Queues {
         Ok(row.try_get::<Option<i64>, _>(0).map_err(database(action))?.map(time))
     }
 
+    /// Counts by topic the jobs that failed for good after a time and that nobody has looked after, the most first.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn given_up_since(&self, since: SystemTime) -> Result<Vec<(String, u64)>> {
+        let action = "count the jobs that failed";
+        // Found by when they ended, which are few; by their states, all that ever failed would be read.
+        let rows = sqlx::query(
+            "SELECT topic || '', COUNT(*) FROM job WHERE ended > $1 AND state || '' IN ('GIVEN_UP', 'ERROR') \
+             GROUP BY topic || '' ORDER BY 2 DESC, 1",
+        )
+        .bind(millis(since))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(database(action))?;
+        let counted = |row: &sqlx::any::AnyRow| -> Result<(String, u64)> {
+            let count: i64 = row.try_get(1).map_err(database(action))?;
+            Ok((row.try_get(0).map_err(database(action))?, count.unsigned_abs()))
+        };
+        rows.iter().map(counted).collect()
+    }
+
     /// Returns the names of the queues from which nothing is claimed.
     ///
     /// # Errors

@@ -283,7 +283,8 @@ impl Inner {
 
     /// Removes jobs that ended long ago, as many as one round may. Returns how many.
     async fn prune(&self, transaction: &mut Transaction, now: SystemTime) -> Result<u64> {
-        let before = |age| now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        let trusted = self.options.removal_clock.at(now);
+        let before = |age| trusted.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         self.queues.prune_in(transaction, before(KEPT_DONE), before(KEPT_FAILED)).await
     }
 

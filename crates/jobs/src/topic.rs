@@ -11,6 +11,29 @@ use crate::{Error, Result};
 /// The longest topic.
 pub const MAX_TOPIC_BYTES: usize = 512;
 
+/// Topics of work that comes with the program, with what they are called in AEM, where workflow models do it.
+const AEM_NAMES: [(&str, &[&str]); 1] = [(
+    "dam/update_asset",
+    &[
+        "com/adobe/granite/workflow/job/etc/workflow/models/dam/update_asset/jcr_content/model",
+        "com/adobe/granite/workflow/job/var/workflow/models/dam/update_asset",
+    ],
+)];
+
+/// Returns what a topic of this program is called in AEM. A queue that takes one of these takes the topic.
+#[must_use]
+pub fn aem_names(topic: &str) -> &'static [&'static str] {
+    let known = AEM_NAMES.iter().find(|(own, _)| *own == topic);
+    known.map_or(&[], |(_, names)| names)
+}
+
+/// Returns the topic that jobs have for what somebody calls as AEM does.
+#[must_use]
+pub fn own_topic(named: &str) -> &str {
+    let known = AEM_NAMES.iter().find(|(_, names)| names.contains(&named));
+    known.map_or(named, |(own, _)| own)
+}
+
 /// Refuses what is no topic: parts of letters, digits, `_`, `-`, `.`, `:`, `{`, `}` and `~`, joined by `/`.
 ///
 /// # Errors
@@ -198,6 +221,16 @@ mod tests {
         closer("a/b/.", "a/b/*");
         closer("a/b/*", "a/.");
         closer("a/*", "*");
+    }
+
+    #[test]
+    fn uploads_are_known_by_the_names_of_aem() {
+        let names = aem_names("dam/update_asset");
+        assert_eq!(names.len(), 2);
+        assert!(names.iter().all(|name| own_topic(name) == "dam/update_asset"));
+        assert_eq!(own_topic("dam/update_asset"), "dam/update_asset");
+        assert_eq!(own_topic("a/b"), "a/b");
+        assert!(aem_names("a/b").is_empty());
     }
 
     #[test]

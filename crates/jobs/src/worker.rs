@@ -55,6 +55,39 @@ pub struct WorkerOptions {
     /// What has to be the same in all processes on the database, by names: such as which folder holds their blobs. See
     /// [`Queues::unlike`].
     pub facts: BTreeMap<String, String>,
+    /// The clock by which ended jobs are removed.
+    pub removal_clock: RemovalClock,
+}
+
+/// The clock by which ended jobs are removed for their age: one that jumped ahead must not make all of them look old.
+#[derive(Clone)]
+pub struct RemovalClock(Arc<dyn Fn(SystemTime) -> SystemTime + Send + Sync>);
+
+impl RemovalClock {
+    /// Asks `trusted` for the time that is trusted, given what the clock says. It is called now and then where jobs are
+    /// claimed, so it must not take long.
+    #[must_use]
+    pub fn new(trusted: impl Fn(SystemTime) -> SystemTime + Send + Sync + 'static) -> Self {
+        Self(Arc::new(trusted))
+    }
+
+    /// Returns the trusted time, which is never later than `now`.
+    pub(crate) fn at(&self, now: SystemTime) -> SystemTime {
+        (self.0)(now).min(now)
+    }
+}
+
+impl Default for RemovalClock {
+    /// Trusts what the clock says.
+    fn default() -> Self {
+        Self::new(|now| now)
+    }
+}
+
+impl fmt::Debug for RemovalClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RemovalClock")
+    }
 }
 
 impl WorkerOptions {
@@ -73,6 +106,7 @@ impl WorkerOptions {
             is_reserving: false,
             drain: Duration::from_secs(20),
             facts: BTreeMap::new(),
+            removal_clock: RemovalClock::default(),
         }
     }
 }

@@ -63,12 +63,7 @@ impl Failure {
 
     /// Logs an error that people must look at and says so without its details. A full disk is told as what it is.
     fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
-        let mut causes = std::iter::successors(Some(error), |error| error.source());
-        let is_full = |cause: &(dyn std::error::Error + 'static)| {
-            let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-            matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
-        };
-        if causes.any(is_full) {
+        if is_disk_full(error) {
             tracing::error!(reason = %error, "the disk is full");
             let message = "the disk is full: nothing was saved, and reading goes on; make room, then try again";
             return Self::new(StatusCode::INSUFFICIENT_STORAGE, message);
@@ -86,7 +81,7 @@ impl Failure {
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
         }
         let is_busy = error.downcast_ref().is_some_and(tympan_content::Error::is_transient);
-        if is_busy {
+        if is_busy || is_state_away(error) {
             tracing::warn!(reason = %error, "request put off");
             let message = format!("{error}; nothing was saved, try again in a moment");
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
@@ -144,6 +139,52 @@ impl Failure {
         }
         response
     }
+}
+
+/// Returns an error and its causes, also those that an error of input and output is made of.
+fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        inner.map(|inner| inner as &(dyn std::error::Error + 'static)).or_else(|| error.source())
+    })
+}
+
+/// Returns the code with which a database refused a statement.
+fn database_code(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let error = error.downcast_ref::<sqlx::Error>()?.as_database_error()?;
+    error.code().map(std::borrow::Cow::into_owned)
+}
+
+/// Tells whether the state database does not answer now.
+fn is_state_away(error: &(dyn std::error::Error + 'static)) -> bool {
+    causes(error).any(|cause| {
+        let cause = cause.downcast_ref::<sqlx::Error>();
+        matches!(cause, Some(sqlx::Error::PoolTimedOut | sqlx::Error::Io(_)))
+    })
+}
+
+/// Tells whether a disk or a database is full: SQLite says 13, PostgreSQL 53100.
+fn is_disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    causes(error).any(|cause| {
+        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+            || database_code(cause).is_some_and(|code| code == "13" || code == "53100")
+    })
+}
+
+/// Tells whether the state database can be read, and not be written: a disk that is full, fails or is mounted to be read
+/// only, or a server that follows another one.
+pub(crate) fn is_write_refused(error: &(dyn std::error::Error + 'static)) -> bool {
+    // The lower byte of SQLite's codes is the kind: read only, an error of the disk, full.
+    let is_of_sqlite = |code: &str| {
+        code.len() < 5 && code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 8 | 10 | 13))
+    };
+    is_disk_full(error)
+        || causes(error)
+            .filter_map(database_code)
+            .any(|code| is_of_sqlite(&code) || code == "25006")
 }
 
 /// Joins an error's message with those of its causes.

@@ -1,4 +1,4 @@
-//! `/health` and `/metrics`: answered without touching the pool that pages are drawn on.
+//! `/health`, `/health/ready` and `/metrics`: answered without touching the pool that pages are drawn on.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -6,42 +6,37 @@ use std::time::SystemTime;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::{StatusCode, header};
+use http::{HeaderValue, header};
 use parking_lot::RwLock;
 use serde_json::json;
 use tympan_render::FragmentReport;
 use tympan_render::ledger::Ledger;
-use tympan_replicate::{agents, topic_of};
+use tympan_web::request_histogram::RequestHistogram;
 
 use crate::Instance;
+use crate::readiness::{Scope, in_time, report};
 
-/// The longest that a queue may grow before health says so.
-const QUEUE_WARN: u64 = 1000;
-
-/// Answers with the state of every part, in words.
+/// Answers with the state of every part, in words, and with 503 if one does not do its work.
 pub(crate) async fn health(State(instance): State<Arc<Instance>>) -> Response {
-    let mut checks = vec![content_check(&instance)];
-    checks.extend(replication_checks(&instance).await);
-    checks.push(("search", crate::search::fault(&instance, SystemTime::now()).await));
-    checks.push(("jobs", crate::api::job::fault(&instance, SystemTime::now()).await));
-    checks.extend(crate::api::mount::checks(&instance).await);
-    checks.push(("pools", crate::pool::fault(&instance)));
-    checks.extend(instance.checks.all());
-    let fragments = instance.renderer.fragments();
-    checks.push(("fragments", fragments.and_then(|fragments| fragments.report(0).fault())));
-    let is_ok = checks.iter().all(|(_, fault)| fault.is_none());
-    let checks: Vec<_> = checks
-        .into_iter()
-        .map(|(name, fault)| json!({ "name": name, "ok": fault.is_none(), "reason": fault }))
-        .collect();
+    answer(&instance, Scope::Everything).await
+}
+
+/// Answers whether requests can be answered, for balancers.
+pub(crate) async fn ready(State(instance): State<Arc<Instance>>) -> Response {
+    answer(&instance, Scope::Requests).await
+}
+
+async fn answer(instance: &Arc<Instance>, scope: Scope) -> Response {
+    let report = report(instance, scope).await;
     let uptime = SystemTime::now().duration_since(instance.started).unwrap_or_default();
     let body = json!({
-        "status": if is_ok { "ok" } else { "warn" },
+        "status": report.word(),
         "role": instance.role.name(),
         "uptime_s": uptime.as_secs(),
-        "checks": checks,
+        "checks": report.checks(),
     });
-    (StatusCode::OK, axum::Json(body)).into_response()
+    let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+    (report.status(), no_store, axum::Json(body)).into_response()
 }
 
 type Check = (&'static str, Option<String>);
@@ -53,7 +48,7 @@ pub(crate) struct Checks(RwLock<Vec<(&'static str, Source)>>);
 type Source = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 impl Checks {
-    fn all(&self) -> Vec<Check> {
+    pub(crate) fn all(&self) -> Vec<Check> {
         self.0.read().iter().map(|(name, source)| (*name, source())).collect()
     }
 }
@@ -75,36 +70,6 @@ impl Instance {
     }
 }
 
-fn content_check(instance: &Instance) -> Check {
-    ("content", instance.repository.head().err().map(|error| error.to_string()))
-}
-
-async fn replication_checks(instance: &Arc<Instance>) -> Vec<Check> {
-    let role = instance.role.name();
-    let snapshot = match instance.repository.snapshot() {
-        Ok(snapshot) => snapshot,
-        Err(error) => return vec![("replication", Some(error.to_string()))],
-    };
-    let agents = match agents(&snapshot, role) {
-        Ok(agents) => agents,
-        Err(error) => return vec![("replication", Some(error.to_string()))],
-    };
-    let mut faults = Vec::new();
-    for agent in agents {
-        if let Some(reason) = instance.replicator.blocked(&agent.name) {
-            faults.push(format!("agent `{}` is blocked: {reason}", agent.name));
-        }
-        match instance.queues.count(&topic_of(role, &agent.name)).await {
-            Ok(count) if count > QUEUE_WARN => {
-                faults.push(format!("agent `{}` has {count} jobs waiting", agent.name))
-            }
-            Ok(_) => {}
-            Err(error) => faults.push(error.to_string()),
-        }
-    }
-    vec![("replication", (!faults.is_empty()).then(|| faults.join("; ")))]
-}
-
 /// Answers with the counters as Prometheus text.
 pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
     let role = instance.role.name();
@@ -122,14 +87,15 @@ pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
          tympan_work_permits_free{{role=\"{role}\"}} {free}\n"
     )
     .ok();
+    write_request_times(&mut text, &instance.request_times, role);
     if let Some(ledger) = &instance.ledger {
         write_ledger(&mut text, ledger, role);
     }
     if let Some(fragments) = instance.renderer.fragments() {
         write_fragments(&mut text, &fragments.report(0), role);
     }
-    text.push_str(&crate::search::metrics(&instance, role).await);
-    text.push_str(&crate::api::job::metrics(&instance, role).await);
+    text.push_str(&in_time(crate::search::metrics(&instance, role)).await.unwrap_or_default());
+    text.push_str(&in_time(crate::api::job::metrics(&instance, role)).await.unwrap_or_default());
     text.push_str(&crate::image::metrics(&instance, role));
     text.push_str(&crate::api::mount::metrics(&instance, role));
     text.push_str(&crate::pool::metrics(&instance, role));
@@ -138,6 +104,14 @@ pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
     let process = tokio::task::spawn_blocking(crate::process::metrics).await;
     text.push_str(&process.unwrap_or_default());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// Writes how long requests took.
+fn write_request_times(text: &mut String, times: &RequestHistogram, role: &str) {
+    let name = "tympan_request_seconds";
+    let about = "Time until the last byte of an answer had left, by method and class of status.";
+    RequestHistogram::write_head(text, name, about);
+    times.write(text, name, &format!("role=\"{role}\""));
 }
 
 /// Writes what the ledger counts.

@@ -16,6 +16,7 @@ use tympan_render::{ImageKey, Renderer};
 use tympan_replicate::{Keeping, Pairs, Replicator, Wish, mark_keeping};
 use tympan_web::listen::Peer;
 use tympan_web::log_file::{LogFile, Rotation};
+use tympan_web::request_histogram::RequestHistogram;
 use tympan_web::{access_log, request_log};
 
 use crate::failure::{Failure, Result};
@@ -155,6 +156,8 @@ pub struct Instance {
     pub(crate) metrics: Metrics,
     /// What all requests together took, for `/manager/status`.
     pub(crate) request_sums: RequestSums,
+    /// How long requests took until the last byte of their answers had left.
+    pub(crate) request_times: RequestHistogram,
     pub(crate) numbers: request_log::Numbers,
     pub(crate) request_log: LogFile<request_log::Line>,
     pub(crate) access_log: LogFile<access_log::Line>,
@@ -170,6 +173,7 @@ pub struct Instance {
     pub(crate) receives: parking_lot::RwLock<Vec<tympan_content::NodePath>>,
     /// What `/health` shows beside the instance's own checks.
     pub(crate) checks: crate::health::Checks,
+    pub(crate) probes: crate::readiness::Probes,
     pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::Mounts>,
     pub(crate) backups: crate::api::backup::BackupLog,
     /// Answers that are given again at once.
@@ -180,6 +184,8 @@ pub struct Instance {
 
 /// How long a request waits for a permit to work before it is told to come again.
 const WORK_WAIT: Duration = Duration::from_secs(30);
+/// How long a request waits for whoever tells who asks.
+const IDENTIFY_WAIT: Duration = Duration::from_secs(10);
 
 impl Instance {
     /// Opens the logs and puts the parts together.
@@ -228,6 +234,7 @@ impl Instance {
             body_timeout: options.body_timeout,
             metrics: Metrics::default(),
             request_sums: RequestSums::default(),
+            request_times: RequestHistogram::default(),
             numbers: request_log::Numbers::default(),
             request_log: log(&open("request.log"), options.rotation)?,
             access_log: log(&open("access.log"), options.rotation)?,
@@ -240,6 +247,7 @@ impl Instance {
             watched: crate::watched::Watched::default(),
             receives: parking_lot::RwLock::default(),
             checks: crate::health::Checks::default(),
+            probes: crate::readiness::Probes::default(),
             mounts: std::sync::OnceLock::new(),
             backups: crate::api::backup::BackupLog::default(),
             hot: std::sync::OnceLock::new(),
@@ -289,7 +297,12 @@ impl Instance {
     /// Tells who asks; nobody if the request proves nothing.
     pub(crate) async fn identify(&self, parts: &Parts) -> Result<Option<Identity>> {
         let peer = parts.extensions.get::<Peer>().copied();
-        let found = self.logins.identify(&parts.headers, peer, SystemTime::now()).await;
+        let identified = self.logins.identify(&parts.headers, peer, SystemTime::now());
+        let found = tokio::time::timeout(IDENTIFY_WAIT, identified).await;
+        let found = found.unwrap_or_else(|_| {
+            let message = "the database with the logins does not answer; try again in a moment";
+            Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, message))
+        });
         found.inspect_err(|failure| self.metrics.count_failed_login(failure))
     }
 

@@ -8,6 +8,7 @@
 //!   one-time link works once.
 //! * Checking passwords uses at most two threads at a time, whatever arrives.
 
+mod spare;
 mod token;
 
 use std::collections::HashMap;
@@ -28,6 +29,7 @@ use tokio::sync::Semaphore;
 use tympan_content::{NodePath, Property, Repository, Session, Value};
 use tympan_web::listen::Peer;
 
+use self::spare::SpareSessions;
 use self::token::Kind;
 pub use self::token::{Owner, TokenInfo};
 use crate::failure::{Failure, Result};
@@ -73,6 +75,7 @@ pub struct Logins {
     checks: Arc<Semaphore>,
     basic: Arc<Mutex<Verified>>,
     throttle: Arc<Throttle>,
+    spare: Arc<SpareSessions>,
 }
 
 impl Logins {
@@ -85,6 +88,7 @@ impl Logins {
             checks: Arc::new(Semaphore::new(2)),
             basic: Arc::default(),
             throttle: Arc::default(),
+            spare: Arc::default(),
         }
     }
 
@@ -118,7 +122,8 @@ impl Logins {
         account: &Account,
         now: SystemTime,
     ) -> Result<(String, Identity)> {
-        let token = self.issue_for(Kind::Session, user, account, now).await?;
+        let stored = self.issue_for(Kind::Session, user, account, now).await;
+        let token = self.stored_or_spare(stored, (user, account), now)?;
         let csrf = Some(csrf_of(&token));
         Ok((token, Identity { user: user.to_owned(), csrf, is_remembered: false }))
     }
@@ -161,7 +166,10 @@ impl Logins {
             return Ok(Some(Identity { user, csrf: None, is_remembered }));
         }
         let Some(token) = cookie(headers) else { return Ok(None) };
-        let user = self.holder(&token, Kind::Session, now).await?;
+        let user = match self.spare_holder(&token, now).await? {
+            Some(user) => Some(user),
+            None => self.holder(&token, Kind::Session, now).await?,
+        };
         Ok(user.map(|user| Identity { user, csrf: Some(csrf_of(&token)), is_remembered: false }))
     }
 

@@ -147,6 +147,8 @@ impl Instance {
         if matches!(left.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             count(&metrics.refused);
         }
+        let method = left.request_line.split(' ').next().unwrap_or_default();
+        self.request_times.note_named(method, left.status, left.started.elapsed());
         let at = LogTime::from_system(SystemTime::now());
         let (status, media_type) = (left.status.as_u16(), left.media_type);
         let (elapsed, sample) = (left.started.elapsed(), left.sample);

@@ -25,10 +25,10 @@ use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
 use crate::metrics::count;
 pub(crate) use crate::post::content::refuse_service_address;
 pub(crate) use crate::post::duplicate::CREATE_ASSET_PID;
-use crate::post::fields::Fields;
+pub(crate) use crate::post::fields::Fields;
 use crate::post::respond::Wanted;
 use crate::wishes::{AccompaniedWishes, with_companions, with_wishes};
-use crate::{Instance, Role, api};
+use crate::{Instance, Role, api, own_agent};
 
 /// What a request did, for its answer.
 #[derive(Debug, Default)]
@@ -73,12 +73,6 @@ async fn handle(
     path: &str,
     wanted: &mut Wanted,
 ) -> Result<(Done, Identity)> {
-    if instance.role == Role::Publish {
-        return Err(Failure::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "publish instances take content from replication only",
-        ));
-    }
     let (parts, body) = request.into_parts();
     let identity = api::require_user(instance, &parts).await?;
     check_origin(&identity, &parts.headers)?;
@@ -105,6 +99,9 @@ async fn handle(
     }
     let (asked, viewer) = (path.clone(), instance.viewer_of(Some(&identity))?);
     let asking = viewer.clone();
+    if instance.role == Role::Publish {
+        own_agent::check(instance, &viewer, (&path, &operation), &fields)?;
+    }
     let (fields, AccompaniedWishes { wishes, companions, left }) = instance
         .work(move |instance| {
             let wishes = wishes_of(instance, &asked, &fields, &asking)?;

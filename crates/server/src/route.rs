@@ -19,8 +19,8 @@ use crate::login::{Identity, set_cookie};
 use crate::metrics::count;
 use crate::observe::observe;
 use crate::{
-    Instance, Role, api, health, interface, manager_status, package, page, post as sling_post,
-    put as sling_put, query, receive, store, timing, visitor,
+    Instance, Role, api, health, interface, manager_status, own_agent, package, page,
+    post as sling_post, put as sling_put, query, receive, store, timing, visitor,
 };
 
 /// Returns the routes of an instance's main listener.
@@ -31,6 +31,7 @@ pub fn router(instance: Arc<Instance>) -> Router {
     };
     Router::new()
         .route("/health", get(health::health))
+        .route("/health/ready", get(health::ready))
         .route("/login", post(log_in))
         .route("/login/link", get(log_in_by_link))
         .route("/logout", post(log_out))
@@ -48,6 +49,7 @@ pub fn router(instance: Arc<Instance>) -> Router {
 pub fn admin_router(instance: Arc<Instance>) -> Router {
     Router::new()
         .route("/health", get(health::health))
+        .route("/health/ready", get(health::ready))
         .route("/metrics", get(health::metrics))
         .route("/manager/status", get(manager_status::status))
         .route("/login", post(log_in))
@@ -112,7 +114,11 @@ async fn resource(State(instance): State<Arc<Instance>>, request: Request) -> Re
             }
             None => page::get(State(instance), request).await,
         },
-        Method::POST if instance.role == Role::Publish => visitor::post(&instance, request).await,
+        Method::POST
+            if instance.role == Role::Publish && !own_agent::is_address(request.uri().path()) =>
+        {
+            visitor::post(&instance, request).await
+        }
         Method::POST => sling_post::post(State(instance), request).await.into_response(),
         Method::PUT => sling_put::put(State(instance), request).await,
         _ => Failure::new(

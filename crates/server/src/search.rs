@@ -8,33 +8,41 @@ use std::time::{Duration, SystemTime};
 use tympan_search::Status;
 
 use crate::Instance;
+use crate::readiness::Condition;
 
 /// The index may be behind for so long, and the first one may take so long to build, before health says so.
 const LAG_WARN: Duration = Duration::from_secs(10);
+/// An index that is behind for so long does not do its work.
+const LAG_FAIL: Duration = Duration::from_secs(30);
 
-/// Says what is wrong with the index, if anything is.
-pub(crate) async fn fault(instance: &Arc<Instance>, now: SystemTime) -> Option<String> {
+/// Tells the condition of the index.
+pub(crate) async fn condition(instance: &Arc<Instance>, now: SystemTime) -> Condition {
     let age = now.duration_since(instance.started).unwrap_or_default();
     match status(instance, now).await {
-        Ok(status) => fault_of(&status, age),
-        Err(reason) => Some(reason),
+        Ok(status) => condition_of(&status, age),
+        Err(reason) => Condition::Failed(reason),
     }
 }
 
-fn fault_of(status: &Status, age: Duration) -> Option<String> {
+fn condition_of(status: &Status, age: Duration) -> Condition {
     if let Some(reason) = &status.paused {
-        return Some(format!("the full-text index does not follow: {reason}"));
+        return Condition::Failed(format!("the full-text index does not follow: {reason}"));
     }
     if status.indexed_root.is_none() {
         let progress = status.rebuilding.map_or_else(String::new, |progress| {
             format!(": {} of {} documents are read", progress.done, progress.total)
         });
-        return (age > LAG_WARN).then(|| format!("the full-text index is being built{progress}"));
+        // It ends by itself, and searches say meanwhile what they lack.
+        let building = || format!("the full-text index is being built{progress}");
+        return Condition::of_warning((age > LAG_WARN).then(building));
     }
-    (status.lag > LAG_WARN).then(|| {
-        let (revisions, seconds) = (status.lag_revisions, status.lag.as_secs());
-        format!("the full-text index is {revisions} revisions and {seconds} s behind the content")
-    })
+    if status.lag <= LAG_WARN {
+        return Condition::Well;
+    }
+    let (revisions, seconds) = (status.lag_revisions, status.lag.as_secs());
+    let reason =
+        format!("the full-text index is {revisions} revisions and {seconds} s behind the content");
+    if status.lag > LAG_FAIL { Condition::Failed(reason) } else { Condition::Degraded(reason) }
 }
 
 /// Writes what the index counts as Prometheus text.
@@ -112,11 +120,34 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong() {
-        let (young, old) = (Duration::from_secs(1), Duration::from_secs(60));
+        let (young, old) = (Duration::from_secs(1), Duration::from_mins(1));
         let building = Status::default();
-        assert_eq!(fault_of(&building, young), None);
-        assert_eq!(fault_of(&building, old).as_deref(), Some("the full-text index is being built"));
+        assert_eq!(condition_of(&building, young), Condition::Well);
+        let reason = "the full-text index is being built".to_owned();
+        assert_eq!(condition_of(&building, old), Condition::Degraded(reason));
         let paused = Status { paused: Some("no space".to_owned()), ..Status::default() };
-        assert!(fault_of(&paused, young).is_some_and(|fault| fault.ends_with("no space")));
+        let reason = "the full-text index does not follow: no space".to_owned();
+        assert_eq!(condition_of(&paused, young), Condition::Failed(reason));
+    }
+
+    #[test]
+    fn an_index_that_stays_behind_has_failed() {
+        let behind = |seconds| Status {
+            indexed_root: Some(tympan_content::ChunkId::from_bytes([1; 32])),
+            lag: Duration::from_secs(seconds),
+            lag_revisions: 3,
+            ..Status::default()
+        };
+        let reason = |seconds| {
+            format!("the full-text index is 3 revisions and {seconds} s behind the content")
+        };
+        for (seconds, expected) in [
+            (10, Condition::Well),
+            (11, Condition::Degraded(reason(11))),
+            (30, Condition::Degraded(reason(30))),
+            (31, Condition::Failed(reason(31))),
+        ] {
+            assert_eq!(condition_of(&behind(seconds), Duration::ZERO), expected);
+        }
     }
 }

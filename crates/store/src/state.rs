@@ -26,6 +26,12 @@ use crate::error::{Error, Result};
 const SQLITE_CONNECTIONS: u32 = 4;
 /// Connections to a server: one for the worker of jobs, the others for requests.
 const SERVER_CONNECTIONS: u32 = 8;
+/// How long a caller waits for a connection to a server.
+const SERVER_WAIT: Duration = Duration::from_secs(10);
+/// After what time a server breaks a statement off that is no change of tables.
+const SERVER_STATEMENT: Duration = Duration::from_secs(30);
+/// Lets a change of tables take as long as it takes.
+const UNHURRIED: &str = "SET LOCAL statement_timeout = 0";
 /// Lets one process after the other change tables of a server.
 const ONE_AT_A_TIME: &str = "DO $$ BEGIN PERFORM pg_advisory_xact_lock(7361746574); END $$";
 /// A number that grows, as SQLite writes it; steps are written in its words.
@@ -86,9 +92,15 @@ impl State {
         // The URL may hold a password, so that no message names it.
         let action = "cannot connect to the database";
         let name = schema.replace('"', "");
-        let path = format!("SET search_path TO \"{name}\"");
+        // A transaction whose client is gone without a word would keep its locks for as long as the network does.
+        let limit = SERVER_STATEMENT.as_millis();
+        let path = format!(
+            "SET search_path TO \"{name}\"; SET statement_timeout = {limit}; \
+             SET idle_in_transaction_session_timeout = {limit}"
+        );
         let pool = AnyPoolOptions::new()
             .max_connections(SERVER_CONNECTIONS)
+            .acquire_timeout(SERVER_WAIT)
             .after_connect(move |connection, _| {
                 let path = path.clone();
                 Box::pin(async move {
@@ -101,6 +113,7 @@ impl State {
         let state = Self { pool, begin: "BEGIN" };
         let mut transaction = state.begin().await?;
         // Two that make the same schema at the same time would meet an error.
+        transaction.execute(sqlx::raw_sql(UNHURRIED)).await.map_err(failed(action))?;
         transaction.execute(sqlx::raw_sql(ONE_AT_A_TIME)).await.map_err(failed(action))?;
         let make = format!("CREATE SCHEMA IF NOT EXISTS \"{name}\"");
         let made = transaction.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(make))).await;
@@ -183,6 +196,7 @@ impl State {
         let mut transaction = self.begin().await?;
         let is_server = self.is_shared();
         if is_server {
+            transaction.execute(sqlx::raw_sql(UNHURRIED)).await.map_err(failed)?;
             transaction.execute(sqlx::raw_sql(ONE_AT_A_TIME)).await.map_err(failed)?;
         }
         transaction

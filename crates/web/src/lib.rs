@@ -7,7 +7,8 @@
 //!   [`client`] (pooled HTTP/1.1).
 //! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`]; the [`flush_message`] from
 //!   publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the rule from a URL to a file below the document root;
-//!   [`sling_url`], the parts of a URL path; [`digits`] of numbers in them; [`html_charset`], what a page's head declares.
+//!   [`sling_url`], the parts of a URL path; [`digits`] of numbers in them; [`html_charset`], what a page's head declares; the
+//!   [`request_histogram`] of `/metrics`.
 //!
 //! Not here: content, caching rules, templates, routes.
 
@@ -35,6 +36,7 @@ pub mod proxy_protocol;
 mod quiet;
 pub mod rate;
 pub mod read_body;
+pub mod request_histogram;
 pub mod request_log;
 mod resident;
 pub mod sample_mark;

@@ -2,13 +2,16 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use tympan_backup::{Depth, Id, Keep, LockMode, Progress, PruneOptions, Pruned, Snapshot, choose};
+use tympan_backup::{
+    Clients, Depth, Id, Keep, LockMode, Progress, PruneOptions, Pruned, Snapshot, Vault, choose,
+};
 
 use super::{INCOMPLETE, Watch, failed, open, signals};
 use crate::args::backup::{Forget, ReadArguments, VaultArguments};
+use crate::clock;
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::say;
 
@@ -46,9 +49,11 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
         );
     }
     for name in &arguments.snapshots {
-        let id = opened.vault.find_snapshot_id(name, &clients).map_err(failed)?;
-        let known = own.iter().chain(&others).find(|one| one.id == id);
-        gone.push(known.map_or_else(|| (id, format!("{}, which is damaged", id.short())), named));
+        for id in ids_of(&opened.vault, name, &clients)? {
+            let known = own.iter().chain(&others).find(|one| one.id == id);
+            let damaged = || (id, format!("{}, which is damaged", id.short()));
+            gone.push(known.map_or_else(damaged, named));
+        }
     }
     // Together, so that a vault that cannot be pruned keeps its snapshots, too.
     let pruned = if arguments.prune && !arguments.dry_run {
@@ -99,6 +104,15 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Finds the ids of what is named: of all that one save has made for `latest`, of one that may be damaged otherwise.
+fn ids_of(vault: &Vault, name: &str, clients: &Clients) -> Result<Vec<Id>, Fault> {
+    if name == "latest" {
+        let together = vault.find_saved_together(name, clients).map_err(failed)?;
+        return Ok(together.iter().map(|one| one.id).collect());
+    }
+    Ok(vec![vault.find_snapshot_id(name, clients).map_err(failed)?])
+}
+
 /// Refuses at the start what could not be carried through.
 fn refuse_append_only(arguments: &VaultArguments) -> Result<(), Fault> {
     if arguments.place.append_only {
@@ -125,8 +139,23 @@ fn prune_under(
 ) -> Result<Pruned, Fault> {
     let progress = Arc::new(Progress::default());
     let _watch = Watch::begin(&progress, json);
-    let options = PruneOptions { forget, grace, now: open::now() };
+    let trusted_now = trusted_now(opened, grace)?;
+    let options = PruneOptions { forget, grace, now: open::now(), trusted_now };
     tympan_backup::prune(&opened.vault, lock, &options, &progress).map_err(failed)
+}
+
+/// Returns the time by which a grace is over.
+fn trusted_now(opened: &open::Opened, grace: Duration) -> Result<jiff::Timestamp, Fault> {
+    if grace.is_zero() {
+        return Ok(open::now());
+    }
+    let file = open::clock(opened.vault.id());
+    let snapshots = || {
+        let all = opened.vault.snapshots().map_err(failed)?;
+        Ok(all.iter().map(|one| one.timestamp().into()).collect())
+    };
+    let trusted = clock::trusted_for_vault(file.as_deref(), snapshots, SystemTime::now())?;
+    Ok(trusted.try_into().unwrap_or(jiff::Timestamp::UNIX_EPOCH))
 }
 
 fn tell_pruned(pruned: &Pruned, grace: Duration, json: bool) {

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tympan_backup::{
-    Error, Excludes, Index, Node, NodeKind, Snapshot, Vault, find_path, is_for_programs, walk,
+    Clients, Error, Excludes, Index, Node, NodeKind, Snapshot, Vault, find_path, is_for_programs,
+    walk,
 };
 
 use super::{failed, open};
@@ -69,8 +70,8 @@ pub(super) fn stats((arguments, clients): Where<'_>, names: &[String]) -> Outcom
         snapshots.retain(|snapshot| clients.include(snapshot));
         snapshots
     } else {
-        let found = names.iter().map(|name| vault.find_snapshot(name, &clients));
-        found.collect::<Result<Vec<Snapshot>, _>>().map_err(failed)?
+        let found = names.iter().map(|name| vault.find_saved_together(name, &clients));
+        found.collect::<Result<Vec<_>, _>>().map_err(failed)?.into_iter().flatten().collect()
     };
     let stats = tympan_backup::stats((&vault, &index), &snapshots).map_err(failed)?;
     if arguments.json {
@@ -196,12 +197,37 @@ pub(super) fn find((arguments, clients): Where<'_>, pattern: &str) -> Outcome {
     Ok(if found { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Finds the two snapshots to compare. `latest` is all that one save has made: of that, what has the paths of the other one.
+fn find_pair(
+    vault: &Vault,
+    (old, new): (&str, &str),
+    clients: &Clients,
+) -> Result<(Snapshot, Snapshot), Fault> {
+    let old_ones = vault.find_saved_together(old, clients).map_err(failed)?;
+    let new_ones = vault.find_saved_together(new, clients).map_err(failed)?;
+    if let ([old], [new]) = (&*old_ones, &*new_ones) {
+        return Ok((old.clone(), new.clone()));
+    }
+    let pair = old_ones.iter().find_map(|old| {
+        let alike = new_ones.iter().find(|new| new.paths == old.paths);
+        alike.map(|new| (old.clone(), new.clone()))
+    });
+    pair.ok_or_else(|| {
+        let several = if old_ones.len() > 1 { &old_ones } else { &new_ones };
+        let named = several.iter().map(|one| format!("`{}` of {}", one.id.short(), one.paths.join(", ")));
+        let named: Vec<String> = named.collect();
+        Fault::usage(format!(
+            "several snapshots were saved together, and none is of the same paths as the other one: name one of {}",
+            named.join("; ")
+        ))
+    })
+}
+
 /// Tells how two snapshots differ.
 pub(super) fn diff((arguments, clients): Where<'_>, old: &str, new: &str) -> Outcome {
     let clients = open::clients(clients);
     let (vault, index) = load(arguments)?;
-    let old = vault.find_snapshot(old, &clients).map_err(failed)?;
-    let new = vault.find_snapshot(new, &clients).map_err(failed)?;
+    let (old, new) = find_pair(&vault, (old, new), &clients)?;
     let mut found = Vec::new();
     tympan_backup::diff((&vault, &index), (&old.tree, &new.tree), "", &mut found)
         .map_err(failed)?;

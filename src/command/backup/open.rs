@@ -98,10 +98,20 @@ pub(super) fn cache() -> Option<PathBuf> {
 
 /// Returns the file with the log of this user's runs; nothing if this user has no place for it.
 pub(super) fn runs(vault: &str) -> Option<PathBuf> {
+    state_file(&format!("{vault}.jsonl"))
+}
+
+/// Returns the file that notes what this machine's clock said when the vault was pruned; nothing if this user has no place
+/// for it.
+pub(super) fn clock(vault: &str) -> Option<PathBuf> {
+    state_file(&format!("{vault}.clock"))
+}
+
+fn state_file(name: &str) -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let state = variable("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
     let state = state.or_else(|| Some(variable("HOME")?.join(".local/state")))?;
-    state.is_absolute().then(|| state.join(format!("tympan/backup/{vault}.jsonl")))
+    state.is_absolute().then(|| state.join("tympan/backup").join(name))
 }
 
 /// Returns the time now.

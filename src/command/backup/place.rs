@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tympan_backup::{
     AppendOnly, Backend, Limits, LocalBackend, PacedBackend, Rate, RestAddress, RestBackend,
@@ -148,9 +149,17 @@ fn names_a_place(setting: &str) -> bool {
     places.iter().any(|place| setting.eq_ignore_ascii_case(place))
 }
 
+/// For how long a vault's bucket is asked before a command fails.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How long one of its answers may be silent.
+const STALL: Duration = Duration::from_secs(30);
+
 fn bucket(address: S3Address) -> Result<Objects, Fault> {
     let url = format!("s3://{}/{}", address.bucket, address.prefix);
     let mut options = BucketOptions::new(url, "");
+    // No visitor waits for a backup.
+    options.patience = PATIENCE;
+    options.stall = STALL;
     // What is given here outdoes what is usual.
     options.settings.push(("AWS_REGION".to_owned(), "us-east-1".to_owned()));
     let usual = crate::places::usual_settings().map_err(Fault::usage)?;

@@ -256,7 +256,7 @@ fn tell_files(names: &[String], json: bool) {
     }
     let state = if names.iter().any(|name| name == "state.db") { "" } else { ", jobs and logins" };
     say!(
-        "not in the snapshot: earlier revisions of branches, what is derived from content, logs{state}"
+        "not in the snapshot: earlier revisions that were not asked for, what is derived from content, logs{state}"
     );
 }
 
@@ -405,13 +405,13 @@ fn tell_home(
     imported: &Imported,
     json: bool,
 ) -> ExitCode {
-    let Imported { root, branches, chunks, blobs, reference, missing } = imported;
+    let Imported { root, branches, revisions, chunks, blobs, reference, missing } = imported;
     let base = clone.map(|clone| &clone.origin.from);
     if json {
         say!(
             "{}",
             json!({
-                "message_type": "summary", "root": root.to_string(), "ref": reference, "branches": branches, "chunks": chunks, "blobs": blobs, "base": base,
+                "message_type": "summary", "root": root.to_string(), "ref": reference, "branches": branches, "revisions": revisions, "chunks": chunks, "blobs": blobs, "base": base,
                 "missing_chunks": missing.chunks, "missing_blobs": missing.blobs,
             })
         );
@@ -419,6 +419,9 @@ fn tell_home(
         say!("made the home `{}`: root {root}, {chunks} chunks, {blobs} blobs", home.display());
         if !branches.is_empty() {
             say!("with {}", branches.join(", "));
+        }
+        if *revisions > 0 {
+            say!("with {revisions} earlier revisions of `{reference}`");
         }
         if let Some(base) = base {
             say!("it stands on `{base}`, as it did when it was saved");
@@ -430,7 +433,7 @@ fn tell_home(
     if *missing == LeftOut::default() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
 }
 
-/// Compares a snapshot with what is there now.
+/// Compares snapshots with what is there now; for `latest`, all that one save has made.
 pub(super) fn verify(
     (arguments, clients, reading): (&VaultArguments, &ClientArguments, ReadArguments),
     (snapshot, instance): (&str, &InstanceArguments),
@@ -438,7 +441,37 @@ pub(super) fn verify(
     let opened = open::open(arguments)?;
     let _lock = opened.lock_to_read(reading)?;
     let clients = open::clients(clients);
-    let snapshot = opened.vault.find_snapshot(snapshot, &clients).map_err(failed)?;
+    let together = opened.vault.find_saved_together(snapshot, &clients).map_err(failed)?;
+    let mut differences = 0;
+    for snapshot in &together {
+        let findings = findings(&opened, snapshot, (arguments.json, instance))?;
+        for finding in &findings {
+            if arguments.json {
+                say!("{}", json!({ "message_type": "difference", "text": finding }));
+            } else {
+                say!("{finding}");
+            }
+        }
+        if arguments.json {
+            let (id, count) = (snapshot.id.to_string(), findings.len());
+            say!(
+                "{}",
+                json!({ "message_type": "summary", "snapshot_id": id, "differences": count })
+            );
+        } else {
+            say!("{} differences from the snapshot {}", findings.len(), snapshot.id.short());
+        }
+        differences += findings.len();
+    }
+    Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// Returns how a snapshot differs from what is there now.
+fn findings(
+    opened: &open::Opened,
+    snapshot: &Snapshot,
+    (json, instance): (bool, &InstanceArguments),
+) -> Result<Vec<String>, Fault> {
     let mut findings = Vec::new();
     if snapshot.is_incomplete() {
         findings
@@ -461,22 +494,9 @@ pub(super) fn verify(
         let index = Index::load(&opened.vault).map_err(failed)?;
         findings.extend(index.damage().iter().map(ToString::to_string));
         let progress = Arc::new(Progress::default());
-        let _watch = Watch::begin(&progress, arguments.json);
-        let faults = tympan_backup::verify((&opened.vault, &index), &snapshot, &progress);
+        let _watch = Watch::begin(&progress, json);
+        let faults = tympan_backup::verify((&opened.vault, &index), snapshot, &progress);
         findings.extend(faults.map_err(failed)?.iter().map(ToString::to_string));
     }
-    for finding in &findings {
-        if arguments.json {
-            say!("{}", json!({ "message_type": "difference", "text": finding }));
-        } else {
-            say!("{finding}");
-        }
-    }
-    if arguments.json {
-        let (id, count) = (snapshot.id.to_string(), findings.len());
-        say!("{}", json!({ "message_type": "summary", "snapshot_id": id, "differences": count }));
-    } else {
-        say!("{} differences from the snapshot {}", findings.len(), snapshot.id.short());
-    }
-    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(findings)
 }

@@ -12,6 +12,7 @@ use tympan_backup::{
     RepositorySource, Run, RunLog, SaveOptions, Saved, Session, Tuning, Vault, View,
     save_directories, save_repository, save_stream, source_path, without_secrets,
 };
+use tympan_store::Retention;
 
 use super::give_way::{Before, GivingWay};
 use super::home_files::{self, StateDatabase};
@@ -23,6 +24,7 @@ use super::{INCOMPLETE, Watch, copy, failed, open, source};
 use crate::args::backup::{self, CompressionLevel, Save, VaultArguments};
 use crate::base::{MAIN, is_url};
 use crate::command::{Fault, Outcome};
+use crate::config;
 use crate::say;
 
 /// Saves folders as one snapshot, and each repository as one of its own. What is wrong with one source does not keep the
@@ -368,6 +370,8 @@ struct Ready {
     opened: source::Opened,
     view: Option<ContentView>,
     files: Vec<HomeFile>,
+    /// Which earlier revisions are saved.
+    history: Option<Retention>,
 }
 
 impl Ready {
@@ -378,7 +382,13 @@ impl Ready {
         let state =
             if arguments.with_state { StateDatabase::Saved } else { StateDatabase::LeftOut };
         let files = opened.home.as_deref().map(|home| home_files::read(home, state));
-        Ok(Self { opened, view, files: files.transpose()?.unwrap_or_default() })
+        let files = files.transpose()?.unwrap_or_default();
+        let history = match (arguments.with_history, opened.home.as_deref()) {
+            (false, _) => None,
+            (true, Some(home)) => Some(config::read(home)?.history.retention()),
+            (true, None) => Some(Retention::default()),
+        };
+        Ok(Self { opened, view, files, history })
     }
 
     /// Says what of a home is not in its snapshot.
@@ -391,7 +401,11 @@ impl Ready {
             (Some(_), false) => ", and jobs and logins (`--with-state` saves them)",
             (Some(_), true) => "",
         };
-        say!("left out: earlier revisions of branches, what is derived from content, logs{home}");
+        let history = match arguments.with_history {
+            true => "earlier revisions of other branches than `main`",
+            false => "earlier revisions of branches (`--with-history` saves those of `main`)",
+        };
+        say!("left out: {history}, what is derived from content, logs{home}");
     }
 
     fn save(
@@ -399,7 +413,8 @@ impl Ready {
         session: &Session<'_>,
         options: &SaveOptions,
     ) -> tympan_backup::Result<Option<Saved>> {
-        let Self { opened, view, files } = self;
+        let Self { opened, view, files, history } = self;
+        let options = &SaveOptions { history: *history, ..options.clone() };
         let source = RepositorySource {
             base: &*opened.base,
             blobs: &*opened.blobs,

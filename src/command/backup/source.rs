@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tympan_backup::{Below, LiveStore, StoreReference, without_secrets};
-use tympan_blobs::{Composite, Delegate, ReadBlobs};
+use tympan_blobs::{Composite, Delegate, LocalBlobs, ReadBlobs};
+use tympan_content::Repository;
 use tympan_replicate::{Credentials, RemoteStore};
 use tympan_store::{
-    Base, BlobId, ByteSize, Chunk, ChunkId, Error, FollowedStore, Lease, LocalOptions, NearBase,
-    NearCache, ReadChunks, Result, Revision,
+    Base, BlobId, ByteSize, Chunk, ChunkId, ChunkStore, Error, FollowedStore, Lease, LocalOptions,
+    NearBase, NearCache, ReadChunks, Result, Revision,
 };
 use tympan_web::tls::Trust;
 
@@ -54,6 +55,31 @@ impl Opened {
             tracing::warn!(reason = chain(error), "the snapshot has no folder `content`");
         })
         .ok()
+    }
+}
+
+/// The content of a home whose instance may run. Nothing can be written to it.
+pub(crate) struct BesideInstance {
+    pub(crate) repository: Repository,
+    /// Large blobs of another machine lie here while they are read.
+    _spool: Option<tempfile::TempDir>,
+}
+
+impl BesideInstance {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// If the folder is no home, or cannot be read.
+    pub(crate) fn open(home: &Path) -> Result<Self, Fault> {
+        let Opened { base, blobs, _spool, .. } = open_home(home, OfBase::Saved)?;
+        let chunks: Arc<dyn ChunkStore> = Arc::new(ReadOnly::new(base));
+        let large = Composite::new(vec![Delegate::read_only("home", blobs)]);
+        let blobs = Arc::new(LocalBlobs::over(Arc::new(large), chunks.clone()));
+        let repository = Repository::open(chunks, blobs).map_err(|error| {
+            let home = home.display();
+            Fault::cannot_run(format!("cannot read the home `{home}`: {}", chain(&error)))
+        })?;
+        Ok(Self { repository, _spool })
     }
 }
 

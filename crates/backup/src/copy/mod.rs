@@ -171,6 +171,7 @@ fn facts_of(reference: &str, root: &ChunkId, copy: Option<CopyFacts>) -> Facts {
         name: reference.to_owned(),
         root: root.to_string(),
         branches: Vec::new(),
+        revisions: Vec::new(),
         copy,
     }
 }

@@ -23,7 +23,8 @@ use tympan_store::{Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, RefUpdate};
 use super::below::{LeftOut, StoreReference, folder_stands_on, stands_on};
 use super::frames::{CHUNKS, IS_BLOB, IS_CHUNK};
 use super::repository::{
-    BRANCHES, BranchFacts, FACTS, FORMAT, Facts, HOME, HomeFile, STATE, TOGETHER,
+    BRANCHES, BranchFacts, FACTS, FORMAT, Facts, HOME, HomeFile, REVISIONS, RevisionFacts, STATE,
+    TOGETHER,
 };
 use crate::copy::{UNFINISHED, ZipCopy};
 use crate::deep;
@@ -48,6 +49,8 @@ pub struct Imported {
     pub root: ChunkId,
     /// Other refs that were made.
     pub branches: Vec<String>,
+    /// Earlier states that the ref has gone through.
+    pub revisions: u64,
     /// Chunks.
     pub chunks: u64,
     /// Blobs, small and large.
@@ -105,6 +108,9 @@ pub fn import_snapshot(
     let mut left = vec![find_path(vault, index, snapshot, STATE)?];
     if !import.facts.branches.is_empty() {
         left.push(find_path(vault, index, snapshot, BRANCHES)?);
+    }
+    if !import.facts.revisions.is_empty() {
+        left.push(find_path(vault, index, snapshot, REVISIONS)?);
     }
     let (mut seen, mut files) = (HashSet::new(), Vec::new());
     while let Some(node) = left.pop() {
@@ -250,6 +256,9 @@ pub fn import_folder(
     if !import.facts.branches.is_empty() {
         folders.push(dir.join(BRANCHES));
     }
+    if !import.facts.revisions.is_empty() {
+        folders.push(dir.join(REVISIONS));
+    }
     let mut seen = HashSet::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).map_err(failed(&folder))? {
@@ -327,8 +336,16 @@ impl<'a> Import<'a> {
             return Err(Error::Refused(text.to_owned()));
         }
         let (name, missing) = (facts.name.clone(), LeftOut::default());
-        let imported =
-            Imported { reference: name, root, branches: Vec::new(), chunks: 0, blobs: 0, missing };
+        let branches = Vec::new();
+        let imported = Imported {
+            reference: name,
+            root,
+            branches,
+            revisions: 0,
+            chunks: 0,
+            blobs: 0,
+            missing,
+        };
         let (batch, hold) = (Batch::new(), target.hold()?);
         Ok(Self {
             target,
@@ -409,15 +426,32 @@ impl<'a> Import<'a> {
     /// Makes sure that all is there, and makes the ref.
     fn finish(mut self) -> Result<Imported> {
         self.target.commit(std::mem::take(&mut self.batch))?;
-        self.imported.missing = self.check()?;
+        let (missing, seen) = self.check()?;
+        self.imported.missing = missing;
         // The ref of a clone to which nothing was written is made when what it stands on is there.
         let is_there = self.target.contains_many(&[self.root])? == [true];
         if !is_there && self.options.below.is_none() {
             return Ok(self.imported);
         }
+        let mut expected = None;
+        for revision in self.whole_revisions(seen)? {
+            let Some(root) = revision.root().filter(|root| expected != Some(*root)) else {
+                continue;
+            };
+            self.imported.revisions += 1;
+            self.batch.move_ref(RefUpdate {
+                name: self.facts.name.clone(),
+                expected,
+                new: Some(root),
+                at: revision.at(),
+                author: revision.author,
+                message: revision.message,
+            });
+            expected = Some(root);
+        }
         self.batch.move_ref(RefUpdate {
             name: self.facts.name.clone(),
-            expected: None,
+            expected,
             new: Some(self.root),
             at: SystemTime::now(),
             author: "backup".to_owned(),
@@ -442,14 +476,50 @@ impl<'a> Import<'a> {
         Ok(self.imported)
     }
 
+    /// Returns the earlier states of which nothing is missing, the oldest first; what is in `whole` has been looked at. One that
+    /// lacks something is no reason to bring nothing.
+    fn whole_revisions(&self, mut whole: HashSet<ChunkId>) -> Result<Vec<RevisionFacts>> {
+        let mut revisions = Vec::new();
+        for revision in &self.facts.revisions {
+            let Some(root) = revision.root() else { continue };
+            if !whole.contains(&root) {
+                let mut seen = HashSet::from([root]);
+                match self.missing_below(vec![root], &whole, &mut seen) {
+                    Ok(missing) if missing == LeftOut::default() => whole.extend(seen),
+                    Ok(_) | Err(Error::Refused(_)) => {
+                        warn!(
+                            root = revision.root,
+                            "an earlier state lacks something and is left out"
+                        );
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            revisions.push(revision.clone());
+        }
+        Ok(revisions)
+    }
+
     /// Follows everything from the roots on. What lies below has what is below its own chunks. Returns what is missing, if
-    /// anything may be.
-    fn check(&self) -> Result<LeftOut> {
-        let mut missing = LeftOut::default();
+    /// anything may be, and what was looked at.
+    fn check(&self) -> Result<(LeftOut, HashSet<ChunkId>)> {
         let branches = self.facts.branches.iter().filter_map(BranchFacts::root);
         let mut seen: HashSet<ChunkId> = branches.chain([self.root]).collect();
+        let level = seen.iter().copied().collect();
+        let missing = self.missing_below(level, &HashSet::new(), &mut seen)?;
+        Ok((missing, seen))
+    }
+
+    /// Follows chunks and all below them, but for those that are `whole` or `seen` already. Returns what is missing.
+    fn missing_below(
+        &self,
+        mut level: Vec<ChunkId>,
+        whole: &HashSet<ChunkId>,
+        seen: &mut HashSet<ChunkId>,
+    ) -> Result<LeftOut> {
+        let mut missing = LeftOut::default();
         let mut known_blobs = HashSet::new();
-        let mut level: Vec<ChunkId> = seen.iter().copied().collect();
         while !level.is_empty() {
             let mut below = Vec::new();
             for some in level.chunks(TOGETHER) {
@@ -460,7 +530,8 @@ impl<'a> Import<'a> {
                 let absent: Vec<ChunkId> = absent.into_iter().map(|(id, _)| *id).collect();
                 missing.chunks += self.check_below(&absent)?;
                 for chunk in self.target.read_many(&there)? {
-                    below.extend(chunk.chunk_refs().filter(|id| seen.insert(*id)));
+                    let is_new = |id: &ChunkId| !whole.contains(id) && seen.insert(*id);
+                    below.extend(chunk.chunk_refs().filter(is_new));
                     for id in chunk.blob_refs().filter(|id| known_blobs.insert(*id)) {
                         missing.blobs += u64::from(!self.has_blob(&id)?);
                     }

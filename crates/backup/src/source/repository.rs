@@ -21,18 +21,20 @@
 //! itself, of the chunks below it that refer to no others, and of their small blobs), large blobs by their hash, and
 //! what else is below. A part without large blobs and without parts of its own is one file of frames. Beside it,
 //! `content` is what people read (`view`). `branches` holds a folder like `state` for each other ref, which `tympan.json` names
-//! with its root; `home` holds files of the home.
+//! with its root; `home` holds files of the home. `revisions` holds one for each earlier state that is saved, named by its root.
 //!
 //! Not here: what chunks mean; how it becomes a repository again (`import`).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 use tympan_blobs::{ReadBlobs, SMALL_BYTES};
-use tympan_store::{Base, BlobId, Chunk, ChunkId, Lease};
+use tympan_store::{Base, BlobId, Chunk, ChunkId, Lease, Revision};
 
 use super::below::{Below, Leaving, STORES, StoreReference, is_on, lost_chunk};
 use super::frames::{CHUNKS, Known, KnownPiece, LAYOUT, Pieces, make_piece, part_of, split};
@@ -55,6 +57,9 @@ pub(crate) const FACTS: &str = "tympan.json";
 pub(crate) const STATE: &str = "state";
 pub(crate) const BRANCHES: &str = "branches";
 pub(crate) const HOME: &str = "home";
+pub(crate) const REVISIONS: &str = "revisions";
+/// Revisions of a ref that are looked at for those that are saved.
+const MOST_REVISIONS: usize = 100_000;
 /// Names the documents that could not be drawn.
 const UNDRAWN: &str = "undrawn.json";
 pub(crate) const README: &str = "README.txt";
@@ -76,6 +81,9 @@ pub(crate) struct Facts {
     /// The other refs of the repository, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) branches: Vec<BranchFacts>,
+    /// Earlier states of the ref, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) revisions: Vec<RevisionFacts>,
     /// What a plain copy in a folder notes for the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) copy: Option<CopyFacts>,
@@ -97,6 +105,29 @@ impl BranchFacts {
 
     pub(crate) fn root(&self) -> Option<ChunkId> {
         self.root.parse().ok()
+    }
+}
+
+/// What a snapshot of a repository says about an earlier state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RevisionFacts {
+    /// Its root, which also names its folder.
+    pub(crate) root: String,
+    /// When the ref was moved to it, in milliseconds since 1970.
+    pub(crate) at_ms: u64,
+    /// Who moved it.
+    pub(crate) author: String,
+    /// What for.
+    pub(crate) message: String,
+}
+
+impl RevisionFacts {
+    pub(crate) fn root(&self) -> Option<ChunkId> {
+        self.root.parse().ok()
+    }
+
+    pub(crate) fn at(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(self.at_ms)
     }
 }
 
@@ -170,7 +201,8 @@ fn save_root(
     // Where a newer one is `latest`, what that shows is another state, or may lack something.
     let is_latest = place.is_some_and(|place| place + 1 == alike.len());
     let parent = place.map(|place| alike.swap_remove(place));
-    let beside = beside_tag(&refs_beside(&source)?, source.files);
+    let revisions = revisions_before(&source, options, &lease.root)?;
+    let beside = beside_tag(&refs_beside(&source)?, &revisions, source.files);
     let has_root = |one: &Snapshot| {
         let tag = one.tags().iter().find(|tag| tag.starts_with(BESIDE));
         one.repository_root() == Some(root.as_str()) && tag == beside.as_ref()
@@ -197,14 +229,24 @@ fn save_root(
     let branches = saver.save_branches(parent.as_ref(), (&lease.root, &state))?;
     let (branches, folders): (Vec<BranchFacts>, Vec<Node>) = branches.into_iter().unzip();
     let name = source.reference.to_owned();
-    let beside = beside_tag(&branches, source.files);
-    let facts = Facts { format: FORMAT, name, root: root.clone(), branches, copy: None };
+    let revisions = saver.save_revisions(revisions, (parent.as_ref(), &old))?;
+    let (revisions, states): (Vec<RevisionFacts>, Vec<Node>) = revisions.into_iter().unzip();
+    let beside = beside_tag(&branches, &revisions, source.files);
+    let root_text = root.clone();
+    let facts = Facts { format: FORMAT, name, root: root_text, branches, revisions, copy: None };
     let facts = serde_json::to_vec_pretty(&facts).unwrap_or_default();
     let facts = saver.save_bytes(FACTS, &facts)?;
     let readme = saver.save_bytes(README, README_TEXT.as_bytes())?;
     let mut nodes = vec![state, facts, readme];
     if !folders.is_empty() {
         nodes.push(saver.folder_of(BRANCHES, folders)?);
+    }
+    if !states.is_empty() {
+        // The same state may have come again.
+        let mut states = states;
+        states.sort_by(|left, right| left.name.cmp(&right.name));
+        states.dedup_by(|left, right| left.name == right.name);
+        nodes.push(saver.folder_of(REVISIONS, states)?);
     }
     if !source.files.is_empty() {
         let files = source.files.iter().map(|file| saver.save_home_file(file));
@@ -246,14 +288,50 @@ fn refs_beside(source: &RepositorySource<'_>) -> Result<Vec<BranchFacts>> {
     Ok(refs)
 }
 
+/// Lists the earlier states of the ref that are saved with it, the oldest first. What belongs to the base of a clone is left to
+/// that, its history too.
+fn revisions_before(
+    source: &RepositorySource<'_>,
+    options: &SaveOptions,
+    root: &ChunkId,
+) -> Result<Vec<RevisionFacts>> {
+    let Some(retention) = options.history.filter(|_| source.below.is_none()) else {
+        return Ok(Vec::new());
+    };
+    let history = source.base.history(source.reference, None, MOST_REVISIONS)?;
+    let times = history.iter().map(|one| (one.sequence, one.update.at));
+    let kept = retention.kept(times, options.now.into());
+    let mut revisions = Vec::new();
+    for Revision { sequence, update } in history.into_iter().rev() {
+        let Some(new) = update.new.filter(|new| new != root && kept.contains(&sequence)) else {
+            continue;
+        };
+        let at = update.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        revisions.push(RevisionFacts {
+            root: new.to_string(),
+            at_ms: u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
+            author: update.author,
+            message: update.message,
+        });
+    }
+    Ok(revisions)
+}
+
 /// Returns the tag that names what is saved beside the root; none if that is nothing.
-fn beside_tag(branches: &[BranchFacts], files: &[HomeFile]) -> Option<String> {
-    if branches.is_empty() && files.is_empty() {
+fn beside_tag(
+    branches: &[BranchFacts],
+    revisions: &[RevisionFacts],
+    files: &[HomeFile],
+) -> Option<String> {
+    if branches.is_empty() && revisions.is_empty() && files.is_empty() {
         return None;
     }
     let mut text = String::new();
     for BranchFacts { name, root } in branches {
         text.push_str(&format!("{root} {name}\n"));
+    }
+    for RevisionFacts { root, at_ms, .. } in revisions {
+        text.push_str(&format!("{root} {at_ms}\n"));
     }
     for HomeFile { name, bytes } in files {
         text.push_str(&format!("{} {name}\n", Id::of(bytes)));
@@ -435,6 +513,54 @@ impl Saver<'_> {
         };
         let top = self.read_own(&[lease.root])?;
         let saved = self.save_parts(&top, Old { here: &old, below: None }, Shape::Folder)?;
+        match saved.into_iter().next() {
+            Some(node) => Ok(node),
+            None => self.folder_of("", Vec::new()),
+        }
+    }
+
+    /// Saves earlier states. What they share with the snapshot before is taken over from there: the same state whole, and what
+    /// of another one stands in `old`. One that the repository gives up meanwhile, or that is damaged, is left out.
+    fn save_revisions(
+        &self,
+        revisions: Vec<RevisionFacts>,
+        (parent, old): (Option<&Snapshot>, &Candidates),
+    ) -> Result<Vec<(RevisionFacts, Node)>> {
+        let before = parent.filter(|_| !revisions.is_empty()).and_then(|parent| {
+            let top = self.session.old_tree(Some(&parent.tree))?;
+            self.session.old_tree(Some(&top.find(REVISIONS.as_bytes())?.subtree?))
+        });
+        let mut saved: Vec<(RevisionFacts, Node)> = Vec::new();
+        for facts in revisions {
+            self.session.progress.go_on()?;
+            let Some(root) = facts.root() else { continue };
+            let known = saved.iter().find(|(one, _)| one.root == facts.root);
+            let known = known.map(|(_, node)| node.clone()).or_else(|| {
+                let node = before.as_ref()?.find(facts.root.as_bytes())?;
+                self.is_whole(node).then(|| node.clone())
+            });
+            let done = match known {
+                Some(node) => Ok(node),
+                None => self.save_revision(root, old),
+            };
+            match done {
+                Ok(mut node) => {
+                    node.name = facts.root.clone().into_bytes();
+                    saved.push((facts, node));
+                }
+                Err(error) if error.is_of_source() => {
+                    let root = &facts.root;
+                    warn!(%error, root, "an earlier state of the repository is not saved");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(saved)
+    }
+
+    fn save_revision(&self, root: ChunkId, old: &Candidates) -> Result<Node> {
+        let top = self.read_own(&[root])?;
+        let saved = self.save_parts(&top, Old { here: old, below: None }, Shape::Folder)?;
         match saved.into_iter().next() {
             Some(node) => Ok(node),
             None => self.folder_of("", Vec::new()),

@@ -107,7 +107,8 @@ fn a_damaged_vault_keeps_its_snapshots() {
     let prune = |forget: Vec<Id>| {
         let who = Who::this_process();
         let lock = Lock::take(&bench.vault, &who, LockMode::Exclusive, Duration::ZERO).unwrap();
-        let options = PruneOptions { forget, grace: Duration::ZERO, now: now() };
+        let options =
+            PruneOptions { forget, grace: Duration::ZERO, now: now(), trusted_now: now() };
         prune(&bench.vault, &lock, &options, &Progress::default())
     };
     // All three need the first file.

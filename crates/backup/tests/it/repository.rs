@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
     Copied, CopyDepth, CopyTarget, Error, HomeFile, ImportOptions, Imported, Index, Lock, LockMode,
-    Progress, RepositorySource, SaveOptions, Saved, Session, Who, copy_repository, find_path,
-    home_files, import_folder, import_snapshot, save_repository,
+    Progress, RepositorySource, SaveOptions, Saved, Session, Snapshot, Who, copy_repository,
+    find_path, home_files, import_folder, import_snapshot, save_repository,
 };
 use tympan_blobs::{BlobStore, FolderBlobs, LocalBlobs};
 use tympan_store::disk::FileDisk;
@@ -142,6 +142,16 @@ fn try_save_with(
     home: &Home,
     files: &[HomeFile],
 ) -> (Result<Option<Saved>, Error>, u64) {
+    let options = SaveOptions::new(Who::this_process(), now());
+    try_save_by(bench, base, (home, files), &options)
+}
+
+fn try_save_by(
+    bench: &Bench,
+    base: &dyn Base,
+    (home, files): (&Home, &[HomeFile]),
+    options: &SaveOptions,
+) -> (Result<Option<Saved>, Error>, u64) {
     let blobs = FolderBlobs::new(&home.dir.join("blobs"));
     let who = Who::this_process();
     let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
@@ -157,7 +167,7 @@ fn try_save_with(
         below: None,
         files,
     };
-    let saved = save_repository(&session, source, &SaveOptions::new(who, now()));
+    let saved = save_repository(&session, source, options);
     (saved, progress.items.into_inner())
 }
 
@@ -243,6 +253,74 @@ fn set_branch(home: &Home, name: &str, root: ChunkId) {
         message: String::new(),
     });
     home.store.commit(batch).unwrap();
+}
+
+/// Earlier states are saved where that is asked for, come back as revisions in their order, and cost nothing once they are
+/// saved.
+#[test]
+fn earlier_revisions_come_back() {
+    let bench = Bench::new();
+    let home = Home::open(bench.path("home"));
+    for version in 1..=4 {
+        home.write(0..1_000, version);
+    }
+    let save = || {
+        let base =
+            FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
+        let options = SaveOptions::new(Who::this_process(), now());
+        let options = SaveOptions { history: Some(Retention::ALL), ..options };
+        let (saved, items) = try_save_by(&bench, &base, (&home, &[]), &options);
+        (saved.unwrap(), items)
+    };
+    let first = save().0.unwrap();
+    assert!(first.faults.is_empty(), "{:?}", first.faults);
+    assert!(save().0.is_none(), "nothing has changed");
+    home.write([3].into_iter(), 5);
+    let (second, items) = save();
+    let second = second.unwrap();
+    assert!(items < 60, "{items} things were looked at for one edit");
+
+    let restore = |snapshot: &Snapshot, folder: &str| {
+        let copy = Home::open(bench.path(folder));
+        let (index, progress) = (bench.index(), Progress::default());
+        let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
+        let options = (ImportOptions::default(), &progress);
+        let imported = import_snapshot((&bench.vault, &index), snapshot, target, options).unwrap();
+        (copy, imported)
+    };
+    for (saved, folder, count) in [(&first, "first", 3), (&second, "second", 4)] {
+        let (copy, imported) = restore(&saved.snapshot, folder);
+        assert_eq!(imported.revisions, count);
+        let then = copy.store.history("main", None, 100).unwrap();
+        let before = home.store.history("main", None, 100).unwrap();
+        let roots = |history: &[Revision]| -> Vec<_> {
+            let mut roots: Vec<_> = history.iter().map(|one| one.update.new).collect();
+            roots.reverse();
+            roots
+        };
+        let expected = count as usize + 1;
+        assert_eq!(roots(&then), roots(&before)[..expected], "oldest first");
+        let millis = |one: &Revision| {
+            one.update.at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
+        };
+        // The newest move is the restore's own.
+        let times = |history: &[Revision]| -> Vec<u128> {
+            history.iter().rev().take(count as usize).map(millis).collect()
+        };
+        assert_eq!(times(&then), times(&before));
+        for root in roots(&then).into_iter().flatten() {
+            assert!(copy.store.read(&root).is_ok());
+        }
+    }
+    // An earlier program, and whoever does not ask, has none.
+    let (saved, _) = try_save_with(
+        &bench,
+        &FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap(),
+        &home,
+        &[],
+    );
+    let (copy, imported) = restore(&saved.unwrap().unwrap().snapshot, "plain");
+    assert_eq!((imported.revisions, copy.root()), (0, home.root()));
 }
 
 /// Branches and files of the home are saved with the repository and come back with it; each save costs what changed in them.

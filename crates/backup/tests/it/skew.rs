@@ -95,7 +95,8 @@ fn save(vault: &Arc<Vault>, lock: &Lock, who: Who, dir: &Path) -> Result<(), Err
 }
 
 fn prune_all(vault: &Arc<Vault>, lock: &Lock, _: Who, _: &Path) -> Result<(), Error> {
-    let options = PruneOptions { forget: Vec::new(), grace: Duration::ZERO, now: Timestamp::now() };
+    let now = Timestamp::now();
+    let options = PruneOptions { forget: Vec::new(), grace: Duration::ZERO, now, trusted_now: now };
     prune(vault, lock, &options, &Progress::default()).map(drop)
 }
 

@@ -106,7 +106,8 @@ pub(crate) fn prune_with(
     now: jiff::Timestamp,
 ) -> Result<Pruned> {
     let lock = Lock::take(vault, &Who::this_process(), LockMode::Exclusive, Duration::ZERO)?;
-    prune(vault, &lock, &PruneOptions { forget: Vec::new(), grace, now }, &Progress::default())
+    let options = PruneOptions { forget: Vec::new(), grace, now, trusted_now: now };
+    prune(vault, &lock, &options, &Progress::default())
 }
 
 /// Each save is a second later than the one before.

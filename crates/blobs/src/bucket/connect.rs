@@ -14,6 +14,9 @@ use tympan_web::client::{Client, Error, Options};
 use tympan_web::limit::limited;
 use tympan_web::tls::Trust;
 
+/// No line is taken to be slower: a body of a request gets so much more time for its bytes.
+const BYTES_PER_SECOND: u64 = 128 * 1024;
+
 /// Makes clients that share their connections.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
@@ -23,9 +26,15 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(trust: Option<Trust>, stall: Duration) -> Self {
-        let options = Options { trust, response_timeout: Some(stall), ..Options::default() };
+        // How long an answer may take depends on the request.
+        let options = Options { trust, response_timeout: None, ..Options::default() };
         Self { client: Client::new(options), stall }
     }
+}
+
+/// Returns how long so many bytes may be on their way.
+pub(super) fn time_for(bytes: u64) -> Duration {
+    Duration::from_millis(bytes.saturating_mul(1_000) / BYTES_PER_SECOND)
 }
 
 impl HttpConnector for Connector {
@@ -42,7 +51,10 @@ impl HttpService for Connector {
         if length > 0 || !request.method().is_safe() {
             request.headers_mut().insert(header::CONTENT_LENGTH, length.into());
         }
-        let answer = self.client.send(request).await.map_err(|error| {
+        let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let after = self.stall + time_for(length as u64);
+        let sent = tokio::time::timeout(after, self.client.send(request)).await;
+        let answer = sent.unwrap_or(Err(Error::Timeout { host, after })).map_err(|error| {
             let kind = match &error {
                 Error::Connect { .. } => HttpErrorKind::Connect,
                 Error::Timeout { .. } => HttpErrorKind::Timeout,

@@ -139,6 +139,28 @@ impl Bucket {
         counts
     }
 
+    /// Asks the bucket for a note that nobody writes, and tells whether it lets this client read notes: where blobs are only
+    /// read, it need not.
+    ///
+    /// # Errors
+    /// If the bucket does not answer, or is not there.
+    pub fn ping(&self) -> Result<bool> {
+        let asked = self.ask(("ask", 0), |remote| async move { remote.read_note("health").await });
+        match asked {
+            Ok(_) => Ok(true),
+            Err(Error::Bucket { source, .. })
+                if matches!(
+                    *source,
+                    object_store::Error::PermissionDenied { .. }
+                        | object_store::Error::Unauthenticated { .. }
+                ) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits until nothing is left to upload, or until a failure since this call.
     ///
     /// # Errors
@@ -158,6 +180,21 @@ impl Bucket {
         let (sender, receiver) = mpsc::sync_channel(1);
         runtime.spawn(async move { sender.send(work.await).ok() });
         receiver.recv().map_err(|_| ended())?
+    }
+
+    /// Waits for a few requests that concern `bytes`, for no longer than the bucket's patience and the bytes take.
+    fn ask<T, F>(
+        &self,
+        (action, bytes): (&'static str, u64),
+        ask: impl FnOnce(Arc<Remote>) -> F,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let remote = self.remote.clone();
+        let asked = ask(self.remote.clone());
+        self.wait(async move { remote.within((action, bytes), asked).await })
     }
 
     /// Writes all bytes of a source to a temporary file and hashes them on the way.
@@ -274,8 +311,8 @@ impl ReadBlobs for Bucket {
         if self.staging.contains(id) {
             return Ok(true);
         }
-        let (remote, id) = (self.remote.clone(), *id);
-        self.wait(async move { remote.contains(&id).await })
+        let id = *id;
+        self.ask(("ask", 0), |remote| async move { remote.contains(&id).await })
     }
 
     /// Shows what is in the bucket, then what waits to be uploaded. Notes of touches are held in memory meanwhile.
@@ -308,7 +345,8 @@ impl ReadBlobs for Bucket {
 
     fn open_note(&self, name: &str) -> Result<Option<BlobContent>> {
         check_note_name(name)?;
-        let (remote, name) = (self.remote.clone(), name.to_owned());
+        let name = name.to_owned();
+        let remote = self.remote.clone();
         let bytes = self.wait(async move { remote.read_note(&name).await })?;
         Ok(bytes.map(BlobContent::Bytes))
     }
@@ -346,15 +384,16 @@ impl WriteBlobs for Bucket {
         if self.staging.contains(id) {
             return Ok(true);
         }
-        let (remote, id) = (self.remote.clone(), *id);
-        self.wait(async move { remote.touch(&id).await })
+        let id = *id;
+        self.ask(("touch a blob in", 0), |remote| async move { remote.touch(&id).await })
     }
 
     fn delete(&self, id: &BlobId) -> Result<bool> {
         let was_staged = self.staging.forget(id)?;
         self.cache.forget(id)?;
-        let (remote, id) = (self.remote.clone(), *id);
-        let was_there = self.wait(async move { remote.delete(&id).await })?;
+        let id = *id;
+        let was_there = self
+            .ask(("remove an object from", 0), |remote| async move { remote.delete(&id).await })?;
         Ok(was_there || was_staged)
     }
 
@@ -362,8 +401,10 @@ impl WriteBlobs for Bucket {
         if self.staging.contains(id) {
             return Ok(false);
         }
-        let (remote, blob) = (self.remote.clone(), *id);
-        let is_gone = self.wait(async move { remote.discard(&blob, unused_since).await })?;
+        let blob = *id;
+        let is_gone = self.ask(("copy an object in", id.length()), |remote| async move {
+            remote.discard(&blob, unused_since).await
+        })?;
         if is_gone {
             self.cache.forget(id)?;
         }
@@ -371,8 +412,11 @@ impl WriteBlobs for Bucket {
     }
 
     fn undelete(&self, id: &BlobId) -> Result<bool> {
-        let (remote, id) = (self.remote.clone(), *id);
-        self.wait(async move { remote.undelete(&id).await })
+        let id = *id;
+        self.ask(
+            ("copy an object in", id.length()),
+            |remote| async move { remote.undelete(&id).await },
+        )
     }
 
     fn list_trash(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()> {
@@ -380,25 +424,32 @@ impl WriteBlobs for Bucket {
     }
 
     fn purge(&self, id: &BlobId) -> Result<bool> {
-        let (remote, id) = (self.remote.clone(), *id);
-        self.wait(async move { remote.purge(&id).await })
+        let id = *id;
+        self.ask(("remove an object from", 0), |remote| async move { remote.purge(&id).await })
     }
 
     fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()> {
         check_note_name(name)?;
-        let (remote, name, bytes) = (self.remote.clone(), name.to_owned(), bytes.to_vec());
-        self.wait(async move { remote.write_note(&name, bytes).await })
+        let (name, bytes) = (name.to_owned(), bytes.to_vec());
+        self.ask(("write a note to", bytes.len() as u64), |remote| async move {
+            remote.write_note(&name, bytes).await
+        })
     }
 
     fn create_note(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         check_note_name(name)?;
-        let (remote, name, bytes) = (self.remote.clone(), name.to_owned(), bytes.to_vec());
-        self.wait(async move { remote.create_note(&name, bytes).await })
+        let (name, bytes) = (name.to_owned(), bytes.to_vec());
+        self.ask(("write a note to", bytes.len() as u64), |remote| async move {
+            remote.create_note(&name, bytes).await
+        })
     }
 
     fn delete_note(&self, name: &str) -> Result<bool> {
         check_note_name(name)?;
-        let (remote, name) = (self.remote.clone(), name.to_owned());
-        self.wait(async move { remote.delete_note(&name).await })
+        let name = name.to_owned();
+        self.ask(
+            ("remove an object from", 0),
+            |remote| async move { remote.delete_note(&name).await },
+        )
     }
 }

@@ -23,9 +23,10 @@ pub struct BucketOptions {
     pub upload_threads: usize,
     /// After how long a staged upload that failed is tried again.
     pub retry_every: Duration,
-    /// For how long a request is tried before it fails.
+    /// For how long the bucket is asked before reading or storing a blob fails, beside the time that its bytes take at
+    /// 128 KiB/s. Blobs that are sent or read in several parts get it for each.
     pub patience: Duration,
-    /// How long an answer may be silent before the request counts as failed.
+    /// How long an answer may be silent before the request counts as failed, beside the time for the request's own bytes.
     pub stall: Duration,
     /// Whom `https` servers must be signed by; without it `https` is refused.
     pub trust: Option<Trust>,
@@ -42,8 +43,8 @@ impl BucketOptions {
             staging_bytes: 0,
             upload_threads: 10,
             retry_every: Duration::from_secs(600),
-            patience: Duration::from_secs(60),
-            stall: Duration::from_secs(30),
+            patience: Duration::from_secs(30),
+            stall: Duration::from_secs(15),
             trust: None,
         }
     }

@@ -1,6 +1,7 @@
 //! The bucket itself: names of objects, and requests that are sent again while that can help.
 
 use std::fs::File;
+use std::future::Future;
 use std::io::{Read, Write};
 use std::path::Path as FilePath;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use tokio::time::Instant;
 use tympan_store::BlobId;
 
 use super::BucketOptions;
-use super::connect::Connector;
+use super::connect::{Connector, time_for};
 use crate::files::{self, disk, hex_of};
 use crate::{Error, Listed, Result};
 
@@ -142,6 +143,21 @@ impl Remote {
         Error::Bucket { action, place: self.place.clone(), source: Box::new(source) }
     }
 
+    /// Waits for requests that together send or read `bytes` in bodies, for as long as the bucket's patience lasts and the
+    /// bytes may take: each request has a bound of its own, and a few in a row would take several times as long.
+    pub(super) async fn within<T>(
+        &self,
+        (action, bytes): (&'static str, u64),
+        requests: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let limit = self.patience.saturating_add(time_for(bytes));
+        let silent = || {
+            let source = format!("no answer within {} ms", limit.as_millis()).into();
+            Err(self.failed(action, Failure::Generic { store: "bucket", source }))
+        };
+        tokio::time::timeout(limit, requests).await.unwrap_or_else(|_| silent())
+    }
+
     /// Returns what the bucket says about an object; nothing if it is not there.
     pub(super) async fn head(&self, key: &Path) -> Result<Option<ObjectMeta>> {
         match self.store.head(key).await {
@@ -176,6 +192,15 @@ impl Remote {
 
     /// Uploads the blob in a file, unless it is there; then it is touched. Returns when the bucket has it whole.
     pub(super) async fn upload(&self, file: &FilePath, id: &BlobId) -> Result<()> {
+        if id.length() <= PART_BYTES as u64 {
+            let uploaded = self.upload_while_it_helps(file, id);
+            return self.within(("upload a blob to", id.length()), uploaded).await;
+        }
+        // Each part has its own bound: so much is sent for as long as it takes, while it goes on.
+        self.upload_while_it_helps(file, id).await
+    }
+
+    async fn upload_while_it_helps(&self, file: &FilePath, id: &BlobId) -> Result<()> {
         let deadline = Instant::now() + self.patience;
         let mut wait = FIRST_WAIT;
         loop {
@@ -276,13 +301,17 @@ impl Remote {
         // It may be on its way into the trash, or back out of it.
         let mut found = None;
         for kind in [Kind::Blob, Kind::Trash, Kind::Blob] {
-            match self.store.get(&self.key(kind, id)).await {
-                Ok(there) => {
-                    found = Some(there);
-                    break;
+            let key = self.key(kind, id);
+            let asked = async {
+                match self.store.get(&key).await {
+                    Ok(there) => Ok(Some(there)),
+                    Err(Failure::NotFound { .. }) => Ok(None),
+                    Err(error) => Err(failed(error)),
                 }
-                Err(Failure::NotFound { .. }) => {}
-                Err(error) => return Err(failed(error)),
+            };
+            found = self.within(("read a blob from", 0), asked).await?;
+            if found.is_some() {
+                break;
             }
         }
         let Some(found) = found else { return Ok(false) };
@@ -422,10 +451,18 @@ impl Remote {
 
     pub(super) async fn read_note(&self, name: &str) -> Result<Option<Bytes>> {
         let failed = |error| self.failed("read a note from", error);
-        match self.store.get(&self.note_key(name)).await {
-            Ok(found) => found.bytes().await.map(Some).map_err(failed),
-            Err(Failure::NotFound { .. }) => Ok(None),
-            Err(error) => Err(failed(error)),
+        let key = self.note_key(name);
+        let asked = async {
+            match self.store.get(&key).await {
+                Ok(found) => Ok(Some(found)),
+                Err(Failure::NotFound { .. }) => Ok(None),
+                Err(error) => Err(failed(error)),
+            }
+        };
+        match self.within(("read a note from", 0), asked).await? {
+            // Notes may be long; one that stops arriving is an error.
+            Some(found) => found.bytes().await.map(Some).map_err(failed),
+            None => Ok(None),
         }
     }
 

@@ -124,6 +124,40 @@ fn check_trash(server: &BucketServer, prefix: &str) {
     assert!(bucket.open(&id).unwrap().is_none());
 }
 
+/// A bucket that takes connections and says nothing is an error after its patience, however many requests an upload has.
+#[test]
+fn a_bucket_that_says_nothing_is_an_error_after_its_patience() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let dir = TempDir::new().unwrap();
+    let bucket = Bucket::open(BucketOptions {
+        settings: vec![
+            ("AWS_ACCESS_KEY_ID".to_owned(), "ann".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY".to_owned(), "secret".to_owned()),
+            ("AWS_ENDPOINT_URL".to_owned(), format!("http://{address}")),
+        ],
+        patience: Duration::from_millis(300),
+        // Longer than a test may take.
+        stall: Duration::from_hours(1),
+        ..BucketOptions::new("s3://blobs/p", dir.path())
+    });
+    let bucket = bucket.unwrap();
+    let id = BlobId::of(&picture(1));
+    for failed in [
+        bucket.open(&id).map(drop),
+        bucket.contains(&id).map(drop),
+        bucket.touch(&id).map(drop),
+        bucket.open_note("marks-a").map(drop),
+        bucket.put(&mut &*picture(1)).map(drop),
+    ] {
+        let error = failed.unwrap_err();
+        assert!(error.is_transient(), "{error}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("no answer within"), "{cause}");
+    }
+    drop(silent);
+}
+
 #[test]
 fn s3_conforms() {
     let Some(server) = BucketServer::moto(&tools()) else { return };

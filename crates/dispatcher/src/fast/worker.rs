@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use tympan_web::lane::Handed;
@@ -91,7 +91,8 @@ impl Batch {
         };
         // Last, as whoever answers instead asks again.
         inner.gate.admit(client.to_canonical()).ok()?;
-        inner.note_kept(&ready);
+        let status = told.as_ref().map_or(StatusCode::OK, |told| told.status);
+        inner.note_kept(&ready, is_head, status);
         inner.metrics.count(Counter::LaneHits);
         Some(give(&ready, form, told))
     }

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -421,7 +421,7 @@ impl Inner {
         let body = if is_empty { empty() } else { form.body.part(told.start, told.length).ok()? };
         // Last, as the full way asks again.
         self.gate.admit(client).ok()?;
-        self.note_kept(&ready);
+        self.note_kept(&ready, is_head, told.status);
         if let Some(warning) = &ready.source.warning {
             self.log(Level::Warn, || warning.to_string());
         }
@@ -432,8 +432,8 @@ impl Inner {
         Some(response)
     }
 
-    /// Counts a kept answer that was given.
-    pub(crate) fn note_kept(&self, ready: &Ready) {
+    /// Counts a kept answer that was given with a status to a GET, or to a HEAD.
+    pub(crate) fn note_kept(&self, ready: &Ready, is_head: bool, status: StatusCode) {
         ready.note_hit();
         let (counter, outcome) = match ready.source.is_old {
             true => (Counter::Stale, Outcome::Stale),
@@ -443,6 +443,7 @@ impl Inner {
         self.metrics.count(Counter::KeptHits);
         let tally = &ready.source.farm.tally;
         tally.count_kept(&ready.served, &ready.source.path, outcome);
-        tally.times.note(Duration::ZERO);
+        let method = if is_head { &Method::HEAD } else { &Method::GET };
+        tally.times.note(method, status, Duration::ZERO);
     }
 }

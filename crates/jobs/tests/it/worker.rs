@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tympan_jobs::{
     Handler, Job, JobContext, JobFilter, JobState, MaxParallel, NewJob, Outcome, QUEUE_FACTORY,
-    QueueConfig, QueueKind, Queues, Rule, TopicPattern, Worker, WorkerOptions,
+    QueueConfig, QueueKind, Queues, RemovalClock, Rule, TopicPattern, Worker, WorkerOptions,
 };
 
 use crate::place::{Place, both};
@@ -413,6 +413,30 @@ async fn queues_that_keep_jobs_show_what_is_done_until_it_is_old() {
     let now = SystemTime::now();
     assert_eq!(running.queues.prune(now, past).await.unwrap(), 1);
     running.stop().await;
+}
+
+/// What the clock says now makes nothing old that it does not make old for whoever looks after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn ended_jobs_go_by_a_clock_that_has_not_jumped() {
+    let long_ago = SystemTime::now() - Duration::from_hours(60 * 24);
+    for (trusted, left) in [(long_ago, 1), (SystemTime::now(), 0)] {
+        let place = Place::sqlite();
+        let queues = place.open().await;
+        let id = queues.add_all(jobs("a/b", 1), long_ago).await.unwrap()[0];
+        let claim = tympan_jobs::Claim { worker: "dead", lease: Duration::from_secs(60) };
+        queues.claim(("a/b", ""), 1, claim, long_ago).await.unwrap();
+        queues.fail(id, "dead", "no", (None, long_ago)).await.unwrap();
+        let clock = RemovalClock::new(move |_| trusted);
+        let options = WorkerOptions { removal_clock: clock, ..options("w") };
+        let mut running = start_with(queues, options, Vec::new(), "a/**", |_, _| Outcome::Done);
+        // The first round removes, and claims this.
+        running.queues.add_all(jobs("a/c", 1), SystemTime::now()).await.unwrap();
+        running.next().await;
+        running.until(|jobs| jobs.iter().all(|job| job.topic == "a/b")).await;
+        let of_old = running.queues.list_topic("a/b", 10).await.unwrap();
+        assert_eq!(of_old.len(), left);
+        running.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
-//! The log of the saves that an instance makes of itself.
+//! The saves that an instance makes of itself: their log, and starting one now.
 //!
-//! Not here: saving; the program that runs the instance tells what its log holds.
+//! Not here: saving; the program that runs the instance tells what its log holds, and under which schedule it saves.
 
 use std::io;
 use std::sync::OnceLock;
@@ -11,7 +11,9 @@ use serde_json::{Map, Value as Json, json};
 use tympan_content::Date;
 
 use crate::Instance;
-use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb};
+use crate::api::endpoint::{
+    Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+};
 use crate::api::schema::{array, count, named, object, text, text_or_null};
 use crate::failure::{Failure, Result};
 
@@ -23,20 +25,35 @@ const USUAL_RUNS: usize = 100;
 const KINDS: &[&str] = &["full", "incremental", "unchanged", "copy", "failed"];
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
-    verb: Verb::Get,
-    path: "/api/v1/backup/runs",
-    id: "listBackupRuns",
-    about: "Lists the saves that this instance made by schedule, the newest first, for administrators.",
-    parameters: &[
-        Parameter::new("kind", Kind::Words(KINDS), "Only runs of this kind."),
-        Parameter::new("since", Kind::Time, "Only runs that began then or later."),
-        Parameter::new("limit", Kind::Integer(1, MAX_RUNS), "How many at most. Default 100."),
-    ],
-    body: Body::None,
-    answers: &[Answer::json("BackupRuns", "The runs, and whether there are more.")],
-    handler: Handler::Work(list),
-}];
+pub(crate) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        verb: Verb::Get,
+        path: "/api/v1/backup/runs",
+        id: "listBackupRuns",
+        about: "Lists the saves that this instance made by schedule, the newest first, for administrators.",
+        parameters: &[
+            Parameter::new("kind", Kind::Words(KINDS), "Only runs of this kind."),
+            Parameter::new("since", Kind::Time, "Only runs that began then or later."),
+            Parameter::new("limit", Kind::Integer(1, MAX_RUNS), "How many at most. Default 100."),
+        ],
+        body: Body::None,
+        answers: &[Answer::json("BackupRuns", "The runs, and whether there are more.")],
+        handler: Handler::Work(list),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/backup/runs",
+        id: "startBackup",
+        about: "Saves this instance now as its schedule does, unless a save waits or runs already; for administrators.",
+        parameters: &[],
+        body: Body::None,
+        answers: &[Answer::json(
+            "BackupStarted",
+            "The job, which `/api/v1/jobs` lists until it is done; then its run is in the log.",
+        )],
+        handler: Handler::Task(start),
+    },
+];
 
 /// The schemas of this part.
 pub(crate) fn schemas() -> Map<String, Json> {
@@ -54,7 +71,10 @@ pub(crate) fn schemas() -> Map<String, Json> {
         ("faults", count()),
         ("error", text_or_null()),
     ]);
-    named([("BackupRuns", object(&[("runs", array(run)), ("more", json!({ "type": "boolean" }))]))])
+    named([
+        ("BackupRuns", object(&[("runs", array(run)), ("more", json!({ "type": "boolean" }))])),
+        ("BackupStarted", object(&[("job", count())])),
+    ])
 }
 
 /// A save that an instance made of itself.
@@ -108,9 +128,12 @@ impl BackupRun {
 
 type Source = Box<dyn Fn() -> io::Result<Vec<BackupRun>> + Send + Sync>;
 
-/// Where the log of saves is read.
+/// Where the log of saves is read, and the schedule by which the instance saves itself.
 #[derive(Default)]
-pub(crate) struct BackupLog(OnceLock<Source>);
+pub(crate) struct BackupLog {
+    source: OnceLock<Source>,
+    schedule: OnceLock<&'static str>,
+}
 
 impl std::fmt::Debug for BackupLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -125,15 +148,35 @@ impl Instance {
         source: impl Fn() -> io::Result<Vec<BackupRun>> + Send + Sync + 'static,
     ) {
         // An instance is told once, when it starts.
-        self.backups.0.set(Box::new(source)).ok();
+        self.backups.source.set(Box::new(source)).ok();
     }
+
+    /// Lets the API start the job of a schedule that saves the instance.
+    pub fn save_by(&self, schedule: &'static str) {
+        // An instance is told once, when it starts.
+        self.backups.schedule.set(schedule).ok();
+    }
+}
+
+fn start(call: Call) -> Pending {
+    Box::pin(async move {
+        call.require_administrator("start a backup")?;
+        let missing = || {
+            let message = "this instance does not save itself: name a vault in the section `[backup]` of its tympan.toml";
+            Failure::new(StatusCode::NOT_FOUND, message)
+        };
+        let schedule = *call.instance.backups.schedule.get().ok_or_else(missing)?;
+        let queues = &call.instance.queues;
+        let job = queues.run_schedule(schedule, call.user(), call.now).await?;
+        Ok(Reply::json(json!({ "job": job.ok_or_else(missing)?.0 })))
+    })
 }
 
 fn list(instance: &Instance, call: &Call) -> Result<Reply> {
     call.require_administrator("look at backups")?;
     let missing =
         || Failure::new(StatusCode::NOT_FOUND, "this instance saves nothing; ask the author");
-    let mut runs = instance.backups.0.get().ok_or_else(missing)?()?;
+    let mut runs = instance.backups.source.get().ok_or_else(missing)?()?;
     if let Some(since) = call.text("since") {
         let since = Date::parse(since)?.to_system_time();
         runs.retain(|run| run.start >= since);

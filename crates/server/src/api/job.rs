@@ -11,10 +11,10 @@ use std::time::SystemTime;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tympan_content::Date;
-use tympan_jobs::{Job, JobFilter, JobId, JobState, QueueSet};
+use tympan_jobs::{Job, JobFilter, JobId, JobState, QueueSet, aem_names, own_topic};
 
 pub(crate) use self::queue::ENDPOINTS as QUEUES;
-pub(crate) use self::statistics::{fault, metrics};
+pub(crate) use self::statistics::{condition, metrics};
 use crate::Instance;
 use crate::api::endpoint::{
     Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
@@ -39,7 +39,11 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         id: "listJobs",
         about: "Lists jobs, the oldest first. For administrators.",
         parameters: &[
-            Parameter::new("topic", Kind::Text, "Only those of this topic."),
+            Parameter::new(
+                "topic",
+                Kind::Text,
+                "Only those of this topic, also by its name in AEM.",
+            ),
             Parameter::new("queue", Kind::Text, "Only those of this queue; not with `topic`."),
             Parameter::new(
                 "state",
@@ -140,7 +144,12 @@ pub(crate) fn schemas() -> Map<String, Value> {
         ("lastError", text_or_null()),
     ]);
     let mut topic = statistics::members();
-    topic.extend([("topic", text()), ("queue", text()), ("handled", json!({ "type": "boolean" }))]);
+    topic.extend([
+        ("topic", text()),
+        ("alsoCalled", array(text())),
+        ("queue", text()),
+        ("handled", json!({ "type": "boolean" })),
+    ]);
     let schedule = object(&[
         ("name", text()),
         ("topic", text()),
@@ -203,6 +212,8 @@ fn list(call: Call) -> Pending {
         let mut filter = JobFilter::default();
         if let Some(topic) = call.text("topic") {
             filter.topics.push(topic.to_owned());
+            let own = own_topic(topic);
+            filter.topics.extend((own != topic).then(|| own.to_owned()));
         } else if let Some(queue) = call.text("queue") {
             filter.topics = topics_of(instance, queue).await?;
             if filter.topics.is_empty() {
@@ -234,6 +245,7 @@ fn topics(call: Call) -> Pending {
         let topics = found.iter().map(|(topic, figures)| {
             let mut members = statistics::described(figures);
             members.insert("topic".to_owned(), topic.as_str().into());
+            members.insert("alsoCalled".to_owned(), aem_names(topic).into());
             members.insert("queue".to_owned(), set.queue_of(topic).name.into());
             members.insert("handled".to_owned(), worker.handles(topic).into());
             Value::Object(members)

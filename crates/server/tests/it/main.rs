@@ -9,7 +9,9 @@
 mod costly_requests;
 mod cross_site;
 mod form_values;
+mod health;
 mod node_round_trip;
+mod own_agents;
 mod references;
 mod refused_bytes;
 mod replication_rights;

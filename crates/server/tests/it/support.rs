@@ -32,6 +32,7 @@ pub(crate) const PASSWORD: &str = "violet-harbor-lantern";
 pub(crate) struct TestInstance {
     pub(crate) repository: Repository,
     pub(crate) state: State,
+    pub(crate) instance: Arc<Instance>,
     search: Arc<Index>,
     router: Router,
     /// The proof that requests are from `admin`.
@@ -123,11 +124,11 @@ impl TestInstance {
         session.put(&path("/content"), Subtree::new("content", "sling:Folder")).unwrap();
         session.commit("begin", SystemTime::now()).unwrap();
         let instance = Instance::open(options, SystemTime::now()).unwrap();
-        let router = router(instance);
+        let router = router(instance.clone());
         let owner = Owner { user: "admin", account: None };
         let now = SystemTime::now();
         let admin_token = Logins::issue_token(state.pool(), owner, now, None).await.unwrap();
-        Self { repository, state, search, router, admin_token, _dir: dir }
+        Self { repository, state, instance, search, router, admin_token, _dir: dir }
     }
 
     /// Returns what answers requests, to serve it on a socket.

@@ -82,6 +82,13 @@ impl Prepared {
         Ok(Self { batch, chunks, blobs })
     }
 
+    /// Returns about how many long statements its transaction has.
+    fn statements(&self) -> u32 {
+        let chunks: usize = self.chunks.iter().map(|(_, chunk)| chunk.bytes().len()).sum();
+        let blobs: usize = self.blobs.iter().map(|(_, bytes)| bytes.len()).sum();
+        u32::try_from(1 + (chunks + blobs) / PIECE_BYTES).unwrap_or(u32::MAX)
+    }
+
     fn hashes(&self) -> (Vec<i16>, Vec<[u8; 32]>) {
         let chunks = self.chunks.iter().map(|(id, _)| (0, *id.as_bytes()));
         chunks.chain(self.blobs.iter().map(|(hash, _)| (1, *hash))).unzip()
@@ -163,7 +170,17 @@ impl Shared {
 
     async fn try_commit(&self, prepared: &Prepared, token: i64) -> Result<Vec<Move>, Failure> {
         let mut connection = self.connection().await.map_err(Failure::Refused)?;
-        let result = self.run_transaction(&mut connection, prepared, token).await;
+        let transaction = self.run_transaction(&mut connection, prepared, token);
+        let ended = self.within(prepared.statements(), async { Ok(transaction.await) }).await;
+        let result = match ended {
+            Ok(result) => result,
+            // It may have come to the commit. Without moves, it makes no difference.
+            Err(_) if !prepared.batch.ref_updates().is_empty() => Err(Failure::Unknown),
+            Err(source) => {
+                self.lose(connection);
+                return Err(Failure::Refused(failed("cannot commit")(source)));
+            }
+        };
         if !matches!(result, Ok(_) | Err(Failure::Refused(_) | Failure::Lapsed)) {
             self.lose(connection);
         }

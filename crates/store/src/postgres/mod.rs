@@ -200,6 +200,14 @@ impl PostgresStore {
         }
     }
 
+    /// Asks the database for nothing, to see whether it answers.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn ping(&self) -> Result<()> {
+        self.run(|shared| async move { shared.ping().await })
+    }
+
     /// Returns why the store accepts no more writes, if so.
     #[must_use]
     pub fn poisoned(&self) -> Option<&str> {
@@ -301,12 +309,43 @@ async fn set_up(connection: &mut PgConnection, options: &PostgresOptions) -> sql
         .map(drop)
 }
 
+/// A server that says nothing, though the connection to it stands.
+#[derive(Debug, thiserror::Error)]
+#[error("the server does not answer")]
+struct Silence;
+
+/// The error of such a server: to whoever waits, the connection is lost.
+fn silence() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, Silence))
+}
+
+/// Tells whether a server said nothing, so that trying again would take as long.
+fn is_silence(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Io(error) = error else { return false };
+    error.get_ref().is_some_and(|inner| inner.is::<Silence>())
+}
+
 /// Says what was tried when it fails.
 fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> Error {
     move |source| Error::Database { action, source }
 }
 
 impl Shared {
+    /// Waits for `statements` of a server, which breaks each of them off in time if it lives; without an answer from one
+    /// that does not, [`silence`] is the error.
+    async fn within<T>(
+        &self,
+        statements: u32,
+        work: impl Future<Output = sqlx::Result<T>>,
+    ) -> sqlx::Result<T> {
+        let PostgresOptions { statement_timeout, wait, .. } = self.options;
+        if statement_timeout.is_zero() {
+            return work.await;
+        }
+        let limit = statement_timeout.saturating_mul(statements).saturating_add(wait);
+        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(silence()))
+    }
+
     /// Takes a connection for reads and commits.
     async fn connection(&self) -> Result<PoolConnection<Postgres>> {
         let _waits = Waits::enter(&self.counts.waiting);

@@ -41,7 +41,7 @@ impl Shared {
         let failed = failed("cannot read a note of the database");
         let mut connection = self.connection().await?;
         let row = sqlx::query("select data from note where name = $1").bind(name);
-        let row = row.fetch_optional(&mut *connection).await.map_err(&failed)?;
+        let row = self.within(1, row.fetch_optional(&mut *connection)).await.map_err(&failed)?;
         row.map(|row| row.try_get(0)).transpose().map_err(failed)
     }
 
@@ -51,12 +51,13 @@ impl Shared {
         let done = match expected {
             None => {
                 let query = "insert into note (name, data) values ($1, $2) on conflict do nothing";
-                sqlx::query(query).bind(name).bind(new).execute(&mut *connection).await
+                let query = sqlx::query(query).bind(name).bind(new);
+                self.within(1, query.execute(&mut *connection)).await
             }
             Some(expected) => {
                 let query = "update note set data = $2 where name = $1 and data = $3";
                 let query = sqlx::query(query).bind(name).bind(new).bind(expected);
-                query.execute(&mut *connection).await
+                self.within(1, query.execute(&mut *connection)).await
             }
         };
         Ok(done.map_err(failed)?.rows_affected() == 1)
@@ -67,11 +68,12 @@ impl Shared {
         let mut connection = self.connection().await?;
         let database =
             sqlx::query("select oid::text from pg_database where datname = current_database()");
-        let database = database.fetch_one(&mut *connection).await.map_err(&failed)?;
+        let database = self.within(1, database.fetch_one(&mut *connection)).await;
+        let database = database.map_err(&failed)?;
         let database: String = database.try_get(0).map_err(&failed)?;
         // A service may keep this from its customers.
         let cluster = sqlx::query("select system_identifier::text from pg_control_system()");
-        let cluster = match cluster.fetch_one(&mut *connection).await {
+        let cluster = match self.within(1, cluster.fetch_one(&mut *connection)).await {
             Ok(row) => row.try_get::<String, _>(0).map_err(&failed)?,
             Err(sqlx::Error::Database(_)) => String::new(),
             Err(error) => return Err(failed(error)),

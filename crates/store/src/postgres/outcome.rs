@@ -74,9 +74,11 @@ impl Shared {
     /// Goes on to find the outcome of a commit after its caller has left.
     pub(super) async fn find_outcome_later(self: Arc<Self>, number: i64, name: String) {
         let outcome = loop {
-            match self.settle(number).await {
-                Ok(outcome) => break outcome,
-                Err(_) => tokio::time::sleep(PAUSE * 10).await,
+            // On a connection that says nothing more, the answer would never come.
+            let patience = self.options.statement_timeout.max(self.options.wait);
+            match tokio::time::timeout(patience, self.settle(number)).await {
+                Ok(Ok(outcome)) => break outcome,
+                Ok(Err(_)) | Err(_) => tokio::time::sleep(PAUSE * 10).await,
             }
         };
         self.process.tokens.end(number);

@@ -9,7 +9,7 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, Row};
 
-use super::{Shared, failed, from_micros, hash_of};
+use super::{Shared, failed, from_micros, hash_of, is_silence};
 use crate::batch::RefUpdate;
 use crate::chunk::Chunk;
 use crate::error::{Error, Result, is_lost};
@@ -42,6 +42,11 @@ impl Kind {
 }
 
 impl Shared {
+    pub(super) async fn ping(&self) -> Result<()> {
+        let asked = self.rows("cannot ask the database", || sqlx::query("select 1")).await;
+        asked.map(drop)
+    }
+
     /// Runs a query that changes nothing; once more, on another connection, if the first was lost.
     async fn rows<'q>(
         &self,
@@ -51,7 +56,11 @@ impl Shared {
         let mut again = true;
         loop {
             let mut connection = self.connection().await?;
-            match query().fetch_all(&mut *connection).await {
+            match self.within(1, query().fetch_all(&mut *connection)).await {
+                Err(source) if is_silence(&source) => {
+                    self.lose(connection);
+                    return Err(failed(action)(source));
+                }
                 Err(source) if again && is_lost(&source) => {
                     again = false;
                     self.lose(connection);

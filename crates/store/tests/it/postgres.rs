@@ -163,6 +163,8 @@ struct Proxy {
     cut: Arc<Mutex<Cut>>,
     /// The port of the server for new connections.
     target: Arc<AtomicU16>,
+    /// Whether nothing more passes from the store to the server, on connections that stand.
+    hangs: Arc<Mutex<bool>>,
 }
 
 /// Where a connection is cut.
@@ -177,6 +179,8 @@ enum Cut {
     Everything,
     /// No new connection comes through.
     Closed,
+    /// The server never sees the commit, and nobody is told: the connection stands, and nothing more passes.
+    Hang,
 }
 
 impl Proxy {
@@ -186,6 +190,8 @@ impl Proxy {
         let cut = Arc::new(Mutex::new(Cut::Nowhere));
         let target = Arc::new(AtomicU16::new(server_port));
         let (shared, server_port) = (Arc::clone(&cut), Arc::clone(&target));
+        let hangs = Arc::new(Mutex::new(false));
+        let hanging = Arc::clone(&hangs);
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 if *shared.lock().unwrap() == Cut::Closed {
@@ -198,11 +204,12 @@ impl Proxy {
                 let is_silent = Arc::new(AtomicBool::new(false));
                 let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 let (cut, silent) = (Arc::clone(&shared), Arc::clone(&is_silent));
-                std::thread::spawn(move || forward(from, to, &cut, &silent));
+                let hangs = Arc::clone(&hanging);
+                std::thread::spawn(move || forward(from, to, (&cut, &hangs), &silent));
                 std::thread::spawn(move || backward(server, client, &is_silent));
             }
         });
-        Self { port, cut, target }
+        Self { port, cut, target, hangs }
     }
 
     /// Leads new connections to another server.
@@ -217,9 +224,20 @@ impl Proxy {
     fn is_cut(&self) -> bool {
         *self.cut.lock().unwrap() == Cut::Nowhere
     }
+
+    /// Lets nothing more pass, or lets new connections pass again.
+    fn hang(&self, hangs: bool) {
+        *self.hangs.lock().unwrap() = hangs;
+    }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, cut: &Mutex<Cut>, silent: &AtomicBool) {
+fn forward(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    (cut, hangs): (&Mutex<Cut>, &Mutex<bool>),
+    silent: &AtomicBool,
+) {
+    let mut is_hanging = false;
     let mut bytes = [0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
         let is_commit = bytes[..read].windows(6).any(|word| word == b"COMMIT");
@@ -244,7 +262,15 @@ fn forward(mut from: TcpStream, mut to: TcpStream, cut: &Mutex<Cut>, silent: &At
                 to.write_all(&bytes[..read]).ok();
                 continue;
             }
+            Cut::Hang => {
+                is_hanging = true;
+                continue;
+            }
             Cut::Nowhere | Cut::Closed => {}
+        }
+        if is_hanging || *hangs.lock().unwrap() {
+            is_hanging = true;
+            continue;
         }
         if to.write_all(&bytes[..read]).is_err() {
             break;
@@ -313,6 +339,46 @@ fn an_outcome_that_cannot_be_asked_for_is_told_as_unknown_and_found_later() {
     until("the store has the ref", || store.read_ref("main").ok() == Some(Some(second)));
     assert_eq!(store.history("main", None, 10).unwrap().len(), 2);
     try_move(&store, "main", Some(second), "third").unwrap();
+}
+
+/// Options with which a server that says nothing is given up soon.
+fn impatient(proxy: &Proxy) -> PostgresOptions {
+    let second = Duration::from_secs(1);
+    let url = PostgresServer::shared().url_at(proxy.port);
+    PostgresOptions { url, wait: second, statement_timeout: second, ..postgres_options() }
+}
+
+#[test]
+fn a_commit_that_is_never_answered_is_done_once() {
+    let proxy = Proxy::start(PostgresServer::shared().port());
+    let store = open(&impatient(&proxy));
+    let first = try_move(&store, "main", None, "first").unwrap();
+    proxy.cut(Cut::Hang);
+    let second = try_move(&store, "main", Some(first), "second").unwrap();
+    assert!(proxy.is_cut(), "the commit met a connection that hangs");
+    assert_eq!(store.read_ref("main").unwrap(), Some(second));
+    assert_eq!(store.history("main", None, 10).unwrap().len(), 2);
+}
+
+#[test]
+fn a_server_that_says_nothing_is_an_error_that_passes() {
+    let proxy = Proxy::start(PostgresServer::shared().port());
+    let store = open(&impatient(&proxy));
+    let first = try_move(&store, "main", None, "first").unwrap();
+    store.ping().unwrap();
+    proxy.hang(true);
+    for error in [
+        store.ping().unwrap_err(),
+        store.history("main", None, 10).unwrap_err(),
+        store.whereabouts().unwrap_err(),
+        try_move(&store, "main", Some(first), "second").unwrap_err(),
+    ] {
+        let is_unknown = matches!(error, Error::OutcomeUnknown { .. });
+        assert!(error.is_transient() || is_unknown, "{error:?}");
+    }
+    proxy.hang(false);
+    until("the store reads again", || store.history("main", None, 10).is_ok());
+    store.ping().unwrap();
 }
 
 /// Lets four writers, whose refs are below a name, commit while `strike` does something to the server; it gets a function that waits until they have gone

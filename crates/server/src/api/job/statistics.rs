@@ -9,11 +9,16 @@ use tympan_jobs::{QueueSet, TopicStatistics};
 use super::iso;
 use crate::Instance;
 use crate::api::schema::{count, text_or_null};
+use crate::readiness::Condition;
 
 /// The longest that a queue may grow before health says so.
 const QUEUED_WARN: u64 = 1000;
 /// How long a job may run before health says so.
 const ACTIVE_WARN: Duration = Duration::from_hours(1);
+/// For how long a job that failed for good counts as a failure of the instance, unless somebody looks after it.
+const GIVEN_UP_FOR: Duration = Duration::from_hours(24);
+/// The most topics of such jobs that are named.
+const GIVEN_UP_TOLD: usize = 3;
 
 /// Returns the members that describe figures, with their schemas.
 pub(super) fn members() -> Vec<(&'static str, Value)> {
@@ -69,11 +74,38 @@ pub(super) fn by_queue(
     queues
 }
 
-/// Tells what is wrong with the queues: they cannot be worked off, too many wait, or a job runs for too long.
-pub(crate) async fn fault(instance: &Instance, now: SystemTime) -> Option<String> {
+/// Tells the condition of the queues: whether they are worked off, whether jobs failed for good, whether too many wait, and
+/// whether a job runs for too long.
+pub(crate) async fn condition(instance: &Instance, now: SystemTime) -> Condition {
     if let Some(reason) = instance.configurator.worker().fault() {
-        return Some(format!("queues cannot be worked off: {reason}"));
+        return Condition::Failed(format!("queues cannot be worked off: {reason}"));
     }
+    let since = now.checked_sub(GIVEN_UP_FOR).unwrap_or(SystemTime::UNIX_EPOCH);
+    match instance.queues.given_up_since(since).await {
+        Ok(topics) if topics.is_empty() => {}
+        Ok(topics) => return Condition::Failed(given_up(&topics)),
+        Err(error) => return Condition::Failed(error.to_string()),
+    }
+    Condition::of_warning(fault(instance, now).await)
+}
+
+/// Says which jobs failed for good, and what to do about them.
+fn given_up(topics: &[(String, u64)]) -> String {
+    let told: Vec<String> = topics
+        .iter()
+        .take(GIVEN_UP_TOLD)
+        .map(|(topic, count)| format!("{count} of the topic `{topic}`"))
+        .collect();
+    let more = if topics.len() > GIVEN_UP_TOLD { " and others" } else { "" };
+    format!(
+        "jobs failed for good: {}{more}; `tympan jobs list` says why, and `tympan jobs retry` tries them again when the \
+         cause is gone",
+        told.join(", ")
+    )
+}
+
+/// Tells what is wrong with the queues though they are worked off: too many jobs wait, or one runs for too long.
+async fn fault(instance: &Instance, now: SystemTime) -> Option<String> {
     let topics = match instance.queues.topics().await {
         Ok(topics) => topics,
         Err(error) => return Some(error.to_string()),

@@ -1,0 +1,134 @@
+//! How long requests took, by method and class of status, as histograms in Prometheus' text format.
+//!
+//! In: a method, a status and a duration for each request. Out: the lines of one metric of type `histogram`.
+//!
+//! Methods that HTTP does not define share the label `other`, so that no client can make more series than there are here.
+//! Series of which nothing was counted are left out.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+
+/// The upper ends of the buckets, in seconds; what took longer stands in one more.
+const ENDS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
+/// The labels of methods; the last one is that of all others.
+const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "other"];
+/// The labels of classes of status, by the first digit less one.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// Durations of requests of one method that ended with one class of status.
+#[derive(Debug, Default)]
+struct Histogram {
+    counts: [AtomicU64; ENDS.len() + 1],
+    microseconds: AtomicU64,
+}
+
+impl Histogram {
+    fn note(&self, elapsed: Duration) {
+        let seconds = elapsed.as_secs_f64();
+        let index = ENDS.partition_point(|end| *end < seconds);
+        if let Some(count) = self.counts.get(index) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let microseconds = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        if microseconds > 0 {
+            self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.counts.iter().all(|count| count.load(Ordering::Relaxed) == 0)
+    }
+
+    fn write(&self, text: &mut String, name: &str, labels: &str) {
+        let mut sum = 0;
+        let ends = ENDS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
+        for (end, count) in ends.zip(&self.counts) {
+            sum += count.load(Ordering::Relaxed);
+            // Writing to a string cannot fail.
+            writeln!(text, "{name}_bucket{{{labels},le=\"{end}\"}} {sum}").ok();
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a sum of times needs no more than 52 bits")]
+        let seconds = self.microseconds.load(Ordering::Relaxed) as f64 / 1e6;
+        writeln!(text, "{name}_sum{{{labels}}} {seconds}\n{name}_count{{{labels}}} {sum}").ok();
+    }
+}
+
+/// Durations of requests by method and class of status.
+#[derive(Debug, Default)]
+pub struct RequestHistogram([[Histogram; CLASSES.len()]; METHODS.len()]);
+
+impl RequestHistogram {
+    /// Counts a request.
+    pub fn note(&self, method: &Method, status: StatusCode, elapsed: Duration) {
+        self.note_named(method.as_str(), status, elapsed);
+    }
+
+    /// Counts a request whose method is given by its name.
+    pub fn note_named(&self, method: &str, status: StatusCode, elapsed: Duration) {
+        let last = METHODS.len() - 1;
+        let row = METHODS.iter().position(|known| *known == method).unwrap_or(last);
+        let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
+        if let Some(histogram) = self.0.get(row).and_then(|row| row.get(class)) {
+            histogram.note(elapsed);
+        }
+    }
+
+    /// Writes the head of the metric `name`.
+    pub fn write_head(text: &mut String, name: &str, help: &str) {
+        // Writing to a string cannot fail.
+        write!(text, "# HELP {name} {help}\n# TYPE {name} histogram\n").ok();
+    }
+
+    /// Writes the metric `name` without its head; each line has `labels`, such as `role="author"`, the method and the class
+    /// of status.
+    pub fn write(&self, text: &mut String, name: &str, labels: &str) {
+        for (method, row) in METHODS.iter().zip(&self.0) {
+            for (class, histogram) in CLASSES.iter().zip(row) {
+                if !histogram.is_empty() {
+                    let labels = format!("{labels},method=\"{method}\",status=\"{class}\"");
+                    histogram.write(text, name, &labels);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_method_and_class_of_status() {
+        let times = RequestHistogram::default();
+        for milliseconds in [0, 1, 1, 30, 100_000] {
+            times.note(&Method::GET, StatusCode::OK, Duration::from_millis(milliseconds));
+        }
+        times.note(&Method::GET, StatusCode::NOT_FOUND, Duration::ZERO);
+        times.note(&Method::POST, StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(3));
+        for name in ["BREW", "get", "other"] {
+            times.note_named(name, StatusCode::from_u16(999).unwrap(), Duration::ZERO);
+        }
+        let mut text = String::new();
+        times.write(&mut text, "t", "farm=\"x\"");
+        let get = "farm=\"x\",method=\"GET\",status=\"2xx\"";
+        for line in [
+            format!("t_bucket{{{get},le=\"0.0005\"}} 1\n"),
+            format!("t_bucket{{{get},le=\"0.001\"}} 3\n"),
+            format!("t_bucket{{{get},le=\"0.05\"}} 4\n"),
+            format!("t_bucket{{{get},le=\"60\"}} 4\n"),
+            format!("t_bucket{{{get},le=\"+Inf\"}} 5\n"),
+            format!("t_sum{{{get}}} 100.032\n"),
+            format!("t_count{{{get}}} 5\n"),
+            "t_count{farm=\"x\",method=\"GET\",status=\"4xx\"} 1\n".to_owned(),
+            "t_count{farm=\"x\",method=\"POST\",status=\"5xx\"} 1\n".to_owned(),
+            "t_count{farm=\"x\",method=\"other\",status=\"5xx\"} 3\n".to_owned(),
+        ] {
+            assert!(text.contains(&line), "{line} in {text}");
+        }
+        assert_eq!(text.matches("_count").count(), 4, "{text}");
+    }
+}
