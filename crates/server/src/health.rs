@@ -4,44 +4,83 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use http::request::Parts;
 use http::{StatusCode, header};
 use parking_lot::RwLock;
 use serde_json::json;
 use tympan_render::FragmentReport;
 use tympan_render::ledger::Ledger;
 use tympan_replicate::{agents, topic_of};
+use tympan_web::listen::Peer;
 
-use crate::Instance;
+use crate::{Instance, Role};
 
 /// The longest that a queue may grow before health says so.
 const QUEUE_WARN: u64 = 1000;
 
+/// Answers on the main listener, which visitors reach: the state of every part to this machine and to users of an author,
+/// and to everybody else whether the instance is well.
+pub(crate) async fn main_health(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Response {
+    let (parts, _) = request.into_parts();
+    if is_local(&parts) || is_user_of_author(&instance, &parts).await {
+        return health(State(instance)).await;
+    }
+    let (is_ok, _) = checks_of(&instance).await;
+    let body = json!({ "status": status_word(is_ok), "role": instance.role.name() });
+    axum::Json(body).into_response()
+}
+
+/// Tells whether a request comes from this machine itself. What a proxy on this machine passes on comes from elsewhere.
+fn is_local(parts: &Parts) -> bool {
+    let is_passed_on = ["via", "forwarded", "x-forwarded-for", "x-real-ip"]
+        .iter()
+        .any(|name| parts.headers.contains_key(*name));
+    parts.extensions.get::<Peer>().is_some_and(|peer| peer.is_loopback) && !is_passed_on
+}
+
+async fn is_user_of_author(instance: &Instance, parts: &Parts) -> bool {
+    instance.role == Role::Author
+        && instance.identify(parts).await.is_ok_and(|identity| identity.is_some())
+}
+
+fn status_word(is_ok: bool) -> &'static str {
+    if is_ok { "ok" } else { "warn" }
+}
+
 /// Answers with the state of every part, in words.
 pub(crate) async fn health(State(instance): State<Arc<Instance>>) -> Response {
-    let mut checks = vec![content_check(&instance)];
-    checks.extend(replication_checks(&instance).await);
-    checks.push(("search", crate::search::fault(&instance, SystemTime::now()).await));
-    checks.push(("jobs", crate::api::job::fault(&instance, SystemTime::now()).await));
-    checks.extend(crate::api::mount::checks(&instance).await);
-    checks.push(("pools", crate::pool::fault(&instance)));
-    checks.extend(instance.checks.all());
-    let fragments = instance.renderer.fragments();
-    checks.push(("fragments", fragments.and_then(|fragments| fragments.report(0).fault())));
-    let is_ok = checks.iter().all(|(_, fault)| fault.is_none());
+    let (is_ok, checks) = checks_of(&instance).await;
     let checks: Vec<_> = checks
         .into_iter()
         .map(|(name, fault)| json!({ "name": name, "ok": fault.is_none(), "reason": fault }))
         .collect();
     let uptime = SystemTime::now().duration_since(instance.started).unwrap_or_default();
     let body = json!({
-        "status": if is_ok { "ok" } else { "warn" },
+        "status": status_word(is_ok),
         "role": instance.role.name(),
         "uptime_s": uptime.as_secs(),
         "checks": checks,
     });
     (StatusCode::OK, axum::Json(body)).into_response()
+}
+
+/// Looks at every part, and tells whether all are well.
+async fn checks_of(instance: &Arc<Instance>) -> (bool, Vec<Check>) {
+    let mut checks = vec![content_check(instance)];
+    checks.extend(replication_checks(instance).await);
+    checks.push(("search", crate::search::fault(instance, SystemTime::now()).await));
+    checks.push(("jobs", crate::api::job::fault(instance, SystemTime::now()).await));
+    checks.extend(crate::api::mount::checks(instance).await);
+    checks.push(("pools", crate::pool::fault(instance)));
+    checks.extend(instance.checks.all());
+    let fragments = instance.renderer.fragments();
+    checks.push(("fragments", fragments.and_then(|fragments| fragments.report(0).fault())));
+    (checks.iter().all(|(_, fault)| fault.is_none()), checks)
 }
 
 type Check = (&'static str, Option<String>);

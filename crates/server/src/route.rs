@@ -30,7 +30,7 @@ pub fn router(instance: Arc<Instance>) -> Router {
         Role::Publish => publish_routes(),
     };
     Router::new()
-        .route("/health", get(health::health))
+        .route("/health", get(health::main_health))
         .route("/login", post(log_in))
         .route("/login/link", get(log_in_by_link))
         .route("/logout", post(log_out))

@@ -8,6 +8,7 @@
 
 mod costly_requests;
 mod form_values;
+mod health_details;
 mod node_round_trip;
 mod support;
 mod uploads;
