@@ -12,6 +12,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tympan_web::access_log;
+use tympan_web::forwarded::client_behind;
 use tympan_web::limit::BodyLimit;
 use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
@@ -30,7 +31,7 @@ use crate::log::Level;
 use crate::memory::Keepable;
 use crate::metrics::Counter;
 use crate::page::{Body, boxed, full};
-use crate::request::{RequestView, client_of};
+use crate::request::RequestView;
 use crate::route::{Proxied, Routed};
 use crate::sessions::{self, Session};
 use crate::share;
@@ -567,7 +568,7 @@ fn access_line(request: &Request<Incoming>, trusted: &[Network]) -> access_log::
     let target = request.uri().path_and_query().map_or("*", PathAndQuery::as_str);
     access_log::Line {
         client: peer.map_or_else(String::new, |peer| {
-            client_of(request.headers(), peer.addr.ip().to_canonical(), trusted).to_string()
+            client_behind(request.headers(), peer.addr.ip().to_canonical(), trusted).to_string()
         }),
         user: None,
         at: LogTime::from_system(std::time::UNIX_EPOCH),
