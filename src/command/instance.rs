@@ -1,5 +1,6 @@
 //! `tympan author` and `tympan publish`: one instance until it is told to stop.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -698,11 +699,15 @@ pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
         ));
     }
     if let Some(password) = home.create_admin()? {
-        say!(
-            "user `{}` has the password {password}; it stands in `{}` too: change it",
-            crate::home::ADMIN,
-            arguments.home.join("initial-password").display()
-        );
+        let (admin, file) = (crate::home::ADMIN, arguments.home.join("initial-password"));
+        let file = file.display();
+        // What is printed elsewhere ends in logs, which others read.
+        match std::io::stdout().is_terminal() {
+            true => say!(
+                "user `{admin}` has the password {password}; it stands in `{file}` too: change it"
+            ),
+            false => say!("the password of user `{admin}` stands in `{file}`: change it"),
+        }
     }
     let port = if role == Role::Author { 4502 } else { 4503 };
     let default = SocketAddr::from(([127, 0, 0, 1], port));

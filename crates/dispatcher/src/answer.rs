@@ -17,6 +17,7 @@ use tympan_web::limit::BodyLimit;
 use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
 use tympan_web::network::Network;
+use tympan_web::secret_parameters::without_secrets;
 
 use crate::authority;
 use crate::cacheable::Reason;
@@ -348,8 +349,11 @@ impl Inner {
     /// Tells what the query means for the cache.
     fn log_query(&self, action: &Action<'_>, exchange: &Exchange<'_>) {
         let Some(query) = exchange.view.query.as_deref() else { return };
+        let shown = format!("?{query}");
+        let shown = without_secrets(&shown);
+        let shown = shown.trim_start_matches('?');
         match action {
-            Action::Cache(_) => self.log(Level::Debug, || format!("Query string ignored: {query}")),
+            Action::Cache(_) => self.log(Level::Debug, || format!("Query string ignored: {shown}")),
             Action::Pass(Reason::Query) => {
                 let cache = exchange.farm.farm.cache.as_ref();
                 let counts = |pair: &&str| {
@@ -361,7 +365,7 @@ impl Inner {
                         format!("Name not in ignored URL parameters ACL: {name}")
                     });
                 }
-                self.log(Level::Debug, || format!("request contains a query string: {query}"));
+                self.log(Level::Debug, || format!("request contains a query string: {shown}"));
             }
             _ => {}
         }

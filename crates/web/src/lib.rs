@@ -5,7 +5,7 @@
 //! * Sockets: [`listen`] (bind, limits, TLS, drain), [`lane`] and [`wire`] (who answers before it), [`handover`] (to the process that takes this one's place),
 //!   [`limit`] (bounded bodies), [`patience`] (with who takes them slowly), [`rate`] (what one client may ask), [`proxy_protocol`] and [`forwarded`] (who is behind a proxy),
 //!   [`client`] (pooled HTTP/1.1).
-//! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`]; the [`flush_message`] from
+//! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`] without [`secret_parameters`]; the [`flush_message`] from
 //!   publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the rule from a URL to a file below the document root;
 //!   [`sling_url`], the parts of a URL path; [`digits`] of numbers in them.
 //!
@@ -39,6 +39,7 @@ pub mod request_log;
 mod resident;
 pub mod sample_mark;
 mod seats;
+pub mod secret_parameters;
 pub mod shortcut;
 pub mod sling_url;
 mod stall;
