@@ -25,7 +25,7 @@ use crate::args;
 use crate::args::DispatcherCommand;
 use crate::command::instance::{Signals, main_front};
 use crate::command::{CHECK_FAILED, Fault, Outcome, runtime};
-use crate::home::chain;
+use crate::home::{chain, create_closed};
 use crate::say;
 
 /// The configuration's name in a home.
@@ -298,7 +298,7 @@ fn trust(config: &Config, settings: &Settings) -> Result<Option<Trust>, Fault> {
 fn runtime_with(logs: Option<&Path>) -> Result<Runtime, Fault> {
     let Some(logs) = logs else { return Ok(Runtime::default()) };
     let failed = |error: &dyn std::error::Error| Fault::cannot_run(chain(error));
-    std::fs::create_dir_all(logs).map_err(|error| failed(&error))?;
+    create_closed(logs).map_err(|error| failed(&error))?;
     let log = LogFile::open(&logs.join("dispatcher.log")).map_err(|error| failed(&error))?;
     let access_log = LogFile::open(&logs.join("access.log")).map_err(|error| failed(&error))?;
     Ok(Runtime {

@@ -105,6 +105,15 @@ impl Running {
             .unwrap_or_else(|output| panic!("{arguments:?} did not get ready: {output}"))
     }
 
+    /// Starts the program with a mask of modes that closes nothing.
+    pub(crate) fn start_unmasked(arguments: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 0 && exec \"$0\" \"$@\""]).arg(tympan().get_program());
+        command.args(arguments).stderr(Stdio::piped());
+        Self::try_start_command(command)
+            .unwrap_or_else(|output| panic!("{arguments:?} did not get ready: {output}"))
+    }
+
     /// Starts another copy of the program.
     pub(crate) fn start_copy(program: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);

@@ -1,6 +1,8 @@
 //! One instance: what all its requests share.
 
 use std::fmt;
+use std::fs::{DirBuilder, Permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -188,8 +190,8 @@ impl Instance {
         if options.spool.exists() {
             std::fs::remove_dir_all(&options.spool)?;
         }
-        std::fs::create_dir_all(&options.spool)?;
-        std::fs::create_dir_all(&options.logs)?;
+        create_closed(&options.spool)?;
+        create_closed(&options.logs)?;
         let installed = options.repository.install_initial_policies(now);
         if installed.map_err(std::io::Error::other)? {
             tracing::info!("the initial policies are installed");
@@ -307,6 +309,12 @@ impl Instance {
         })
         .await?
     }
+}
+
+/// Makes a folder that only its owner may look into, whatever the process's mask of modes and an earlier version.
+fn create_closed(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    std::fs::set_permissions(folder, Permissions::from_mode(0o700))
 }
 
 fn log<L: fmt::Display>(file: &Path, rotation: Rotation) -> std::io::Result<LogFile<L>> {
