@@ -352,7 +352,7 @@ fn guessing_is_slowed_down_for_the_guesser() {
     };
     let wrong: Vec<u16> = (0..6).map(|_| log_in("wrong").status).collect();
     assert_eq!(wrong[..5], [401; 5]);
-    // The wait after five failures is a second, which the sixth attempt may have outlasted.
+    // The wait after ten failures is a second, which the next attempt may have outlasted.
     let answer = (0..20).map(|_| log_in("wrong")).find(|answer| answer.status == 429);
     let answer = answer.expect("no attempt was put off");
     let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();

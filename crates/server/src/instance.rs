@@ -22,7 +22,7 @@ use tympan_web::{access_log, request_log};
 
 use crate::failure::{Failure, Result};
 use crate::follow::Followers;
-use crate::login::{Identity, Logins};
+use crate::login::{Identity, Logins, SessionUse};
 use crate::metrics::Metrics;
 use crate::pool::Gate;
 use crate::query_budget::{QueryBudgets, QueryEngines};
@@ -283,10 +283,20 @@ impl Instance {
         self.followers.stop();
     }
 
-    /// Tells who asks; nobody if the request proves nothing.
+    /// Tells who asks; nobody if the request proves nothing. A token for reading is refused for all methods but those of
+    /// reading.
     pub(crate) async fn identify(&self, parts: &Parts) -> Result<Option<Identity>> {
-        let peer = parts.extensions.get::<Peer>().copied();
-        let found = self.logins.identify(&parts.headers, peer, SystemTime::now()).await;
+        let identity = self.identify_reader(parts).await?;
+        if let Some(identity) = identity.as_ref().filter(|_| !parts.method.is_safe()) {
+            identity.require_write_scope()?;
+        }
+        Ok(identity)
+    }
+
+    /// Tells who asks for something that changes nothing whatever the method: long queries are sent by POST.
+    pub(crate) async fn identify_reader(&self, parts: &Parts) -> Result<Option<Identity>> {
+        let client = (&parts.headers, parts.extensions.get::<Peer>().copied());
+        let found = self.logins.identify(client, SessionUse::Request, SystemTime::now()).await;
         found.inspect_err(|failure| self.metrics.count_failed_login(failure))
     }
 

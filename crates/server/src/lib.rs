@@ -27,6 +27,7 @@ mod metrics;
 mod observe;
 mod package;
 mod page;
+mod password;
 mod placed;
 mod pool;
 mod post;
@@ -52,7 +53,8 @@ mod wishes;
 pub use api::backup::BackupRun;
 pub use image::{ExportPictures, ImageOptions};
 pub use instance::{Instance, InstanceOptions, Role, Telling, Told};
-pub use login::{Logins, Owner, TokenInfo, create_user, set_password};
+pub use login::{Logins, Owner, TokenInfo, TokenScope, TokenTerms, create_user, set_password};
+pub use password::check_new_password;
 pub use pool::PoolState;
 pub use query_budget::QueryBudgets;
 pub use route::{admin_router, router};
@@ -75,4 +77,7 @@ pub const MIGRATIONS: &[&str] = &[
     "DELETE FROM login WHERE kind <> 'token'",
     // What all instances on one database have to know alike.
     "CREATE TABLE instance_secret (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "ALTER TABLE login ADD COLUMN scope TEXT",
+    // When a session was last used.
+    "ALTER TABLE login ADD COLUMN seen BIGINT",
 ];

@@ -9,6 +9,7 @@
 mod costly_requests;
 mod form_values;
 mod health_details;
+mod logins;
 mod node_round_trip;
 mod support;
 mod uploads;

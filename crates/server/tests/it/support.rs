@@ -1,6 +1,7 @@
 //! An instance in this process, and the requests that tests send to its router.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +18,8 @@ use tympan_render::{Mode, Options, Renderer};
 use tympan_replicate::{Keeping, Pairs, Replicator};
 use tympan_search::Index;
 use tympan_server::{
-    Instance, InstanceOptions, Logins, Owner, QueryBudgets, Role, Telling, create_user, router,
+    Instance, InstanceOptions, Logins, Owner, QueryBudgets, Role, Telling, TokenTerms, create_user,
+    router,
 };
 use tympan_testkit::State;
 use tympan_web::listen::Peer;
@@ -34,7 +36,7 @@ pub(crate) struct TestInstance {
     router: Router,
     /// The proof that requests are from `admin`.
     admin_token: String,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 /// An answer, read to its end.
@@ -70,8 +72,16 @@ impl TestInstance {
 
     /// Starts an instance whose options a test changes.
     pub(crate) async fn start(role: Role, change: impl FnOnce(&mut InstanceOptions)) -> Self {
+        Self::start_on(Repository::memory().unwrap(), role, change).await
+    }
+
+    /// Starts an instance on an empty repository of the test's own.
+    pub(crate) async fn start_on(
+        repository: Repository,
+        role: Role,
+        change: impl FnOnce(&mut InstanceOptions),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let repository = Repository::memory().unwrap();
         let state = State::memory().await.unwrap();
         state.migrate("jobs", tympan_jobs::MIGRATIONS).await.unwrap();
         state.migrate("server", tympan_server::MIGRATIONS).await.unwrap();
@@ -124,8 +134,9 @@ impl TestInstance {
         let router = router(instance);
         let owner = Owner { user: "admin", account: None };
         let now = SystemTime::now();
-        let admin_token = Logins::issue_token(state.pool(), owner, now, None).await.unwrap();
-        Self { repository, state, search, router, admin_token, _dir: dir }
+        let terms = TokenTerms::default();
+        let admin_token = Logins::issue_token(state.pool(), owner, now, terms).await.unwrap();
+        Self { repository, state, search, router, admin_token, dir }
     }
 
     /// Begins a request from this machine.
@@ -198,7 +209,13 @@ impl TestInstance {
             groups.iter().for_each(|group| session.add_member(group, name).unwrap());
         });
         let owner = Owner { user: name, account: None };
-        Logins::issue_token(self.state.pool(), owner, SystemTime::now(), None).await.unwrap()
+        let (pool, now) = (self.state.pool(), SystemTime::now());
+        Logins::issue_token(pool, owner, now, TokenTerms::default()).await.unwrap()
+    }
+
+    /// Returns the folder of its files.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
     }
 }
 
