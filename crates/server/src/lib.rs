@@ -12,6 +12,7 @@
 
 mod api;
 mod arrived;
+mod author_headers;
 mod dialog;
 mod export;
 mod failure;

@@ -19,8 +19,8 @@ use crate::login::{NewSession, PasswordAttempt, set_browser_cookie, set_cookie};
 use crate::metrics::count;
 use crate::observe::observe;
 use crate::{
-    Instance, Role, api, health, interface, package, page, post as sling_post, put as sling_put,
-    query, receive, store, timing, visitor,
+    Instance, Role, api, author_headers, health, interface, package, page, post as sling_post,
+    put as sling_put, query, receive, store, timing, visitor,
 };
 
 /// Returns the routes of an instance's main listener.
@@ -29,7 +29,8 @@ pub fn router(instance: Arc<Instance>) -> Router {
         Role::Author => author_routes(),
         Role::Publish => publish_routes(),
     };
-    Router::new()
+    let role = instance.role;
+    let router = Router::new()
         .route("/health", get(health::main_health))
         .route("/login", post(log_in))
         .route("/login/link", get(log_in_by_link))
@@ -38,7 +39,12 @@ pub fn router(instance: Arc<Instance>) -> Router {
         .merge(store::routes())
         .merge(query::routes())
         .merge(timing::routes())
-        .fallback(any(resource))
+        .fallback(any(resource));
+    let router = match role {
+        Role::Author => router.layer(middleware::map_response(author_headers::protect)),
+        Role::Publish => router,
+    };
+    router
         .layer(middleware::map_request_with_state(instance.clone(), patiently))
         .layer(middleware::from_fn_with_state(instance.clone(), observe))
         .with_state(instance)

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod author_headers;
 mod costly_requests;
 mod form_values;
 mod health_details;
