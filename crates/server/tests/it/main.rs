@@ -8,6 +8,7 @@
 
 mod author_headers;
 mod costly_requests;
+mod damaged_data;
 mod form_values;
 mod health_details;
 mod logins;
