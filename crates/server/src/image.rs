@@ -24,6 +24,7 @@ use tympan_jobs::asset::{
 };
 use tympan_render::export::Pictures;
 use tympan_render::ledger::{Ledger, Recorded};
+use tympan_render::url::Url;
 use tympan_render::{Aspects, Dependencies, Ending, ImageAddress, ImageKey, MAX_SIDE, Shape};
 
 use crate::failure::{Failure, Result};
@@ -164,6 +165,12 @@ async fn serve(
     address: ImageAddress,
 ) -> Result<Option<Response>> {
     let Some(images) = instance.images.get() else { return Ok(None) };
+    // A filter judged the path by its text; where it refuses what is read here, there is nothing here.
+    let extension = Some(String::new());
+    let reading = Url { path: address.asset.clone(), extension, ..Url::default() };
+    if reading.is_refused_by(&parts.headers) {
+        return Err(Failure::new(StatusCode::NOT_FOUND, "there is nothing here"));
+    }
     let identity = instance.identify(parts).await?;
     if instance.role == Role::Author && identity.is_none() {
         return Ok(None);

@@ -13,6 +13,7 @@ mod form_values;
 mod health_details;
 mod logins;
 mod node_round_trip;
+mod refused_readings;
 mod support;
 mod uploads;
 
