@@ -14,6 +14,7 @@ mod health_details;
 mod logins;
 mod node_round_trip;
 mod refused_readings;
+mod shared_secret;
 mod support;
 mod uploads;
 
