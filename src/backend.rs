@@ -12,7 +12,7 @@ use crate::base::Overlaid;
 use crate::blobs::Membership;
 use crate::command::Fault;
 use crate::config::Config;
-use crate::home::chain;
+use crate::home::{chain, write_closed};
 use crate::places::{self, Blobs, Opened};
 
 /// Lets a database that the environment names go before the one of the configuration, for commands that have no argument
@@ -233,7 +233,7 @@ impl Backend {
             LockError::Io(error) => failed(&error),
         })?;
         let store = PostgresStore::open(options).map_err(|error| failed(&error))?;
-        std::fs::write(dir.join("store").join(MARK), "").map_err(|error| failed(&error))?;
+        write_closed(&dir.join("store").join(MARK), b"").map_err(|error| failed(&error))?;
         let store = Arc::new(store);
         let database = Some(Arc::clone(&store));
         Ok(Self { chunks: store, local: None, database, base: None, lock: Some(lock) })

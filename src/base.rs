@@ -21,7 +21,7 @@ use tympan_web::tls::Trust;
 
 use crate::command::Fault;
 use crate::config::parse_toml;
-use crate::home::{chain, random_text, write_secret};
+use crate::home::{chain, create_closed, random_text, write_closed, write_secret};
 
 /// How long a lease lasts that nobody renews: a clone that is stopped for longer than this must be made anew.
 pub(crate) const LEASE_LIFE: Duration = Duration::from_hours(14 * 24);
@@ -302,7 +302,7 @@ pub(crate) fn open_own(home: &Path) -> Result<Arc<LocalStore>, Fault> {
 /// # Errors
 /// If the system refuses.
 pub(crate) fn create(home: &Path) -> Result<(), Fault> {
-    fs::create_dir_all(home)
+    create_closed(home)
         .map_err(|error| Fault::cannot_run(format!("cannot create `{}`: {error}", home.display())))
 }
 
@@ -392,7 +392,7 @@ pub(crate) fn end_standby(home: &Path) -> Result<(), Fault> {
 pub(crate) fn write_durably(file: &Path, text: &str) -> Result<(), Fault> {
     let unfinished = file.with_extension("tmp");
     let write = || -> std::io::Result<()> {
-        fs::write(&unfinished, text)?;
+        write_closed(&unfinished, text.as_bytes())?;
         fs::File::open(&unfinished)?.sync_all()?;
         fs::rename(&unfinished, file)?;
         file.parent().map_or(Ok(()), sync_folder)

@@ -20,7 +20,7 @@ use tympan_store::{
 };
 
 use crate::command::Fault;
-use crate::home::{Home, chain, random_text};
+use crate::home::{Home, chain, create_closed, random_text};
 use crate::places::Opened;
 
 /// A place with the name that people know it by.
@@ -334,7 +334,7 @@ impl Sharing {
     /// If it cannot be made.
     pub(crate) fn scratch(&self) -> Result<PathBuf, Fault> {
         let dir = self.membership.dir.join("spool");
-        fs::create_dir_all(&dir).map_err(|error| {
+        create_closed(&dir).map_err(|error| {
             Fault::cannot_run(format!("cannot create `{}`: {error}", dir.display()))
         })?;
         Ok(dir)

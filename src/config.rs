@@ -30,6 +30,7 @@ pub(crate) use self::text::{ByteSize, Span, parse_size, parse_span, parse_toml};
 pub(crate) struct Config {
     pub(crate) listen: Listen,
     pub(crate) admin: Admin,
+    pub(crate) login: Login,
     pub(crate) work: Work,
     pub(crate) store: Store,
     pub(crate) database: Database,
@@ -168,6 +169,20 @@ pub(crate) struct Listen {
     pub(crate) tls_certificate: Option<PathBuf>,
     /// The certificate's key in PEM.
     pub(crate) tls_key: Option<PathBuf>,
+}
+
+/// Logins: how long sessions live, and which proxies are believed where visitors come from.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Login {
+    /// How long a session lives on without a request; default 2 h. No session lives longer than 12 h. Lower it where people
+    /// share computers.
+    pub(crate) idle: Option<Span>,
+    /// The addresses of dispatchers and balancers, as `10.0.0.7` or `10.0.0.0/28`, that are believed what they say about the
+    /// addresses of clients (`X-Forwarded-For`), by which wrong logins are counted; those on this machine always are. Default
+    /// none. Name all that stand between visitors and this instance on other machines: all who log in through one that is not
+    /// named count as one client. Name no network that visitors are in, or they can say that they are somebody else.
+    pub(crate) trusted_proxies: Vec<String>,
 }
 
 /// The second listener, for health, metrics and login while the main one is saturated.

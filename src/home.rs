@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -55,7 +55,8 @@ impl Home {
             let said = chain(error);
             Fault::cannot_run(format!("cannot open the home `{}`: {said}{advice}", dir.display()))
         };
-        fs::create_dir_all(dir).map_err(|error| failed(&error))?;
+        create_closed(dir).map_err(|error| failed(&error))?;
+        close_folders(dir);
         let backend = Backend::open(dir, &config)?;
         let blobs = backend.open_blobs(dir, &config)?;
         backend::note_blobs(dir, &config)?;
@@ -247,11 +248,48 @@ pub(crate) fn replication_key(dir: &Path) -> Result<String, Fault> {
     }
 }
 
+/// The folders of a home that others on the machine have no business in.
+const CLOSED_FOLDERS: [&str; 7] = ["blobs", "ledger", "logs", "pairs", "search", "spool", "store"];
+
+/// Creates a folder that its owner alone may look into, whatever the process's mask of modes. One that exists stays as it is:
+/// somebody may have opened it to a web server that serves an export below it.
+pub(crate) fn create_closed(dir: &Path) -> std::io::Result<()> {
+    if let Some(parent) = dir.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !dir.is_dir() => {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Closes the folders that an earlier version left open to everybody. What is open to a group only is so on purpose.
+fn close_folders(home: &Path) {
+    for folder in CLOSED_FOLDERS.map(|name| home.join(name)) {
+        // A link leads to a place that somebody else manages.
+        let Ok(metadata) = fs::symlink_metadata(&folder) else { continue };
+        if !metadata.is_dir() || metadata.permissions().mode() & 0o007 == 0 {
+            continue;
+        }
+        if let Err(error) = fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)) {
+            tracing::warn!(file = %folder.display(), reason = %error, "others on this machine can read this folder");
+        }
+    }
+}
+
+/// Writes a file of a home, which only its owner may read.
+pub(crate) fn write_closed(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).open(file)?.write_all(bytes)
+}
+
 /// Writes a file that only its owner may read.
 pub(crate) fn write_secret(file: &Path, secret: &str) -> Result<(), Fault> {
     let write = || -> std::io::Result<()> {
         if let Some(folder) = file.parent() {
-            fs::create_dir_all(folder)?;
+            create_closed(folder)?;
         }
         let mut out = fs::OpenOptions::new()
             .write(true)

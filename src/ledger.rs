@@ -16,7 +16,7 @@ use tympan_store::State;
 
 use crate::command::Fault;
 use crate::config::Config;
-use crate::home::{Home, chain, random_text, write_secret};
+use crate::home::{Home, chain, create_closed, random_text, write_secret};
 
 /// Changes with each start of the machine.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
@@ -56,7 +56,7 @@ pub(crate) async fn open(
             chain(error)
         ))
     };
-    fs::create_dir_all(&folder).map_err(|error| failed(&error))?;
+    create_closed(&folder).map_err(|error| failed(&error))?;
     let options = LedgerOptions {
         pool: state.pool().clone(),
         publisher: name(&folder.join("publisher"))?,

@@ -34,7 +34,7 @@ pub(crate) use package::{Index, Package};
 pub(crate) use pair::{PairArguments, PairPurpose};
 pub(crate) use repo::{Branch, Clone, MergeBranch, Prefer, Repo, RepoArguments, RestorePath};
 pub(crate) use serve::{Demo, Dispatcher, DispatcherCommand, Export, ExportMode, Instance};
-pub(crate) use user::{Group, User};
+pub(crate) use user::{Group, TokenScope, User};
 
 /// Runs a content website end to end: author, publish, dispatcher.
 #[derive(Debug, Parser)]

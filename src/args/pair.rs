@@ -9,6 +9,8 @@ use clap::{Args, ValueEnum};
 #[command(
     after_help = "Examples: tympan pair publish1 --home /srv/author --purpose send --out publish1.pair
           tympan pair --accept publish1.pair --home /srv/publish1
+          tympan pair dispatcher1 --home /srv/publish1 --purpose flush --out dispatcher1.pair
+          tympan pair --accept dispatcher1.pair --home /srv/dispatcher1
           tympan pair standby --home /srv/author --purpose clone --out standby.key
           tympan pair publish1 --home /srv/author --remove
           tympan pair --home /srv/author"
@@ -23,8 +25,8 @@ pub(crate) struct PairArguments {
     /// What the key is for.
     #[arg(long, value_name = "P", requires = "name", requires = "out")]
     pub(crate) purpose: Option<PairPurpose>,
-    /// The file for the other side, which must not exist: for `send` what it accepts with `--accept`, for `clone` the key
-    /// that it names with `--key`. Carry it there by a safe way, then delete it.
+    /// The file for the other side, which must not exist: for `send` and `flush` what it accepts with `--accept`, for
+    /// `clone` the key that it names with `--key`. Carry it there by a safe way, then delete it.
     #[arg(long, value_name = "FILE", requires = "purpose")]
     pub(crate) out: Option<PathBuf>,
     /// Takes the other side's half from a file.
@@ -45,4 +47,6 @@ pub(crate) enum PairPurpose {
     Send,
     /// The other one reads the whole store of this home: clones, standbys, backups, shared blobs.
     Clone,
+    /// This publisher flushes the cache of the other one, a dispatcher, and the agent that does so has the pair's name.
+    Flush,
 }

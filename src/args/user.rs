@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum User {
@@ -68,9 +68,12 @@ pub(crate) enum User {
     Token {
         /// The user's name.
         name: String,
-        /// For how long it works, such as `12h` or `90d`; without this, until it is revoked.
-        #[arg(long, value_name = "TIME")]
-        expires: Option<String>,
+        /// For how long it works, such as `12h` or `90d`; `never` lets it work until it is revoked.
+        #[arg(long, value_name = "TIME", default_value = "90d")]
+        expires: String,
+        /// What may be done with it.
+        #[arg(long, value_enum, value_name = "SCOPE", default_value = "all")]
+        scope: TokenScope,
         /// The home; its instance may run.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
@@ -184,4 +187,13 @@ pub(crate) enum Group {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// What may be done with a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TokenScope {
+    /// All that the user may do.
+    All,
+    /// Reading what the user may read.
+    Read,
 }

@@ -1,5 +1,6 @@
 //! `tympan demo`: author, publish and dispatcher in one process, with a site.
 
+use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,12 +16,15 @@ use crate::command::demo_portal::{BookingSystem, USERS_FILE, create_customers};
 use crate::command::dispatcher::{self as dispatching, CONFIG_FILE};
 use crate::command::instance::{Plan, Running, Signals, close, start};
 use crate::command::{Fault, Outcome, runtime};
-use crate::home::{ADMIN, Home, replication_key};
+use crate::home::{ADMIN, Home, replication_key, write_secret};
 use crate::say;
 use crate::site::{self, Neighbors};
 
 /// Threads for rendering and editing in both instances together, and for files.
 const BLOCKING_THREADS: usize = 512;
+
+/// The file in the author's home with a link that logs in once, where no terminal shows it.
+const LINK_FILE: &str = "login-link";
 
 /// Runs until a signal.
 pub(crate) fn run(arguments: &Demo) -> Outcome {
@@ -194,7 +198,8 @@ async fn serve(
         tasks.spawn(booking.serve(stopped.clone()));
     }
     tasks.spawn(dispatcher.serve(stopped));
-    greet(&author_running, &publish_running, &visitors, (password, portal)).await?;
+    let running = (&author_running, &publish_running);
+    greet(running, &visitors, (password, portal), &author.dir).await?;
     let reopeners = (author_running.reopener(), publish_running.reopener());
     let reopen = || {
         reopeners.0();
@@ -215,10 +220,10 @@ async fn serve(
 
 /// Says where everything is.
 async fn greet(
-    author: &Running,
-    publish: &Running,
+    (author, publish): (&Running, &Running),
     visitors: &str,
     (password, portal): (Option<String>, Option<PathBuf>),
+    author_home: &Path,
 ) -> Result<(), Fault> {
     let link = author.logins.create_link(ADMIN, SystemTime::now()).await;
     let link =
@@ -234,12 +239,22 @@ async fn greet(
             say!("watch       http://{address} (health and metrics of {role})");
         }
     }
-    if let Some(password) = password {
-        say!(
+    let link = format!("http://{}/login/link?token={link}", author.address);
+    // What is printed elsewhere ends in logs, which others read.
+    let is_terminal = std::io::stdout().is_terminal();
+    match password {
+        Some(password) if is_terminal => say!(
             "user        {ADMIN}, password {password} (also in author/initial-password: change it)"
-        );
+        ),
+        Some(_) => say!("user        {ADMIN}, password in author/initial-password: change it"),
+        None => {}
     }
-    say!("log in      http://{}/login/link?token={link} (works once)", author.address);
+    if is_terminal {
+        say!("log in      {link} (works once)");
+    } else {
+        write_secret(&author_home.join(LINK_FILE), &link)?;
+        say!("log in      with the link in author/{LINK_FILE} (works once)");
+    }
     say!("stop with Ctrl-C");
     say!("ready");
     Ok(())

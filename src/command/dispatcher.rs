@@ -15,8 +15,9 @@ use tympan_dispatcher::any::{Diagnostic, Severity, Sources, parse_file};
 use tympan_dispatcher::config::{Config, Loaded};
 use tympan_dispatcher::log::Log;
 use tympan_dispatcher::{
-    CertificateSettings, Dispatcher, FrontSettings, Question, Runtime, Settings, Side,
+    CertificateSettings, Dispatcher, FlushKeys, FrontSettings, Question, Runtime, Settings, Side,
 };
+use tympan_replicate::{Pairs, Purpose};
 use tympan_web::listen::{Front, Limits, Reuse, bind};
 use tympan_web::log_file::LogFile;
 use tympan_web::tls::{Identity, Trust};
@@ -24,8 +25,8 @@ use tympan_web::tls::{Identity, Trust};
 use crate::args;
 use crate::args::DispatcherCommand;
 use crate::command::instance::{Signals, main_front};
-use crate::command::{CHECK_FAILED, Fault, Outcome, runtime};
-use crate::home::chain;
+use crate::command::{CHECK_FAILED, Fault, Outcome, pair, runtime};
+use crate::home::{chain, create_closed};
 use crate::say;
 
 /// The configuration's name in a home.
@@ -92,6 +93,7 @@ pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
             let place = Place {
                 listen: arguments.listen,
                 logs: in_home("logs"),
+                pairs: in_home(pair::FOLDER),
                 hand_over: arguments.hand_over.or_else(|| in_home("dispatcher.sock")),
             };
             run_until_signal(&files, &place)
@@ -152,6 +154,8 @@ impl Files {
 struct Place {
     listen: SocketAddr,
     logs: Option<PathBuf>,
+    /// The folder with the pairs that may flush.
+    pairs: Option<PathBuf>,
     hand_over: Option<PathBuf>,
 }
 
@@ -221,7 +225,8 @@ pub(crate) fn open(
     };
     let listener = bound(listen)?;
     let admin = rest.dispatcher.admin.address.map(bound).transpose()?;
-    let dispatcher = open_with(loaded.config, &rest.dispatcher, logs)?;
+    let pairs = config.with_file_name(pair::FOLDER);
+    let dispatcher = open_with(loaded.config, &rest.dispatcher, (logs, Some(&pairs)))?;
     Ok(Opened {
         address: listener.local_addr().unwrap_or(listen),
         admin_address: admin.as_ref().and_then(|admin| admin.local_addr().ok()),
@@ -260,9 +265,11 @@ impl Opened {
 fn open_with(
     config: Config,
     settings: &Settings,
-    logs: Option<&Path>,
+    (logs, pairs): (Option<&Path>, Option<&Path>),
 ) -> Result<Dispatcher, Fault> {
-    let runtime = Runtime { trust: trust(&config, settings)?, ..runtime_with(logs)? };
+    let flush_keys = pairs.map_or_else(FlushKeys::default, flush_keys);
+    let trust = trust(&config, settings)?;
+    let runtime = Runtime { trust, flush_keys, ..runtime_with(logs)? };
     Dispatcher::with_settings(config, settings, runtime)
         .map_err(|error| Fault::usage(chain(&error)))
 }
@@ -294,11 +301,17 @@ fn trust(config: &Config, settings: &Settings) -> Result<Option<Trust>, Fault> {
     trust.map(Some).map_err(failed)
 }
 
+/// Lets whoever shows the key of a pair for flushing flush.
+fn flush_keys(pairs: &Path) -> FlushKeys {
+    let pairs = Pairs::at(pairs.to_owned());
+    FlushKeys::new(move |key| pairs.admit(key, Purpose::Flush))
+}
+
 /// Opens the logs of a dispatcher.
 fn runtime_with(logs: Option<&Path>) -> Result<Runtime, Fault> {
     let Some(logs) = logs else { return Ok(Runtime::default()) };
     let failed = |error: &dyn std::error::Error| Fault::cannot_run(chain(error));
-    std::fs::create_dir_all(logs).map_err(|error| failed(&error))?;
+    create_closed(logs).map_err(|error| failed(&error))?;
     let log = LogFile::open(&logs.join("dispatcher.log")).map_err(|error| failed(&error))?;
     let access_log = LogFile::open(&logs.join("access.log")).map_err(|error| failed(&error))?;
     Ok(Runtime {
@@ -329,7 +342,11 @@ fn run_until_signal(files: &Files, place: &Place) -> Outcome {
         let (loaded, rest, all) = files.read()?;
         let front = front_of(&rest)?;
         let sockets = sockets::Sockets::find(place, rest.dispatcher.admin.address)?;
-        let dispatcher = open_with(loaded.config, &rest.dispatcher, place.logs.as_deref())?;
+        let dispatcher = open_with(
+            loaded.config,
+            &rest.dispatcher,
+            (place.logs.as_deref(), place.pairs.as_deref()),
+        )?;
         // Only now, as whoever serves until here has to go on if something above fails.
         let sockets = sockets.take().await?;
         let address = sockets.visitors.local_addr().unwrap_or(place.listen);

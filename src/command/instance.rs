@@ -1,5 +1,6 @@
 //! `tympan author` and `tympan publish`: one instance until it is told to stop.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ use tympan_server::{
 };
 use tympan_store::{PostgresStore, State};
 use tympan_web::listen::{Counters, Front, Limits, Overflow, Reuse, bind, serve};
+use tympan_web::network::{Network, NotANetwork};
 use tympan_web::tls::Tls;
 
 use crate::args;
@@ -167,7 +169,11 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     if !plan.is_assets {
         maintenance::register(configurator.worker(), plan.home).await?;
     }
-    let logins = Logins::new(state.pool().clone(), repository.clone());
+    let mut logins = Logins::new(state.pool().clone(), repository.clone())
+        .with_trusted_proxies(&trusted_proxies(config)?);
+    if let Some(idle) = config.login.idle {
+        logins = logins.with_session_idle(idle.0);
+    }
     let now = look_at_clock(plan.home.dir.clone(), repository.clone()).await;
     logins.tidy(now).await.map_err(|error| failed(&error))?;
     let search =
@@ -318,6 +324,16 @@ async fn look_at_clock(home: PathBuf, repository: Repository) -> SystemTime {
     let look = move || clock::trusted_now(&home, &**repository.chunks(), SystemTime::now());
     // Without an answer nothing is old enough.
     tokio::task::spawn_blocking(look).await.unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Returns the proxies that are believed where clients come from.
+fn trusted_proxies(config: &Config) -> Result<Vec<Network>, Fault> {
+    let parse = |text: &String| {
+        text.parse().map_err(|error: NotANetwork| {
+            Fault::usage(format!("tympan.toml: [login]: trusted_proxies: {error}"))
+        })
+    };
+    config.login.trusted_proxies.iter().map(parse).collect()
 }
 
 /// Returns what an author takes from other instances.
@@ -747,11 +763,15 @@ pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
         ));
     }
     if let Some(password) = home.create_admin()? {
-        say!(
-            "user `{}` has the password {password}; it stands in `{}` too: change it",
-            crate::home::ADMIN,
-            arguments.home.join("initial-password").display()
-        );
+        let (admin, file) = (crate::home::ADMIN, arguments.home.join("initial-password"));
+        let file = file.display();
+        // What is printed elsewhere ends in logs, which others read.
+        match std::io::stdout().is_terminal() {
+            true => say!(
+                "user `{admin}` has the password {password}; it stands in `{file}` too: change it"
+            ),
+            false => say!("the password of user `{admin}` stands in `{file}`: change it"),
+        }
     }
     let port = if role == Role::Author { 4502 } else { 4503 };
     let default = SocketAddr::from(([127, 0, 0, 1], port));

@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &PairArguments) -> Outcome {
 fn make(pairs: &Pairs, name: &str, arguments: &PairArguments) -> Outcome {
     let (Some(purpose), Some(out)) = (arguments.purpose, &arguments.out) else {
         return Err(Fault::usage(
-            "say what the key is for: `--purpose send` or `clone`, with `--out FILE`",
+            "say what the key is for: `--purpose send`, `clone` or `flush`, with `--out FILE`",
         ));
     };
     let known = pairs.all().map_err(|error| Fault::cannot_run(error.to_string()))?;
@@ -47,6 +47,7 @@ fn make(pairs: &Pairs, name: &str, arguments: &PairArguments) -> Outcome {
     let (own, others) = match purpose {
         PairPurpose::Send => (Purpose::Send, Some(Purpose::Receive)),
         PairPurpose::Clone => (Purpose::Clone, None),
+        PairPurpose::Flush => (Purpose::Flush, Some(Purpose::Flush)),
     };
     let pair =
         |purpose| Pair { name: name.to_owned(), purposes: [purpose].into(), key: String::new() };

@@ -28,12 +28,13 @@ pub(crate) fn status(remote: &Remote) -> Outcome {
     if remote.json {
         say!("{health}");
     } else {
-        say!(
-            "{} is {}, up for {} s",
-            text(&health, "role"),
-            text(&health, "status"),
-            part(&health, "uptime_s")
-        );
+        let (role, status) = (text(&health, "role"), text(&health, "status"));
+        match part(&health, "uptime_s") {
+            Value::Null => say!(
+                "{role} is {status}; details are told on its machine, to users of an author, and by the admin listener"
+            ),
+            uptime => say!("{role} is {status}, up for {uptime} s"),
+        }
         for check in list(&health, "checks") {
             match part(check, "reason").as_str() {
                 Some(reason) => say!("  {}: {reason}", text(check, "name")),

@@ -7,16 +7,16 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tympan_content::{Cause, Date, NodePath, Privileges, Reason, Session};
-use tympan_server::{Logins, Owner, create_user, set_password};
+use tympan_server::{
+    Logins, Owner, TokenScope, TokenTerms, check_new_password, create_user, set_password,
+};
 
-use crate::args::{Group, User};
+use crate::args::{self, Group, User};
 use crate::command::instance::close;
 use crate::command::{Fault, Outcome, runtime};
 use crate::home::{Home, chain, open_state};
 use crate::say;
 
-/// The shortest password that is taken.
-const MIN_PASSWORD: usize = 8;
 /// What `why` tells about unless asked for something else.
 const ASKED: [&str; 10] = [
     "rep:readNodes",
@@ -35,7 +35,7 @@ const ASKED: [&str; 10] = [
 pub(crate) fn run(user: &User) -> Outcome {
     match user {
         User::Add { name, group, home } => {
-            let password = read_password()?;
+            let password = read_password(name)?;
             change(home, |session| {
                 create_user(session, name, &password)?;
                 group.iter().try_for_each(|group| session.add_member(group, name))
@@ -44,7 +44,7 @@ pub(crate) fn run(user: &User) -> Outcome {
             end_all(name, home).map(|_| ExitCode::SUCCESS)
         }
         User::Passwd { name, home } => {
-            let password = read_password()?;
+            let password = read_password(name)?;
             change(home, |session| set_password(session, name, &password))?;
             revoke_all(name, home)
         }
@@ -57,7 +57,7 @@ pub(crate) fn run(user: &User) -> Outcome {
             change(home, |session| session.remove_account(name))?;
             revoke_all(name, home)
         }
-        User::Token { name, expires, home } => token(name, expires.as_deref(), home),
+        User::Token { name, expires, scope, home } => token(name, terms(expires, *scope)?, home),
         User::Tokens { name, home, json } => tokens(name.as_deref(), home, *json),
         User::Revoke { id, home } => revoke(id, home),
         User::List { home, json } => list(home, *json),
@@ -87,18 +87,15 @@ fn run_group(group: &Group) -> Outcome {
 }
 
 /// Reads the password from standard input.
-fn read_password() -> Result<String, Fault> {
+fn read_password(user: &str) -> Result<String, Fault> {
     let mut password = String::new();
     let read = std::io::stdin().lock().read_line(&mut password);
     read.map_err(|error| {
         Fault::cannot_run(format!("cannot read the password from standard input: {error}"))
     })?;
     let password = password.trim_end_matches(['\r', '\n']);
-    if password.chars().count() < MIN_PASSWORD {
-        return Err(Fault::usage(format!(
-            "the password on standard input has fewer than {MIN_PASSWORD} characters"
-        )));
-    }
+    check_new_password(user, password)
+        .map_err(|reason| Fault::usage(format!("the password on standard input {reason}")))?;
     Ok(password.to_owned())
 }
 
@@ -159,9 +156,18 @@ fn end_all(name: &str, home: &Path) -> Result<u64, Fault> {
     })
 }
 
+/// Reads the end and the scope of a new token.
+fn terms(expires: &str, scope: args::TokenScope) -> Result<TokenTerms, Fault> {
+    let life = (expires != "never").then(|| read_life(expires)).transpose()?;
+    let scope = match scope {
+        args::TokenScope::All => TokenScope::All,
+        args::TokenScope::Read => TokenScope::Read,
+    };
+    Ok(TokenTerms { life, scope })
+}
+
 /// Makes a token.
-fn token(name: &str, expires: Option<&str>, home: &Path) -> Outcome {
-    let life = expires.map(read_life).transpose()?;
+fn token(name: &str, terms: TokenTerms, home: &Path) -> Outcome {
     // Of a home that an instance has open, only the logins can be read: the token is bound when it is first used.
     let account = match Home::open_existing(home) {
         Ok(home) => Some(account_of(&home, name)?),
@@ -169,7 +175,7 @@ fn token(name: &str, expires: Option<&str>, home: &Path) -> Outcome {
     };
     let token = with_state(home, async |state| {
         let owner = Owner { user: name, account: account.as_deref() };
-        Logins::issue_token(state.pool(), owner, SystemTime::now(), life).await
+        Logins::issue_token(state.pool(), owner, SystemTime::now(), terms).await
     })?;
     say!("{token}");
     Ok(ExitCode::SUCCESS)
@@ -226,7 +232,8 @@ fn tokens(name: Option<&str>, home: &Path, json: bool) -> Outcome {
     for token in tokens {
         let expires = token.expires.map_or_else(|| "never".to_owned(), date);
         let created = date(token.created);
-        say!("{}  {}  {}  made {created}  ends {expires}", token.id, token.kind, token.user);
+        let scope = if token.scope == "all" { "" } else { "  for reading" };
+        say!("{}  {}  {}  made {created}  ends {expires}{scope}", token.id, token.kind, token.user);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,9 +1,10 @@
 //! No way in shows what a user may not read.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::program::{Demo, ask, basic, get, run, run_ok, tympan};
+use crate::program::{Demo, Running, ask, basic, free_address, get, run, run_ok, tympan};
 
 /// A word that stands in content which its reader may not see, and nowhere else.
 const SECRET: &str = "quokka-7f3a";
@@ -295,6 +296,52 @@ fn writes_need_privileges_and_publishing_one_of_its_own() {
     assert_eq!(get(demo.publish, "/content/wayfare/en.html").status, 200);
 }
 
+/// Adds everything below a folder that somebody else than its owner may read or change.
+fn add_open(folder: &Path, open: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let metadata = entry.path().symlink_metadata().unwrap();
+        let mode = metadata.permissions().mode() & 0o777;
+        if !metadata.is_symlink() && mode & 0o077 != 0 {
+            open.push(format!("{} {mode:o}", entry.path().display()));
+        }
+        if metadata.is_dir() {
+            add_open(&entry.path(), open);
+        }
+    }
+}
+
+#[test]
+fn nothing_in_a_home_is_open_to_others_whatever_the_mask_of_modes() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("demo");
+    let addresses = [(); 3].map(|()| free_address().to_string());
+    let [author, publish, dispatcher] = &addresses;
+    let home_text = home.to_str().unwrap();
+    let demo = Running::start_unmasked(&[
+        "demo",
+        "--home",
+        home_text,
+        "--author",
+        author,
+        "--publish",
+        publish,
+        "--dispatcher",
+        dispatcher,
+    ]);
+    assert_eq!(get(dispatcher.parse().unwrap(), "/content/wayfare/en.html").status, 200);
+    assert_eq!(get(author.parse().unwrap(), "/content/wayfare/en.html").status, 401);
+    let mut open = Vec::new();
+    for folder in ["author", "publish", "dispatcher/logs"] {
+        let mode = home.join(folder).metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode & 0o077, 0, "{folder} {mode:o}");
+        add_open(&home.join(folder), &mut open);
+    }
+    assert!(demo.stop());
+    add_open(&home.join("author"), &mut open);
+    assert!(open.is_empty(), "{open:#?}");
+}
+
 #[test]
 fn guessing_is_slowed_down_for_the_guesser() {
     let dir = tempfile::tempdir().unwrap();
@@ -306,7 +353,7 @@ fn guessing_is_slowed_down_for_the_guesser() {
     };
     let wrong: Vec<u16> = (0..6).map(|_| log_in("wrong").status).collect();
     assert_eq!(wrong[..5], [401; 5]);
-    // The wait after five failures is a second, which the sixth attempt may have outlasted.
+    // The wait after ten failures is a second, which the next attempt may have outlasted.
     let answer = (0..20).map(|_| log_in("wrong")).find(|answer| answer.status == 429);
     let answer = answer.expect("no attempt was put off");
     let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();

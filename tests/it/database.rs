@@ -280,3 +280,59 @@ fn a_database_has_a_name_of_its_own_beside_its_blobs() {
     assert_eq!((names().len(), marks()), (2, 1));
     assert!(one.stop() && two.stop() && other.stop());
 }
+
+#[test]
+fn authors_on_one_database_publish_with_one_key() {
+    let server = PostgresServer::start(&["max_connections=60"]);
+    let url = server.url();
+    let dir = tempfile::tempdir().unwrap();
+    let homes = ["one", "two"].map(|name| dir.path().join(name));
+    homes.iter().for_each(|home| configure(home, "max_connections = 8"));
+    let addresses = [free_address(), free_address()];
+    let one = start(&homes[0], &url, addresses[0]);
+    let two = start(&homes[1], &url, addresses[1]);
+    let password = std::fs::read_to_string(homes[0].join("initial-password")).unwrap();
+    let password = password.trim();
+    let key_of = |home: &Path| std::fs::read_to_string(home.join("replication.key")).unwrap();
+    assert_ne!(key_of(&homes[0]), key_of(&homes[1]), "each home has made a key of its own");
+    // The publisher has the key of the first.
+    let publish_home = dir.path().join("publish");
+    std::fs::create_dir_all(&publish_home).unwrap();
+    std::fs::write(publish_home.join("replication.key"), key_of(&homes[0])).unwrap();
+    let publish_at = free_address();
+    let publish = Running::start(&[
+        "publish",
+        "--home",
+        publish_home.to_str().unwrap(),
+        "--listen",
+        &publish_at.to_string(),
+    ]);
+    let post_ok = |at: SocketAddr, path: &str, form: &str| {
+        let answer = post(at, password, path, form);
+        assert!((200..300).contains(&answer.status), "{path}: {}", answer.text());
+    };
+    let agent = format!(
+        "./jcr:primaryType=cq:Page&./jcr:content/jcr:primaryType=nt:unstructured\
+         &./jcr:content/enabled=true&./jcr:content/transportUri=http://{publish_at}/bin/receive"
+    );
+    post_ok(addresses[0], "/etc/replication/agents.author/publish", &agent);
+    let shows = |text: &str| {
+        let answer = crate::program::ask(publish_at, "GET", "/content/shared.1.json", &[], b"");
+        answer.is_ok_and(|answer| answer.text().contains(text))
+    };
+    let publish_title = |at: SocketAddr, title: &str| {
+        let form = format!(
+            "./jcr:primaryType=cq:Page&./jcr:content/jcr:primaryType=cq:PageContent\
+             &./jcr:content/jcr:title={title}"
+        );
+        post_ok(at, "/content/shared", &form);
+        post_ok(at, "/content/shared", ":operation=activate");
+    };
+    publish_title(addresses[0], "ByBoth");
+    until("one of both publishes", || shows("ByBoth"));
+    // Alone, the second sends with the key that the first brought.
+    assert!(one.stop());
+    publish_title(addresses[1], "ByTheSecond");
+    until("the second publishes", || shows("ByTheSecond"));
+    assert!(two.stop() && publish.stop());
+}

@@ -52,6 +52,7 @@ mod offload;
 mod openapi;
 mod package;
 mod package_manager;
+mod pairs;
 mod pictures;
 mod placed;
 mod plans;

@@ -170,3 +170,49 @@ fn a_home_whose_packs_are_gone_passes_for_no_new_one() {
     }
     assert_eq!(fs::read_dir(&store).unwrap().count(), 1, "nothing is made");
 }
+
+/// Starts an author, which must end by itself, and returns its exit code and what it says.
+fn failed_start(home: &Path) -> (Option<i32>, String) {
+    let output = run(&["author", "--home", home.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("ready"), "{said}");
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_start_names_the_state_database_that_is_damaged_and_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("author");
+    let home_text = home.to_str().unwrap();
+    let started = Running::start(&["author", "--home", home_text, "--listen", "127.0.0.1:0"]);
+    assert!(started.stop());
+    let file = home.join("state.db");
+    let whole = fs::read(&file).unwrap();
+    let mut page = whole.clone();
+    // The header is whole, and a page behind it is not.
+    page[4096..8192].fill(0xa5);
+    for (what, bytes) in [("no database", vec![7; whole.len()]), ("a page", page)] {
+        fs::write(&file, bytes).unwrap();
+        let (code, said) = failed_start(&home);
+        assert_eq!(code, Some(3), "{what}: {said}");
+        assert!(said.contains("state.db") && said.contains("damaged"), "{what}: {said}");
+        assert!(said.contains("backup"), "the way out of {what}: {said}");
+    }
+    fs::write(&file, whole).unwrap();
+    let again = Running::start(&["author", "--home", home_text, "--listen", "127.0.0.1:0"]);
+    assert!(again.stop());
+}
+
+#[test]
+fn a_start_names_the_start_chunk_that_is_damaged_and_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("author");
+    let home_text = home.to_str().unwrap();
+    let started = Running::start(&["author", "--home", home_text, "--listen", "127.0.0.1:0"]);
+    assert!(started.stop());
+    harm_chunk(&home, stats(&home)["root"].as_str().unwrap());
+    let (code, said) = failed_start(&home);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("damaged") && said.contains(&*home.to_string_lossy()), "{said}");
+    assert!(said.contains("tympan repo check") && said.contains("--repair"), "{said}");
+}

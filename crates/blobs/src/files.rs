@@ -3,6 +3,7 @@
 use std::fs::{self, DirEntry, File, Metadata};
 use std::io::{ErrorKind, Read};
 use std::ops::ControlFlow;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -10,6 +11,9 @@ use tympan_store::BlobId;
 
 use crate::place::check_note_name;
 use crate::{BlobContent, Error, Listed, Result};
+
+/// The mode of folders with blobs.
+const FOLDER_MODE: u32 = 0o700;
 
 /// Returns the digest of a blob as its file is named.
 pub(crate) fn hex_of(id: &BlobId) -> String {
@@ -228,6 +232,13 @@ pub(crate) fn ignore_absent(removed: std::io::Result<()>) -> std::io::Result<()>
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         other => other,
     }
+}
+
+/// Creates a folder, and those above it where they are missing, that its owner alone may look into, whatever the process's
+/// mask of modes.
+pub(crate) fn create_folder(path: &Path) -> Result<()> {
+    let created = fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path);
+    created.map_err(disk("create", path))
 }
 
 /// Names the file and the action of a failed call.

@@ -56,7 +56,7 @@ impl Folder {
     /// If the folder cannot be created or cleaned.
     pub fn open(dir: &Path) -> Result<Self> {
         let temporary = dir.join(TEMPORARY);
-        fs::create_dir_all(&temporary).map_err(disk("create", &temporary))?;
+        files::create_folder(&temporary)?;
         for entry in fs::read_dir(&temporary).map_err(disk("list", &temporary))? {
             let path = entry.map_err(disk("list", &temporary))?.path();
             if let Some(_claim) = claim_abandoned(&path)? {
@@ -134,7 +134,7 @@ impl Folder {
         }
         for (file, path, id) in new {
             let folder = self.parent_of(&path);
-            fs::create_dir_all(&folder).map_err(disk("create", &folder))?;
+            files::create_folder(&folder)?;
             let file = file.persist(&path);
             let file = file.map_err(|failed| disk("rename to", &path)(failed.error))?;
             self.verified.note(&id, &file);
@@ -205,7 +205,7 @@ impl Folder {
     /// Moves a file to another folder; `false` if it is not there. After a crash it is in one of both.
     fn rename(&self, from: &Path, to: &Path) -> Result<bool> {
         let target = self.parent_of(to);
-        fs::create_dir_all(&target).map_err(disk("create", &target))?;
+        files::create_folder(&target)?;
         match fs::rename(from, to) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),

@@ -220,6 +220,32 @@ impl Error {
         }
     }
 
+    /// Tells what helps, if stored bytes are damaged or gone; nothing for any other error. The text names no file and no
+    /// node, so that anybody may read it.
+    #[must_use]
+    pub fn repair_hint(&self) -> Option<&'static str> {
+        use tympan_store::Error as StoreError;
+        const BLOBS: &str = "`tympan blobs check` names what is damaged; restore it from a backup, or upload it again";
+        const REPOSITORY: &str = "`tympan repo check` names what is damaged, with `--repair` it goes back to the newest good \
+             state; or restore a backup";
+        let of_store = |error: &StoreError| match error {
+            StoreError::BlobDamaged { .. } => Some(BLOBS),
+            StoreError::ChunkDamaged { .. }
+            | StoreError::ChunkMissing { .. }
+            | StoreError::ChunkKind { .. }
+            | StoreError::FileMalformed { .. } => Some(REPOSITORY),
+            _ => None,
+        };
+        match self {
+            Self::Damaged { .. } => Some(REPOSITORY),
+            Self::Store(error) => of_store(error),
+            Self::BlobMissing(_) => Some(BLOBS),
+            Self::Blobs(tympan_blobs::Error::Store(error)) => of_store(error),
+            Self::Blobs(error) => error.is_damage().then_some(BLOBS),
+            _ => None,
+        }
+    }
+
     /// Tells whether it is the store that this one lies over which cannot be had: not now, or no more.
     #[must_use]
     pub fn is_of_base(&self) -> bool {

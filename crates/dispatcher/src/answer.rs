@@ -12,10 +12,12 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tympan_web::access_log;
+use tympan_web::forwarded::client_behind;
 use tympan_web::limit::BodyLimit;
 use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
 use tympan_web::network::Network;
+use tympan_web::secret_parameters::without_secrets;
 
 use crate::authority;
 use crate::cacheable::Reason;
@@ -30,7 +32,7 @@ use crate::log::Level;
 use crate::memory::Keepable;
 use crate::metrics::Counter;
 use crate::page::{Body, boxed, full};
-use crate::request::{RequestView, client_of};
+use crate::request::RequestView;
 use crate::route::{Proxied, Routed};
 use crate::sessions::{self, Session};
 use crate::share;
@@ -347,8 +349,11 @@ impl Inner {
     /// Tells what the query means for the cache.
     fn log_query(&self, action: &Action<'_>, exchange: &Exchange<'_>) {
         let Some(query) = exchange.view.query.as_deref() else { return };
+        let shown = format!("?{query}");
+        let shown = without_secrets(&shown);
+        let shown = shown.trim_start_matches('?');
         match action {
-            Action::Cache(_) => self.log(Level::Debug, || format!("Query string ignored: {query}")),
+            Action::Cache(_) => self.log(Level::Debug, || format!("Query string ignored: {shown}")),
             Action::Pass(Reason::Query) => {
                 let cache = exchange.farm.farm.cache.as_ref();
                 let counts = |pair: &&str| {
@@ -360,7 +365,7 @@ impl Inner {
                         format!("Name not in ignored URL parameters ACL: {name}")
                     });
                 }
-                self.log(Level::Debug, || format!("request contains a query string: {query}"));
+                self.log(Level::Debug, || format!("request contains a query string: {shown}"));
             }
             _ => {}
         }
@@ -567,7 +572,7 @@ fn access_line(request: &Request<Incoming>, trusted: &[Network]) -> access_log::
     let target = request.uri().path_and_query().map_or("*", PathAndQuery::as_str);
     access_log::Line {
         client: peer.map_or_else(String::new, |peer| {
-            client_of(request.headers(), peer.addr.ip().to_canonical(), trusted).to_string()
+            client_behind(request.headers(), peer.addr.ip().to_canonical(), trusted).to_string()
         }),
         user: None,
         at: LogTime::from_system(std::time::UNIX_EPOCH),

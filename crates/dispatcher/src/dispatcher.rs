@@ -33,6 +33,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Farm};
 use crate::fast::Opening;
 use crate::flight::Flights;
+use crate::flush_keys::FlushKeys;
 use crate::front::Gate;
 use crate::gossip::{Peers, Ready, new_word};
 use crate::handler::Handlers;
@@ -66,6 +67,8 @@ pub struct Runtime {
     pub access_log: Option<LogFile<access_log::Line>>,
     /// Whom renders with `/secure "1"` must be signed by.
     pub trust: Option<Trust>,
+    /// The keys of pairs that may flush all farms.
+    pub flush_keys: FlushKeys,
 }
 
 impl Default for Runtime {
@@ -75,6 +78,7 @@ impl Default for Runtime {
             log: Log::default(),
             access_log: None,
             trust: None,
+            flush_keys: FlushKeys::default(),
         }
     }
 }
@@ -546,7 +550,7 @@ fn open_farm(
     let is_open_to_all = farm.cache.as_ref().is_some_and(|cache| {
         cache.allowed_clients.as_ref().is_none_or(|list| list.rules.is_empty())
     });
-    if is_open_to_all {
+    if is_open_to_all && !runtime.flush_keys.has_any() {
         tracing::warn!(farm = %farm.name, "anyone may flush this farm; add /allowedClients");
     }
     let old = known.farms().find(|old| old.farm.name == farm.name);

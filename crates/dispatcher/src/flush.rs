@@ -22,6 +22,7 @@ use crate::cache::Named;
 use crate::cacheable::check_request;
 use crate::config::{Cache, FlushMode};
 use crate::dispatcher::{FarmState, Inner};
+use crate::flush_keys::FlushKeys;
 use crate::gossip::{Event, Unlogged};
 use crate::handle::readings;
 use crate::handler;
@@ -71,7 +72,7 @@ impl Inner {
     ) -> Response<Body> {
         let (farm, view) = (exchange.farm, exchange.view);
         self.log(Level::Debug, || format!("Found farm {} for flush", farm.farm.name));
-        if !may_flush(farm, view) {
+        if !may_flush(&self.runtime.flush_keys, farm, view) {
             // A header alone makes a flush, and whoever may not flush has the rate of all others.
             if let Some(response) = self.limit_rate(view) {
                 return response;
@@ -141,7 +142,7 @@ impl Inner {
     /// Forgets one page: deletes its file, or marks it where flushes are soft.
     pub(crate) async fn purge(self: &Arc<Self>, exchange: &mut Exchange<'_>) -> Response<Body> {
         let (farm, view) = (exchange.farm, exchange.view);
-        if !may_flush(farm, view) {
+        if !may_flush(&self.runtime.flush_keys, farm, view) {
             self.metrics.count(Counter::FlushesRefused);
             self.log(Level::Warn, || format!("Flushing rejected from {}", view.client));
             return refusal(StatusCode::FORBIDDEN);
@@ -334,13 +335,19 @@ impl Inner {
     }
 }
 
-/// Tells whether a visitor may flush: by address, or by the token.
-pub(crate) fn may_flush(farm: &FarmState, view: &RequestView) -> bool {
+/// Tells whether a visitor may flush: by address, by the token, or by the key of a pair.
+pub(crate) fn may_flush(keys: &FlushKeys, farm: &FarmState, view: &RequestView) -> bool {
     let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
     let shown = view.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
-    if let (Some(token), Some(shown)) = (token, shown) {
-        return is_same(token.as_bytes(), shown.trim().as_bytes());
+    if let Some(shown) = shown.map(|shown| shown.trim().as_bytes()) {
+        let is_token = token.map(|token| is_same(token.as_bytes(), shown));
+        // Where keys open anything, a wrong one is refused, whatever the address.
+        match (is_token, keys.admit(shown)) {
+            (Some(true), _) | (_, Some(true)) => return true,
+            (Some(false), _) | (_, Some(false)) => return false,
+            (None, None) => {}
+        }
     }
     let name = farm.farm.cache.as_ref().and_then(|cache| cache.flush_certificate.as_deref());
     if let (Some(name), Some(certificate)) = (name, &view.certificate)
@@ -352,8 +359,8 @@ pub(crate) fn may_flush(farm: &FarmState, view: &RequestView) -> bool {
     let client = client.as_str();
     match farm.farm.cache.as_ref().and_then(|cache| cache.allowed_clients.as_ref()) {
         Some(list) if !list.rules.is_empty() => list.allows(client),
-        // A farm with a token, or with a name for certificates, is not open to everyone.
-        _ => token.is_none() && name.is_none(),
+        // A farm with a token, with a name for certificates, or with pairs is not open to everyone.
+        _ => token.is_none() && name.is_none() && !keys.has_any(),
     }
 }
 

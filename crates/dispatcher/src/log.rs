@@ -3,12 +3,14 @@
 //! ```text
 //! [Wed Jul 15 20:57:00 2020] [I] [pid 82526] "GET /content/x.html" - hit [publish/-] 1ms
 //! ```
-//! Times are in UTC. Control characters in values are escaped, so that one event stays one line.
+//! Times are in UTC. Control characters in values are escaped, so that one event stays one line. Secret
+//! parameters of URLs are left out.
 
 use std::fmt;
 use std::time::SystemTime;
 
 use tympan_web::log_file::LogFile;
+use tympan_web::secret_parameters::without_secrets;
 
 use crate::clock::Clock;
 
@@ -60,7 +62,7 @@ impl fmt::Display for Line {
             part(12, 16),
             std::process::id()
         )?;
-        f.write_str(&escaped(&self.text))
+        f.write_str(&escaped(&without_secrets(&self.text)))
     }
 }
 

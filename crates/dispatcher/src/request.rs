@@ -6,6 +6,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Version, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tympan_web::cache_path::{CanonicalPath, Fault, resolve_wire};
+use tympan_web::forwarded::client_behind;
 use tympan_web::listen::Peer;
 use tympan_web::network::{Network, any_contains};
 use tympan_web::tls::{ClientCertificate, Handshake};
@@ -140,7 +141,7 @@ impl RequestView {
             return;
         }
         self.is_proxied = true;
-        self.client = client_of(&self.headers, self.client, trusted);
+        self.client = client_behind(&self.headers, self.client, trusted);
         let value = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
         let is_tls = value("x-forwarded-proto").map(|scheme| scheme.eq_ignore_ascii_case("https"));
         let is_tls = is_tls.or(value("x-forwarded-ssl").map(|on| on.eq_ignore_ascii_case("on")));
@@ -242,38 +243,6 @@ const FORWARDED: [&str; 11] = [
     "x-forwarded-ssl-client-cert",
     "x-real-ip",
 ];
-
-/// Stands for a client that a trusted proxy does not name by an address: nobody's own address, so that no rule which
-/// names some lets it in.
-const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
-
-/// Returns who asks through `sender`: the last address of `X-Forwarded-For` that no trusted proxy has, if the sender is
-/// one.
-///
-/// Who stands behind an entry that is no address is not known, and is never taken for the proxy that wrote it.
-pub(crate) fn client_of(headers: &HeaderMap, sender: IpAddr, trusted: &[Network]) -> IpAddr {
-    let mut client = sender;
-    if !any_contains(trusted, sender) {
-        return client;
-    }
-    let lists = headers.get_all("x-forwarded-for").iter().rev();
-    let entries = lists.flat_map(|list| list.as_bytes().rsplit(|byte| *byte == b','));
-    for entry in entries.map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty()) {
-        client = read_address(entry).unwrap_or(UNKNOWN_CLIENT);
-        if client == UNKNOWN_CLIENT || !any_contains(trusted, client) {
-            break;
-        }
-    }
-    client
-}
-
-/// Reads an address that may have a port, and brackets if it is IPv6.
-fn read_address(bytes: &[u8]) -> Option<IpAddr> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let with_port = || text.parse().ok().map(|address: std::net::SocketAddr| address.ip());
-    let plain = text.trim_start_matches('[').trim_end_matches(']');
-    plain.parse().ok().or_else(with_port).map(|address: IpAddr| address.to_canonical())
-}
 
 fn protocol(version: Version) -> &'static str {
     if version == Version::HTTP_10 {

@@ -28,6 +28,7 @@ use crate::cache::{Lookup, StoredHeaders};
 use crate::config::Farm;
 use crate::dispatcher::{FarmState, Inner, Runtime};
 use crate::flush::{is_same, may_flush};
+use crate::flush_keys::FlushKeys;
 use crate::freshness::{Freshness, judge};
 use crate::metrics::Counter;
 use crate::page::{Body, SMALL_BYTES, full, read_at};
@@ -130,11 +131,11 @@ pub(crate) async fn ask(
 }
 
 /// Tells whether another dispatcher may have copies: by the token, or as one that may flush.
-fn may_ask(farm: &FarmState, view: &RequestView) -> bool {
+fn may_ask(keys: &FlushKeys, farm: &FarmState, view: &RequestView) -> bool {
     let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
     let shown = view.headers.get(SIBLING).map(HeaderValue::as_bytes);
     let has_token = token.zip(shown).is_some_and(|(token, shown)| is_same(token.as_bytes(), shown));
-    has_token || may_flush(farm, view)
+    has_token || may_flush(keys, farm, view)
 }
 
 impl Inner {
@@ -145,7 +146,7 @@ impl Inner {
         file: &std::path::Path,
     ) -> Response<Body> {
         exchange.cache = "sibling";
-        if !may_ask(exchange.farm, exchange.view) {
+        if !may_ask(&self.runtime.flush_keys, exchange.farm, exchange.view) {
             return refusal(StatusCode::FORBIDDEN);
         }
         let Some(response) = self.copy_of(exchange, file) else {

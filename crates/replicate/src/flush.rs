@@ -30,6 +30,7 @@ use crate::affected::{Affected, Reach};
 use crate::agent::{AgentKind, agents};
 use crate::message::parse_chunk_id;
 use crate::numbers::Numbers;
+use crate::pair::{Pairs, Purpose};
 use crate::replicator::topic_of;
 use crate::send::{answer_of, blocking};
 use crate::url::{decoded, is_own, owners, paths_of, url_path};
@@ -491,13 +492,26 @@ impl<'a> Change<'a> {
     }
 }
 
+/// Returns an agent that shows the key of its pair, if the home has one for flushing with it.
+fn with_key(agent: &Agent, pairs: &Pairs) -> Result<Agent> {
+    let mut agent = agent.clone();
+    let key = pairs.key_for(&agent.name, Purpose::Flush);
+    if let Some(key) = key.map_err(|fault| malformed(&agent, &fault))? {
+        // In the place of one that people wrote into the agent.
+        agent.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+        agent.headers.push(("Authorization".to_owned(), format!("Bearer {key}")));
+    }
+    Ok(agent)
+}
+
 /// Sends one flush.
 pub(crate) async fn send_flush(
-    client: &Client,
+    (client, pairs): (&Client, &Pairs),
     numbers: &Numbers,
     agent: &Agent,
     job: &Job,
 ) -> Result<()> {
+    let agent = &with_key(agent, pairs)?;
     let change = Change::of(job);
     match agent.kind {
         AgentKind::Purge => {
@@ -552,7 +566,8 @@ async fn send_purge(
 }
 
 /// Asks a cache whether it hears, without any effect.
-pub(crate) async fn test_flush(client: &Client, agent: &Agent) -> Result<()> {
+pub(crate) async fn test_flush(client: &Client, pairs: &Pairs, agent: &Agent) -> Result<()> {
+    let agent = &with_key(agent, pairs)?;
     // There is no purge that purges nothing; a path that nothing is at comes closest.
     let nothing = "/.tympan-connection-test";
     let path = match agent.kind {
@@ -673,6 +688,45 @@ mod tests {
 
     fn path(text: &str) -> NodePath {
         NodePath::new(text).unwrap()
+    }
+
+    #[test]
+    fn an_agent_with_a_pair_for_flushing_shows_its_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let pairs = Pairs::at(folder.path().to_owned());
+        let agent = Agent {
+            name: "cache".to_owned(),
+            title: String::new(),
+            kind: AgentKind::FlushPrecise,
+            target: "http://127.0.0.1:1/".to_owned(),
+            is_enabled: true,
+            paths: Vec::new(),
+            user: None,
+            headers: vec![("authorization".to_owned(), "Bearer of the agent".to_owned())],
+            method: None,
+            fault: None,
+        };
+        let shown = || {
+            let agent = with_key(&agent, &pairs).unwrap();
+            let (action, urls) = (Action::Activate, Some(vec!["/a.html".to_owned()]));
+            let change = Change { action, path: "/a", part: Part::Path, is_page: true, urls };
+            let message = change.message(agent.kind, 1).unwrap();
+            let request = flush_request(&agent, &message, &change).unwrap();
+            let shown: Vec<_> = request.headers().get_all(header::AUTHORIZATION).iter().collect();
+            assert_eq!(shown.len(), 1);
+            shown[0].to_str().unwrap().to_owned()
+        };
+        assert_eq!(shown(), "Bearer of the agent");
+        let mut pair = crate::Pair {
+            name: "cache".to_owned(),
+            purposes: [Purpose::Send].into(),
+            key: "the key of this pair".to_owned(),
+        };
+        pairs.store(&pair).unwrap();
+        assert_eq!(shown(), "Bearer of the agent", "that key is for something else");
+        pair.purposes = [Purpose::Flush].into();
+        pairs.store(&pair).unwrap();
+        assert_eq!(shown(), "Bearer the key of this pair");
     }
 
     #[test]

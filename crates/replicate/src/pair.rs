@@ -34,6 +34,8 @@ pub enum Purpose {
     Receive,
     /// This home lets the other one read its whole store: clones, standbys, backups, shared blobs.
     Clone,
+    /// A publisher flushes a dispatcher's cache with it; both homes hold the key for this.
+    Flush,
 }
 
 impl Purpose {
@@ -44,6 +46,7 @@ impl Purpose {
             Self::Send => "send",
             Self::Receive => "receive",
             Self::Clone => "clone",
+            Self::Flush => "flush",
         }
     }
 }
@@ -94,13 +97,13 @@ impl Pairs {
         Ok(pairs)
     }
 
-    /// Returns the key to send to an agent with, if the home has a pair for it.
+    /// Returns the key to send to an agent with, for [`Purpose::Send`] or [`Purpose::Flush`], if the home has a pair for it.
     ///
     /// # Errors
     /// As [`Pairs::all`].
-    pub fn key_for(&self, agent: &str) -> io::Result<Option<String>> {
+    pub fn key_for(&self, agent: &str, purpose: Purpose) -> io::Result<Option<String>> {
         let mut all = self.all()?.into_iter();
-        let found = all.find(|pair| pair.name == agent && pair.purposes.contains(&Purpose::Send));
+        let found = all.find(|pair| pair.name == agent && pair.purposes.contains(&purpose));
         Ok(found.map(|pair| pair.key))
     }
 
@@ -199,7 +202,7 @@ fn read(file: &Path) -> io::Result<Pair> {
 fn check(pair: &Pair) -> io::Result<()> {
     check_name(&pair.name)?;
     if pair.purposes.is_empty() {
-        return Err(fault("it says no purpose: `send`, `receive` or `clone`"));
+        return Err(fault("it says no purpose: `send`, `receive`, `clone` or `flush`"));
     }
     check_key(&pair.key).map_err(|reason| fault(&reason))
 }
@@ -250,8 +253,15 @@ mod tests {
         assert_eq!(admit("the key of the first pair", Purpose::Clone), Some(false));
         assert_eq!(admit("the key of the second pair", Purpose::Clone), Some(true));
         assert_eq!(admit("the key of the second pair", Purpose::Receive), None);
-        assert_eq!(pairs.key_for("one").unwrap().as_deref(), Some("the key of the first pair"));
-        assert_eq!(pairs.key_for("two").unwrap(), None, "it is not for sending");
+        let key_for = |name, purpose| pairs.key_for(name, purpose).unwrap();
+        assert_eq!(key_for("one", Purpose::Send).as_deref(), Some("the key of the first pair"));
+        assert_eq!(key_for("two", Purpose::Send), None, "it is not for sending");
+        pairs.store(&pair("cache", Purpose::Flush, "the key of the third pair")).unwrap();
+        assert_eq!(key_for("cache", Purpose::Flush).as_deref(), Some("the key of the third pair"));
+        assert_eq!(key_for("cache", Purpose::Send), None, "it is not for sending");
+        assert_eq!(admit("the key of the third pair", Purpose::Flush), Some(true));
+        assert_eq!(admit("the key of the third pair", Purpose::Clone), Some(false));
+        assert_eq!(admit("the key of the second pair", Purpose::Flush), Some(false));
         assert!(pairs.remove("two").unwrap() && !pairs.remove("two").unwrap());
         assert_eq!(admit("the key of the second pair", Purpose::Clone), None);
     }

@@ -14,6 +14,7 @@
 
 use std::fmt;
 use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
@@ -534,7 +535,11 @@ impl Base for RemoteStore {
 
 impl ReadBlobs for RemoteStore {
     fn open(&self, id: &BlobId) -> tympan_blobs::Result<Option<BlobContent>> {
-        std::fs::create_dir_all(&self.spool).map_err(tympan_blobs::Error::Source)?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.spool)
+            .map_err(tympan_blobs::Error::Source)?;
         let mut file = tempfile::tempfile_in(&self.spool).map_err(tympan_blobs::Error::Source)?;
         let ask = Ask {
             method: Method::GET,

@@ -325,7 +325,10 @@ impl Replicator {
         let sending = async {
             match agent.kind {
                 AgentKind::Publish => self.inner.sender.deliver(agent, job).await,
-                _ => send_flush(&self.inner.flusher, &self.inner.numbers, agent, job).await,
+                _ => {
+                    let way = (&self.inner.flusher, &self.inner.sender.pairs);
+                    send_flush(way, &self.inner.numbers, agent, job).await
+                }
             }
         };
         let mut sending = std::pin::pin!(sending);
@@ -407,7 +410,7 @@ impl Replicator {
         }
         match agent.kind {
             AgentKind::Publish => self.inner.sender.test(&agent).await,
-            _ => test_flush(&self.inner.flusher, &agent).await,
+            _ => test_flush(&self.inner.flusher, &self.inner.sender.pairs, &agent).await,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::activation::{Action, is_policy, is_stamped};
 use crate::bundle::{BundleReader, divide, length_of};
 use crate::message::{frame_chunks, parse_chunk_id};
 use crate::overtaken::Later;
-use crate::pair::Pairs;
+use crate::pair::{Pairs, Purpose};
 use crate::times::is_due;
 use crate::tree::{TreePart, part_of_tree};
 use crate::withdraw::{WITHDRAWAL, is_still_wished, kept_at};
@@ -262,7 +262,10 @@ impl Sender {
             "" | "/" => RECEIVE_PATH,
             path => path,
         };
-        let own = self.pairs.key_for(&agent.name).map_err(|error| malformed(error.to_string()))?;
+        let own = self
+            .pairs
+            .key_for(&agent.name, Purpose::Send)
+            .map_err(|error| malformed(error.to_string()))?;
         Request::builder()
             .method(method)
             .uri(format!("{scheme}://{authority}{base}{place}"))

@@ -12,6 +12,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -98,7 +99,7 @@ impl Directory for Files {
         {
             return Err(OpenWriteError::wrap_io_error(error, path.to_owned()));
         }
-        let file = OpenOptions::new().write(true).create_new(true).open(full);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(full);
         let file = file.map_err(|error| OpenWriteError::wrap_io_error(error, path.to_owned()))?;
         Ok(BufWriter::new(Box::new(Written(file))))
     }
@@ -141,7 +142,7 @@ pub(crate) fn may_be_lost(dir: &Path) -> bool {
 /// If it cannot be written.
 pub(crate) fn mark(dir: &Path) -> io::Result<()> {
     // It may have been deleted under the running process.
-    fs::create_dir_all(dir)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let start = start().unwrap_or_default();
     if fs::read_to_string(dir.join(MARK)).is_ok_and(|mark| mark == start) {
         return Ok(());

@@ -7,8 +7,9 @@
 //! * While builds are written, the mark says so (`files`).
 //! * A build that `current` does not name is left over from a crash, and removed.
 
-use std::fs;
+use std::fs::{self, DirBuilder, Permissions};
 use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tantivy::directory::Directory;
@@ -60,13 +61,21 @@ pub(crate) struct Build {
 /// What writes to a build.
 pub(crate) type Writer = IndexWriter<Weighed>;
 
+/// Makes a folder that its owner alone may look into, whatever the process's mask of modes.
+fn create_closed(dir: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
 impl Folder {
     /// Makes the folder if it is not there.
     ///
     /// # Errors
     /// If it cannot be made.
     pub(crate) fn new(dir: &Path, open: OpenDirectory) -> Result<Self> {
-        fs::create_dir_all(dir).map_err(|error| Error::of_file("make", dir, error))?;
+        create_closed(dir).map_err(|error| Error::of_file("make", dir, error))?;
+        // An earlier version let everybody look in. It holds the words of pages that not everybody may read.
+        fs::set_permissions(dir, Permissions::from_mode(0o700))
+            .map_err(|error| Error::of_file("close", dir, error))?;
         Ok(Self { dir: dir.to_owned(), open })
     }
 
@@ -122,7 +131,7 @@ impl Folder {
         let number = self.builds().iter().filter_map(|name| number_of(name)).max().unwrap_or(0) + 1;
         let name = format!("{PREFIX}{number}");
         let dir = self.dir.join(&name);
-        fs::create_dir_all(&dir).map_err(|error| Error::of_file("make", &dir, error))?;
+        create_closed(&dir).map_err(|error| Error::of_file("make", &dir, error))?;
         let create = || {
             let directory = (self.open)(&dir)?;
             tantivy::Index::create(directory, schema().0, settings())

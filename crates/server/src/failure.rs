@@ -61,6 +61,13 @@ impl Failure {
         Self { retry_after: Some(seconds), ..failure }
     }
 
+    /// Says that stored data is damaged, and what helps.
+    pub(crate) fn damaged(hint: &str) -> Self {
+        let message =
+            format!("what is stored of this is damaged, and nothing of it is sent: {hint}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    }
+
     /// Logs an error that people must look at and says so without its details. A full disk is told as what it is.
     fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         if is_disk_full(error) {
@@ -71,6 +78,10 @@ impl Failure {
         // What reads a blob as a stream has only this kind of error.
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         let content = error.downcast_ref().or_else(|| inner?.downcast_ref());
+        if let Some(hint) = content.and_then(tympan_content::Error::repair_hint) {
+            tracing::error!(reason = reasons(error), "stored data is damaged");
+            return Self::damaged(hint);
+        }
         let is_of_base = content.is_some_and(tympan_content::Error::is_of_base);
         if is_of_base {
             let reason = reasons(error);

@@ -4,37 +4,92 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use http::request::Parts;
 use http::{HeaderValue, header};
 use parking_lot::RwLock;
 use serde_json::json;
 use tympan_render::FragmentReport;
 use tympan_render::ledger::Ledger;
+use tympan_web::listen::Peer;
 use tympan_web::request_histogram::RequestHistogram;
 
-use crate::Instance;
 use crate::readiness::{Scope, in_time, report};
+use crate::{Instance, Role};
 
 /// Answers with the state of every part, in words, and with 503 if one does not do its work.
 pub(crate) async fn health(State(instance): State<Arc<Instance>>) -> Response {
-    answer(&instance, Scope::Everything).await
+    answer(&instance, Scope::Everything, Details::Shown).await
 }
 
 /// Answers whether requests can be answered, for balancers.
 pub(crate) async fn ready(State(instance): State<Arc<Instance>>) -> Response {
-    answer(&instance, Scope::Requests).await
+    answer(&instance, Scope::Requests, Details::Shown).await
 }
 
-async fn answer(instance: &Arc<Instance>, scope: Scope) -> Response {
+/// Answers as [`health`] on the main listener, which visitors reach: with the state of every part to this machine and to
+/// users of an author, and to everybody else whether the instance is well.
+pub(crate) async fn main_health(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Response {
+    let details = details_for(&instance, request).await;
+    answer(&instance, Scope::Everything, details).await
+}
+
+/// Answers as [`ready`] on the main listener, with details as [`main_health`].
+pub(crate) async fn main_ready(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Response {
+    let details = details_for(&instance, request).await;
+    answer(&instance, Scope::Requests, details).await
+}
+
+/// Whether an answer about health names the parts and their faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Details {
+    Shown,
+    Hidden,
+}
+
+async fn details_for(instance: &Instance, request: Request) -> Details {
+    let (parts, _) = request.into_parts();
+    match is_local(&parts) || is_user_of_author(instance, &parts).await {
+        true => Details::Shown,
+        false => Details::Hidden,
+    }
+}
+
+/// Tells whether a request comes from this machine itself. What a proxy on this machine passes on comes from elsewhere.
+fn is_local(parts: &Parts) -> bool {
+    let is_passed_on = ["via", "forwarded", "x-forwarded-for", "x-real-ip"]
+        .iter()
+        .any(|name| parts.headers.contains_key(*name));
+    parts.extensions.get::<Peer>().is_some_and(|peer| peer.is_loopback) && !is_passed_on
+}
+
+async fn is_user_of_author(instance: &Instance, parts: &Parts) -> bool {
+    instance.role == Role::Author
+        && instance.identify(parts).await.is_ok_and(|identity| identity.is_some())
+}
+
+async fn answer(instance: &Arc<Instance>, scope: Scope, details: Details) -> Response {
     let report = report(instance, scope).await;
-    let uptime = SystemTime::now().duration_since(instance.started).unwrap_or_default();
-    let body = json!({
-        "status": report.word(),
-        "role": instance.role.name(),
-        "uptime_s": uptime.as_secs(),
-        "checks": report.checks(),
-    });
+    let (status, role) = (report.word(), instance.role.name());
+    let body = match details {
+        Details::Shown => {
+            let uptime = SystemTime::now().duration_since(instance.started).unwrap_or_default();
+            json!({
+                "status": status,
+                "role": role,
+                "uptime_s": uptime.as_secs(),
+                "checks": report.checks(),
+            })
+        }
+        Details::Hidden => json!({ "status": status, "role": role }),
+    };
     let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
     (report.status(), no_store, axum::Json(body)).into_response()
 }

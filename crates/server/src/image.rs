@@ -24,6 +24,7 @@ use tympan_jobs::asset::{
 };
 use tympan_render::export::Pictures;
 use tympan_render::ledger::{Ledger, Recorded};
+use tympan_render::url::Url;
 use tympan_render::{Aspects, Dependencies, Ending, ImageAddress, ImageKey, MAX_SIDE, Shape};
 
 use crate::failure::{Failure, Result};
@@ -164,6 +165,12 @@ async fn serve(
     address: ImageAddress,
 ) -> Result<Option<Response>> {
     let Some(images) = instance.images.get() else { return Ok(None) };
+    // A filter judged the path by its text; where it refuses what is read here, there is nothing here.
+    let extension = Some(String::new());
+    let reading = Url { path: address.asset.clone(), extension, ..Url::default() };
+    if reading.is_refused_by(&parts.headers) {
+        return Err(Failure::new(StatusCode::NOT_FOUND, "there is nothing here"));
+    }
     let identity = instance.identify(parts).await?;
     if instance.role == Role::Author && identity.is_none() {
         return Ok(None);
@@ -367,7 +374,10 @@ async fn draw(instance: &Arc<Instance>, images: &Images, wanted: &Wanted) -> Res
     };
     let drawn = drawn.map_err(|error| match &error {
         DrawError::File(reason) => nothing(&format!(": {reason}")),
-        other => Failure::new(StatusCode::SERVICE_UNAVAILABLE, other.to_string()),
+        other => match repair_hint(other) {
+            Some(hint) => Failure::damaged(hint),
+            None => Failure::new(StatusCode::SERVICE_UNAVAILABLE, other.to_string()),
+        },
     })?;
     let rendition = drawn.renditions.into_iter().next().ok_or_else(|| nothing(""))?;
     Ok(Arc::new(Picture { media_type: rendition.media_type, bytes: rendition.bytes.into() }))
@@ -394,7 +404,13 @@ fn open(repository: &Repository, blob: &BlobId) -> std::io::Result<BlobContent> 
     let opened = repository.blobs().open(blob);
     let opened =
         opened.map_err(|error| std::io::Error::other(tympan_content::Error::from(error)))?;
-    opened.ok_or_else(|| std::io::Error::other(format!("the blob {blob} is missing")))
+    opened.ok_or_else(|| std::io::Error::other(tympan_content::Error::BlobMissing(*blob)))
+}
+
+/// Tells what helps, if the stored original is damaged or gone.
+fn repair_hint(error: &DrawError) -> Option<&'static str> {
+    let DrawError::System { source, .. } = error else { return None };
+    source.get_ref()?.downcast_ref::<tympan_content::Error>()?.repair_hint()
 }
 
 /// Draws pictures for a static export, with the sizes and signatures that URLs of an instance may have.

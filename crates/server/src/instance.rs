@@ -1,6 +1,8 @@
 //! One instance: what all its requests share.
 
 use std::fmt;
+use std::fs::{DirBuilder, Permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,7 +23,7 @@ use tympan_web::{access_log, request_log};
 
 use crate::failure::{Failure, Result};
 use crate::follow::Followers;
-use crate::login::{Identity, Logins};
+use crate::login::{Identity, Logins, SessionUse};
 use crate::manager_status::RequestSums;
 use crate::metrics::Metrics;
 use crate::pool::Gate;
@@ -197,8 +199,8 @@ impl Instance {
         if options.spool.exists() {
             std::fs::remove_dir_all(&options.spool)?;
         }
-        std::fs::create_dir_all(&options.spool)?;
-        std::fs::create_dir_all(&options.logs)?;
+        create_closed(&options.spool)?;
+        create_closed(&options.logs)?;
         let installed = options.repository.install_initial_policies(now);
         if installed.map_err(std::io::Error::other)? {
             tracing::info!("the initial policies are installed");
@@ -294,10 +296,20 @@ impl Instance {
         self.followers.stop();
     }
 
-    /// Tells who asks; nobody if the request proves nothing.
+    /// Tells who asks; nobody if the request proves nothing. A token for reading is refused for all methods but those of
+    /// reading.
     pub(crate) async fn identify(&self, parts: &Parts) -> Result<Option<Identity>> {
-        let peer = parts.extensions.get::<Peer>().copied();
-        let identified = self.logins.identify(&parts.headers, peer, SystemTime::now());
+        let identity = self.identify_reader(parts).await?;
+        if let Some(identity) = identity.as_ref().filter(|_| !parts.method.is_safe()) {
+            identity.require_write_scope()?;
+        }
+        Ok(identity)
+    }
+
+    /// Tells who asks for something that changes nothing whatever the method: long queries are sent by POST.
+    pub(crate) async fn identify_reader(&self, parts: &Parts) -> Result<Option<Identity>> {
+        let client = (&parts.headers, parts.extensions.get::<Peer>().copied());
+        let identified = self.logins.identify(client, SessionUse::Request, SystemTime::now());
         let found = tokio::time::timeout(IDENTIFY_WAIT, identified).await;
         let found = found.unwrap_or_else(|_| {
             let message = "the database with the logins does not answer; try again in a moment";
@@ -325,6 +337,12 @@ impl Instance {
         })
         .await?
     }
+}
+
+/// Makes a folder that only its owner may look into, whatever the process's mask of modes and an earlier version.
+fn create_closed(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    std::fs::set_permissions(folder, Permissions::from_mode(0o700))
 }
 
 fn log<L: fmt::Display>(file: &Path, rotation: Rotation) -> std::io::Result<LogFile<L>> {

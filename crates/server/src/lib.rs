@@ -12,6 +12,7 @@
 
 mod api;
 mod arrived;
+mod author_headers;
 mod dialog;
 mod export;
 mod failure;
@@ -29,6 +30,7 @@ mod observe;
 mod own_agent;
 mod package;
 mod page;
+mod password;
 mod placed;
 mod pool;
 mod post;
@@ -55,7 +57,8 @@ mod wishes;
 pub use api::backup::BackupRun;
 pub use image::{ExportPictures, ImageOptions};
 pub use instance::{Instance, InstanceOptions, Role, Telling, Told};
-pub use login::{Logins, Owner, TokenInfo, create_user, set_password};
+pub use login::{Logins, Owner, TokenInfo, TokenScope, TokenTerms, create_user, set_password};
+pub use password::check_new_password;
 pub use pool::PoolState;
 pub use query_budget::QueryBudgets;
 pub use route::{admin_router, router};
@@ -78,4 +81,7 @@ pub const MIGRATIONS: &[&str] = &[
     "DELETE FROM login WHERE kind <> 'token'",
     // What all instances on one database have to know alike.
     "CREATE TABLE instance_secret (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "ALTER TABLE login ADD COLUMN scope TEXT",
+    // When a session was last used.
+    "ALTER TABLE login ADD COLUMN seen BIGINT",
 ];

@@ -6,8 +6,9 @@
 //! Invariants
 //! * A token that is stored cannot be read back, and opens nothing for a later user of the same name (`token`); a
 //!   one-time link works once.
-//! * Checking passwords uses at most two threads at a time, whatever arrives.
+//! * Checking passwords uses at most two threads at a time, whatever arrives, and a bounded queue (`check`).
 
+mod check;
 mod spare;
 mod token;
 
@@ -16,8 +17,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use argon2::password_hash::phc::PasswordHash;
-use argon2::{Argon2, PasswordHasher, PasswordVerifier};
+use argon2::{Argon2, PasswordHasher};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, StatusCode, header};
@@ -25,13 +25,15 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use sqlx::AnyPool;
 use subtle::ConstantTimeEq;
-use tokio::sync::Semaphore;
 use tympan_content::{NodePath, Property, Repository, Session, Value};
 use tympan_web::listen::Peer;
+use tympan_web::network::Network;
 
+pub(crate) use self::check::PasswordAttempt;
+use self::check::{PasswordQueue, TrustedProxies, prove_browser};
 use self::spare::SpareSessions;
-use self::token::Kind;
-pub use self::token::{Owner, TokenInfo};
+use self::token::{Kind, TokenHolder, random_token};
+pub use self::token::{Owner, TokenInfo, TokenScope, TokenTerms};
 use crate::failure::{Failure, Result};
 use crate::throttle::Throttle;
 
@@ -44,6 +46,20 @@ const BASIC_LIFE: Duration = Duration::from_secs(60);
 /// How many verified Basic passwords are remembered.
 const BASIC_MAX: usize = 1000;
 
+/// The cookie of a browser with which a user has logged in. It is sent to logins alone.
+const BROWSER_COOKIE: &str = "tympan-known";
+/// How long a browser keeps it.
+const BROWSER_LIFE: Duration = Duration::from_secs(180 * 24 * 3600);
+
+/// A session that a password has begun.
+#[derive(Debug)]
+pub(crate) struct NewSession {
+    pub(crate) token: String,
+    pub(crate) identity: Identity,
+    /// The proof by which the browser shows later that the user has logged in with it.
+    pub(crate) browser: String,
+}
+
 /// Who asks, and how they proved it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -52,6 +68,30 @@ pub(crate) struct Identity {
     pub(crate) csrf: Option<String>,
     /// Whether a browser may have sent the proof by itself, as it does with Basic credentials that it remembers.
     pub(crate) is_remembered: bool,
+    /// What may be done with the proof.
+    pub(crate) scope: TokenScope,
+}
+
+impl Identity {
+    /// Refuses a token that is for reading.
+    pub(crate) fn require_write_scope(&self) -> Result<()> {
+        match self.scope {
+            TokenScope::All => Ok(()),
+            TokenScope::Read => {
+                let message = "this token is for reading only; `tympan user token` without `--scope read` makes others";
+                Err(Failure::new(StatusCode::FORBIDDEN, message))
+            }
+        }
+    }
+}
+
+/// Whether a look at a session counts as its use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionUse {
+    /// Somebody sent a request.
+    Request,
+    /// A stream that goes on by itself asks whether the session still lives.
+    Watch,
 }
 
 /// What counts of an account for logins.
@@ -72,7 +112,9 @@ type Verified = HashMap<[u8; 32], SystemTime>;
 pub struct Logins {
     pool: AnyPool,
     repository: Repository,
-    checks: Arc<Semaphore>,
+    passwords: PasswordQueue,
+    session_idle: Duration,
+    proxies: TrustedProxies,
     basic: Arc<Mutex<Verified>>,
     throttle: Arc<Throttle>,
     spare: Arc<SpareSessions>,
@@ -85,25 +127,40 @@ impl Logins {
         Self {
             pool,
             repository,
-            checks: Arc::new(Semaphore::new(2)),
+            passwords: PasswordQueue::default(),
+            session_idle: token::SESSION_IDLE,
+            proxies: TrustedProxies::new(&[]),
             basic: Arc::default(),
             throttle: Arc::default(),
             spare: Arc::default(),
         }
     }
 
+    /// Ends sessions that were not used for this long.
+    #[must_use]
+    pub fn with_session_idle(self, session_idle: Duration) -> Self {
+        Self { session_idle, ..self }
+    }
+
+    /// Believes proxies in these networks, beside those on this machine, what they say about the addresses of clients
+    /// (`X-Forwarded-For`).
+    #[must_use]
+    pub fn with_trusted_proxies(self, networks: &[Network]) -> Self {
+        Self { proxies: TrustedProxies::new(networks), ..self }
+    }
+
     /// Begins a session for whoever knows the password.
     pub(crate) async fn log_in(
         &self,
-        user: &str,
-        password: &str,
-        peer: Option<Peer>,
+        attempt: PasswordAttempt<'_>,
         now: SystemTime,
-    ) -> Result<(String, Identity)> {
+    ) -> Result<NewSession> {
         let wrong =
             || Failure::new(StatusCode::UNAUTHORIZED, "user name and password do not match");
-        let account = self.verify(user, password, peer, now).await?;
-        self.begin_session(user, &account.ok_or_else(wrong)?, now).await
+        let account = self.verify(attempt, now).await?.ok_or_else(wrong)?;
+        let (token, identity) = self.begin_session(attempt.user, &account, now).await?;
+        let browser = prove_browser(attempt.user, &account)?;
+        Ok(NewSession { token, identity, browser })
     }
 
     /// Begins a session for whoever holds a one-time link's token, which is used up.
@@ -125,7 +182,10 @@ impl Logins {
         let stored = self.issue_for(Kind::Session, user, account, now).await;
         let token = self.stored_or_spare(stored, (user, account), now)?;
         let csrf = Some(csrf_of(&token));
-        Ok((token, Identity { user: user.to_owned(), csrf, is_remembered: false }))
+        Ok((
+            token,
+            Identity { user: user.to_owned(), csrf, is_remembered: false, scope: TokenScope::All },
+        ))
     }
 
     /// Ends the session whose token a cookie holds.
@@ -141,8 +201,8 @@ impl Logins {
     /// Credentials that are wrong are an error, so that nobody takes a typing mistake for an empty site.
     pub(crate) async fn identify(
         &self,
-        headers: &HeaderMap,
-        peer: Option<Peer>,
+        (headers, peer): (&HeaderMap, Option<Peer>),
+        session_use: SessionUse,
         now: SystemTime,
     ) -> Result<Option<Identity>> {
         if let Some(credentials) = headers.get(header::AUTHORIZATION) {
@@ -152,31 +212,38 @@ impl Logins {
             }
             let wrong = || Failure::new(StatusCode::UNAUTHORIZED, "the credentials are not valid");
             let credentials = credentials.to_str().map_err(|_| wrong())?;
-            let user = match credentials.split_once(' ') {
+            let holder = match credentials.split_once(' ') {
                 Some((scheme, rest)) if scheme.eq_ignore_ascii_case("basic") => {
-                    self.basic(rest, peer, now).await?
+                    let user = self.basic(rest, (headers, peer), now).await?;
+                    user.map(|user| TokenHolder { user, scope: TokenScope::All })
                 }
                 Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => {
-                    self.holder(rest.trim(), Kind::Token, now).await?
+                    self.holder(rest.trim(), Kind::Token, session_use, now).await?
                 }
                 _ => None,
             };
-            let user = user.ok_or_else(wrong)?;
+            let TokenHolder { user, scope } = holder.ok_or_else(wrong)?;
             let is_remembered = scheme_is_basic(credentials);
-            return Ok(Some(Identity { user, csrf: None, is_remembered }));
+            return Ok(Some(Identity { user, csrf: None, is_remembered, scope }));
         }
         let Some(token) = cookie(headers) else { return Ok(None) };
-        let user = match self.spare_holder(&token, now).await? {
-            Some(user) => Some(user),
-            None => self.holder(&token, Kind::Session, now).await?,
+        let holder = match self.spare_holder(&token, now).await? {
+            Some(user) => Some(TokenHolder { user, scope: TokenScope::All }),
+            None => self.holder(&token, Kind::Session, session_use, now).await?,
         };
-        Ok(user.map(|user| Identity { user, csrf: Some(csrf_of(&token)), is_remembered: false }))
+        let csrf = Some(csrf_of(&token));
+        Ok(holder.map(|TokenHolder { user, scope }| Identity {
+            user,
+            csrf,
+            is_remembered: false,
+            scope,
+        }))
     }
 
     async fn basic(
         &self,
         encoded: &str,
-        peer: Option<Peer>,
+        (headers, peer): (&HeaderMap, Option<Peer>),
         now: SystemTime,
     ) -> Result<Option<String>> {
         let Some(decoded) =
@@ -185,16 +252,17 @@ impl Logins {
             return Ok(None);
         };
         let Some((user, password)) = decoded.split_once(':') else { return Ok(None) };
+        let attempt = PasswordAttempt { user, password, headers, peer };
         // The stored hash is part of the key, so that a changed password counts at once.
         let Some(account) = self.account(user).await? else {
-            self.check_password(user, password, peer, now).await?;
+            self.check_password(attempt, now).await?;
             return Ok(None);
         };
         let key: [u8; 32] = Sha256::digest(format!("{}\n{decoded}", account.hash)).into();
         if self.basic.lock().get(&key).is_some_and(|until| *until > now) {
             return Ok(Some(user.to_owned()));
         }
-        if !self.check_password(user, password, peer, now).await? {
+        if !self.check_password(attempt, now).await? {
             return Ok(None);
         }
         let mut known = self.basic.lock();
@@ -232,54 +300,12 @@ impl Logins {
     /// As [`Logins::verify`].
     pub(crate) async fn check_password(
         &self,
-        user: &str,
-        password: &str,
-        peer: Option<Peer>,
+        attempt: PasswordAttempt<'_>,
         now: SystemTime,
     ) -> Result<bool> {
-        Ok(self.verify(user, password, peer, now).await?.is_some())
-    }
-
-    /// Returns the account whose password this is, unless too many were wrong before.
-    ///
-    /// # Errors
-    /// If it has to wait; if the store fails.
-    async fn verify(
-        &self,
-        user: &str,
-        password: &str,
-        peer: Option<Peer>,
-        now: SystemTime,
-    ) -> Result<Option<Account>> {
-        let address = peer.map(|peer| peer.addr.ip());
-        // Asked only with the permit, so that no more attempts run at once than there are permits.
-        let permit = self.checks.acquire().await;
-        if let Some(wait) = self.throttle.wait(user, address, now) {
-            return Err(Failure::too_soon(wait));
-        }
-        let account = self.account(user).await?;
-        let password = password.to_owned();
-        let verified = tokio::task::spawn_blocking(move || {
-            // An unknown user costs as much as a known one, so that names cannot be told apart by time.
-            let hash = account.as_ref().map_or(NOBODY, |account| account.hash.as_str());
-            let matches = PasswordHash::new(hash).is_ok_and(|hash| {
-                Argon2::default().verify_password(password.as_bytes(), &hash).is_ok()
-            });
-            account.filter(|_| matches)
-        })
-        .await?;
-        if verified.is_some() {
-            self.throttle.succeeded(user, address, now);
-        } else {
-            self.throttle.failed(user, address, now);
-        }
-        drop(permit);
-        Ok(verified)
+        Ok(self.verify(attempt, now).await?.is_some())
     }
 }
-
-/// The hash of a password that nobody knows.
-const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$dHltcGFuLW5vYm9keS0x$mHk8hq1Xwz7s1xgCqv9D0ZQ0pQm9m1n2b3v4c5x6z7A";
 
 /// Adds a user whom a password identifies.
 ///
@@ -364,17 +390,21 @@ fn scheme_is_basic(credentials: &str) -> bool {
     credentials.split_once(' ').is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"))
 }
 
-/// Returns the session token in the request's cookies.
 /// Tells whether a request comes with something that may prove who asks.
 pub(crate) fn has_session(headers: &HeaderMap) -> bool {
     headers.contains_key(header::AUTHORIZATION) || cookie(headers).is_some()
 }
 
+/// Returns the session token in the request's cookies.
 fn cookie(headers: &HeaderMap) -> Option<String> {
+    cookie_named(headers, COOKIE)
+}
+
+fn cookie_named(headers: &HeaderMap, name: &str) -> Option<String> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     cookies
         .flat_map(|cookies| cookies.split(';'))
-        .find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('=').map(str::to_owned))
+        .find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
 }
 
 /// Returns the `Set-Cookie` value that begins a session, or ends it without a token.
@@ -384,6 +414,13 @@ pub(crate) fn set_cookie(token: Option<&str>, is_tls: bool) -> String {
         Some(token) => format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax{secure}"),
         None => format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0{secure}"),
     }
+}
+
+/// Returns the `Set-Cookie` value by which a browser proves later that its user has logged in with it.
+pub(crate) fn set_browser_cookie(proof: &str, is_tls: bool) -> String {
+    let secure = if is_tls { "; Secure" } else { "" };
+    let life = BROWSER_LIFE.as_secs();
+    format!("{BROWSER_COOKIE}={proof}; Path=/login; HttpOnly; SameSite=Lax; Max-Age={life}{secure}")
 }
 
 fn csrf_of(token: &str) -> String {

@@ -139,10 +139,7 @@ pub(crate) fn send(instance: &Instance, stored: &StoredPackage, is_head: bool) -
     }
     let content =
         instance.repository.blobs().open(&stored.data).map_err(tympan_content::Error::from)?;
-    let content = content.ok_or_else(|| {
-        let message = format!("the blob {} is missing", stored.data);
-        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message)
-    })?;
+    let content = content.ok_or(tympan_content::Error::BlobMissing(stored.data))?;
     let body = match content {
         BlobContent::Bytes(bytes) => Body::from(bytes),
         BlobContent::File { file, length } => Body::new(from_reader(file, length)),

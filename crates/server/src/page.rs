@@ -404,7 +404,10 @@ pub(crate) fn check_failure(snapshot: &Snapshot) -> Result<()> {
         Some(error) if error.is_transient() || error.is_of_base() => {
             Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
         }
-        Some(error) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+        Some(error) => Err(match error.repair_hint() {
+            Some(hint) => Failure::damaged(hint),
+            None => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        }),
         None => Ok(()),
     }
 }

@@ -115,11 +115,10 @@ pub(crate) enum Explain {
 /// Returns what the asker may see; nobody asks an author without a login.
 async fn viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
     if instance.role == Role::Author {
-        let identity = api::require_user(instance, parts).await?;
+        let identity = api::require_reader(instance, parts).await?;
         return instance.viewer_of(Some(&identity));
     }
-    let peer = parts.extensions.get().copied();
-    let identity = instance.logins.identify(&parts.headers, peer, SystemTime::now()).await?;
+    let identity = instance.identify_reader(parts).await?;
     if identity.is_none() {
         require_open(instance)?;
     }

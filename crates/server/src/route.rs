@@ -15,12 +15,12 @@ use tympan_web::limit::limited;
 use tympan_web::listen::Peer;
 
 use crate::failure::{Failure, Result};
-use crate::login::{Identity, set_cookie};
+use crate::login::{NewSession, PasswordAttempt, set_browser_cookie, set_cookie};
 use crate::metrics::count;
 use crate::observe::observe;
 use crate::{
-    Instance, Role, api, health, interface, manager_status, own_agent, package, page,
-    post as sling_post, put as sling_put, query, receive, store, timing, visitor,
+    Instance, Role, api, author_headers, health, interface, manager_status, own_agent, package,
+    page, post as sling_post, put as sling_put, query, receive, store, timing, visitor,
 };
 
 /// Returns the routes of an instance's main listener.
@@ -29,9 +29,10 @@ pub fn router(instance: Arc<Instance>) -> Router {
         Role::Author => author_routes(),
         Role::Publish => publish_routes(),
     };
-    Router::new()
-        .route("/health", get(health::health))
-        .route("/health/ready", get(health::ready))
+    let role = instance.role;
+    let router = Router::new()
+        .route("/health", get(health::main_health))
+        .route("/health/ready", get(health::main_ready))
         .route("/login", post(log_in))
         .route("/login/link", get(log_in_by_link))
         .route("/logout", post(log_out))
@@ -39,7 +40,12 @@ pub fn router(instance: Arc<Instance>) -> Router {
         .merge(store::routes())
         .merge(query::routes())
         .merge(timing::routes())
-        .fallback(any(resource))
+        .fallback(any(resource));
+    let router = match role {
+        Role::Author => router.layer(middleware::map_response(author_headers::protect)),
+        Role::Publish => router,
+    };
+    router
         .layer(middleware::map_request_with_state(instance.clone(), patiently))
         .layer(middleware::from_fn_with_state(instance.clone(), observe))
         .with_state(instance)
@@ -168,28 +174,27 @@ async fn log_in(
     visitor::check_site(&headers)?;
     let Credentials { user, password } = form.0;
     let peer = peer.map(|peer| peer.0);
-    let begun = instance.logins.log_in(&user, &password, peer, SystemTime::now()).await;
+    let attempt = PasswordAttempt { user: &user, password: &password, headers: &headers, peer };
+    let begun = instance.logins.log_in(attempt, SystemTime::now()).await;
     let failed = onward.failed.as_deref().and_then(see);
     match begun {
-        Ok((token, identity)) => Ok(match onward.resource.as_deref().and_then(see) {
-            Some(mut response) => {
-                put_cookie(&mut response, Some(&token), peer);
-                response
+        Ok(NewSession { token, identity, browser }) => {
+            let page = onward.resource.as_deref().and_then(see);
+            let mut response = page.unwrap_or_else(|| {
+                Json(json!({ "user": identity.user, "csrf": identity.csrf })).into_response()
+            });
+            put_cookie(&mut response, Some(&token), peer);
+            let is_tls = peer.is_some_and(|peer| peer.is_tls);
+            if let Ok(cookie) = HeaderValue::from_str(&set_browser_cookie(&browser, is_tls)) {
+                response.headers_mut().append(header::SET_COOKIE, cookie);
             }
-            None => with_session(&token, &identity, peer),
-        }),
+            Ok(response)
+        }
         Err(failure) => {
             instance.metrics.count_failed_login(&failure);
             failed.ok_or(failure)
         }
     }
-}
-
-fn with_session(token: &str, identity: &Identity, peer: Option<Peer>) -> Response {
-    let mut response =
-        Json(json!({ "user": identity.user, "csrf": identity.csrf })).into_response();
-    put_cookie(&mut response, Some(token), peer);
-    response
 }
 
 fn put_cookie(response: &mut Response, token: Option<&str>, peer: Option<Peer>) {

@@ -1,14 +1,18 @@
-//! Slowing down who guesses passwords.
+//! Rate limits for failed logins.
 //!
-//! In: each attempt with user name, address and time. Out: whether it may be tried now, or how long to wait.
+//! In: each attempt with its user name, the client's address and, if the client proves one, the browser with which the user
+//! has logged in before. Out: whether the password may be checked now, or how long to wait.
 //!
-//! Failures are counted for each pair of user and address, and, with a higher limit, for each user from everywhere. After
-//! the limit each further failure doubles the wait. An address from which the user has logged in is not bound by the
-//! second limit, so that strangers cannot keep a user out.
+//! Failures are counted for each pair of user and address, and, with higher limits, for each user from everywhere and for
+//! each address and each IPv6 site whoever is tried: trying one password on many accounts is slowed down as well. Beyond a
+//! limit each further failure doubles the wait. An address from which the user has logged in is bound by the limit of
+//! its pair alone, and a browser that the user has logged in with by a limit of its own, so that nobody else's failures keep
+//! a user out. A browser whose own limit is exceeded, as its cookie was stolen, counts as any client of its address.
 //!
 //! Invariants
 //! * Time is an argument; nothing here sleeps.
-//! * Memory is bounded. When the table is full, what has failed least and longest ago is forgotten first.
+//! * Memory is bounded. When a table of failures is full, what has failed least and longest ago is forgotten first; of
+//!   known addresses, the one that was used longest ago. Only a right password makes an address known.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,21 +20,41 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use tympan_web::rate::client_of;
 
-/// How many failures from one address are free for one user.
-const PAIR_FREE: u32 = 5;
-/// The longest wait of a pair.
-const PAIR_MAX: Duration = Duration::from_secs(15 * 60);
-/// How many failures from everywhere are free for one user.
-const USER_FREE: u32 = 100;
-/// The longest wait of a user from an address that is not known.
-const USER_MAX: Duration = Duration::from_secs(60);
+/// How many failures a user has free from one address or with one browser.
+const PAIR_LIMIT: FailureLimit = FailureLimit { free: 10, max_wait: Duration::from_secs(15 * 60) };
+/// How many failures a user has free from everywhere.
+const USER_LIMIT: FailureLimit = FailureLimit { free: 100, max_wait: Duration::from_secs(60) };
+/// How many failures an address has free, whoever is tried.
+const ADDRESS_LIMIT: FailureLimit =
+    FailureLimit { free: 20, max_wait: Duration::from_secs(15 * 60) };
+/// How many failures an IPv6 site (a /48, of which one subscriber may have all) has free.
+const SITE_LIMIT: FailureLimit = FailureLimit { free: 200, max_wait: Duration::from_secs(60) };
 /// Failures are forgotten when none followed for this long.
 const MEMORY: Duration = Duration::from_secs(3600);
-/// How many pairs, and how many users, are remembered.
+/// The most entries of each table.
 const MAX_ENTRIES: usize = 10_000;
 /// Longer names are counted together with others that begin alike.
 const MAX_NAME_BYTES: usize = 64;
+
+/// How many failures are free, and the longest wait after more.
+#[derive(Debug, Clone, Copy)]
+struct FailureLimit {
+    free: u32,
+    max_wait: Duration,
+}
+
+/// Who tries to log in as whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LoginClient<'a> {
+    /// The name that is tried.
+    pub(crate) user: &'a str,
+    /// The client's address, if it is known.
+    pub(crate) address: Option<IpAddr>,
+    /// The number of the browser, if it proves that this user has logged in with it.
+    pub(crate) browser: Option<u128>,
+}
 
 /// The failed logins that are remembered.
 #[derive(Debug, Default)]
@@ -38,83 +62,167 @@ pub(crate) struct Throttle(Mutex<Tables>);
 
 #[derive(Debug, Default)]
 struct Tables {
-    pairs: HashMap<(String, Option<IpAddr>), Attempts>,
-    users: HashMap<String, Attempts>,
+    pairs: HashMap<(String, Option<IpAddr>), Failures>,
+    browsers: HashMap<(String, u128), Failures>,
+    users: HashMap<String, Failures>,
+    addresses: HashMap<IpAddr, Failures>,
+    sites: HashMap<IpAddr, Failures>,
+    /// When a user has last logged in from an address.
+    known_addresses: HashMap<(String, IpAddr), SystemTime>,
 }
 
+/// What the browser of an attempt counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BrowserStanding {
+    /// The client proves no browser.
+    Unproven,
+    /// The user has logged in with it, and it is not over its limit.
+    Free,
+    /// It failed too often.
+    Waits(Duration),
+}
+
+/// The failures of one key.
 #[derive(Debug, Clone, Copy)]
-struct Attempts {
-    failures: u32,
+struct Failures {
+    count: u32,
     last: SystemTime,
-    /// Whether the user has logged in from there.
-    is_known: bool,
 }
 
 impl Throttle {
     /// Tells how long to wait before trying; nothing if the attempt may be made now.
-    pub(crate) fn wait(
-        &self,
-        user: &str,
-        address: Option<IpAddr>,
-        now: SystemTime,
-    ) -> Option<Duration> {
+    pub(crate) fn wait(&self, client: LoginClient<'_>, now: SystemTime) -> Option<Duration> {
         let tables = self.0.lock();
-        let user = shortened(user);
-        let pair = tables.pairs.get(&(user.to_owned(), address));
-        let pair_wait = pair.and_then(|one| one.wait(PAIR_FREE, PAIR_MAX, now));
-        let is_known = pair.is_some_and(|one| one.is_known);
-        let user_wait = match tables.users.get(user) {
-            Some(one) if !is_known => one.wait(USER_FREE, USER_MAX, now),
-            _ => None,
-        };
-        pair_wait.max(user_wait)
+        match tables.browser_standing(client, now) {
+            BrowserStanding::Free => None,
+            BrowserStanding::Waits(wait) => {
+                tables.address_wait(client, now).map(|other| other.min(wait))
+            }
+            BrowserStanding::Unproven => tables.address_wait(client, now),
+        }
+    }
+
+    /// Tells whether the user has logged in with this browser or from this address, so that the attempt is most likely the
+    /// user's own.
+    pub(crate) fn is_known(&self, client: LoginClient<'_>, now: SystemTime) -> bool {
+        let tables = self.0.lock();
+        tables.browser_standing(client, now) == BrowserStanding::Free
+            || tables.is_known_address(client)
     }
 
     /// Notes a failure.
-    pub(crate) fn failed(&self, user: &str, address: Option<IpAddr>, now: SystemTime) {
+    pub(crate) fn failed(&self, client: LoginClient<'_>, now: SystemTime) {
         let mut tables = self.0.lock();
-        let user = shortened(user).to_owned();
+        let user = shortened(client.user).to_owned();
+        if let Some(browser) = client.browser
+            && tables.browser_standing(client, now) == BrowserStanding::Free
+        {
+            note(&mut tables.browsers, (user, browser), now);
+            return;
+        }
+        let address = client.address.map(client_of);
         note(&mut tables.pairs, (user.clone(), address), now);
         note(&mut tables.users, user, now);
+        if let Some(address) = address {
+            note(&mut tables.addresses, address, now);
+            if let Some(site) = site_of(address) {
+                note(&mut tables.sites, site, now);
+            }
+        }
     }
 
-    /// Notes a login: failures from this address are forgotten, and the address is known from now on.
-    pub(crate) fn succeeded(&self, user: &str, address: Option<IpAddr>, now: SystemTime) {
+    /// Notes a login: the user's failures with this browser and from this address are forgotten, and the address is known
+    /// from now on. What counts whoever is tried stays, or an account of one's own would open all others.
+    pub(crate) fn succeeded(&self, client: LoginClient<'_>, now: SystemTime) {
         let mut tables = self.0.lock();
-        let key = (shortened(user).to_owned(), address);
-        make_room(&mut tables.pairs, &key, now);
-        tables.pairs.insert(key, Attempts { failures: 0, last: now, is_known: true });
+        let user = shortened(client.user).to_owned();
+        let address = client.address.map(client_of);
+        if let Some(browser) = client.browser {
+            tables.browsers.remove(&(user.clone(), browser));
+        }
+        tables.pairs.remove(&(user.clone(), address));
+        let Some(address) = address else { return };
+        let known = &mut tables.known_addresses;
+        let key = (user, address);
+        if known.len() >= MAX_ENTRIES && !known.contains_key(&key) {
+            let oldest = known.iter().min_by_key(|(_, used)| **used).map(|(key, _)| key.clone());
+            oldest.map(|oldest| known.remove(&oldest));
+        }
+        known.insert(key, now);
     }
 }
 
-impl Attempts {
-    fn wait(&self, free: u32, max: Duration, now: SystemTime) -> Option<Duration> {
-        let steps = self.failures.checked_sub(free)?;
+impl Tables {
+    fn browser_standing(&self, client: LoginClient<'_>, now: SystemTime) -> BrowserStanding {
+        let Some(browser) = client.browser else { return BrowserStanding::Unproven };
+        let failures = self.browsers.get(&(shortened(client.user).to_owned(), browser));
+        match failures.and_then(|failures| failures.wait(PAIR_LIMIT, now)) {
+            Some(wait) => BrowserStanding::Waits(wait),
+            None => BrowserStanding::Free,
+        }
+    }
+
+    fn is_known_address(&self, client: LoginClient<'_>) -> bool {
+        let user = shortened(client.user).to_owned();
+        let address = client.address.map(client_of);
+        address.is_some_and(|address| self.known_addresses.contains_key(&(user, address)))
+    }
+
+    /// Returns the wait of a client that proves no browser.
+    fn address_wait(&self, client: LoginClient<'_>, now: SystemTime) -> Option<Duration> {
+        let user = shortened(client.user);
+        let address = client.address.map(client_of);
+        let wait =
+            |failures: Option<&Failures>, limit| failures.and_then(|one| one.wait(limit, now));
+        let pair = wait(self.pairs.get(&(user.to_owned(), address)), PAIR_LIMIT);
+        if self.is_known_address(client) {
+            return pair;
+        }
+        let of_user = wait(self.users.get(user), USER_LIMIT);
+        let of_address = wait(address.and_then(|one| self.addresses.get(&one)), ADDRESS_LIMIT);
+        let site = address.and_then(site_of);
+        let of_site = wait(site.and_then(|one| self.sites.get(&one)), SITE_LIMIT);
+        pair.max(of_user).max(of_address).max(of_site)
+    }
+}
+
+impl Failures {
+    fn wait(&self, limit: FailureLimit, now: SystemTime) -> Option<Duration> {
+        let steps = self.count.checked_sub(limit.free)?;
         let seconds = 1_u64.checked_shl(steps).unwrap_or(u64::MAX);
-        let until = self.last + Duration::from_secs(seconds).min(max);
-        until.duration_since(now).ok().filter(|wait| !wait.is_zero())
+        let until = self.last + Duration::from_secs(seconds).min(limit.max_wait);
+        // A clock that was set back ends no wait early and makes none longer than the limit.
+        let wait = until.duration_since(now).ok().filter(|wait| !wait.is_zero())?;
+        Some(wait.min(limit.max_wait))
     }
 
     fn is_stale(&self, now: SystemTime) -> bool {
-        !self.is_known && now.duration_since(self.last).is_ok_and(|since| since >= MEMORY)
+        now.duration_since(self.last).is_ok_and(|since| since >= MEMORY)
     }
 }
 
-fn note<K: Hash + Eq + Clone>(table: &mut HashMap<K, Attempts>, key: K, now: SystemTime) {
-    make_room(table, &key, now);
-    let attempts = table.entry(key).or_insert(Attempts { failures: 0, last: now, is_known: false });
-    let is_forgotten = now.duration_since(attempts.last).is_ok_and(|since| since >= MEMORY);
-    attempts.failures = if is_forgotten { 1 } else { attempts.failures.saturating_add(1) };
-    attempts.last = now;
+/// Returns the first 48 bits of an IPv6 address; nothing for IPv4.
+fn site_of(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => Some(IpAddr::V6((u128::from(address) >> 80 << 80).into())),
+    }
 }
 
-fn make_room<K: Hash + Eq + Clone>(table: &mut HashMap<K, Attempts>, key: &K, now: SystemTime) {
+fn note<K: Hash + Eq + Clone>(table: &mut HashMap<K, Failures>, key: K, now: SystemTime) {
+    make_room(table, &key, now);
+    let failures = table.entry(key).or_insert(Failures { count: 0, last: now });
+    failures.count = if failures.is_stale(now) { 1 } else { failures.count.saturating_add(1) };
+    failures.last = now;
+}
+
+fn make_room<K: Hash + Eq + Clone>(table: &mut HashMap<K, Failures>, key: &K, now: SystemTime) {
     if table.len() < MAX_ENTRIES || table.contains_key(key) {
         return;
     }
-    table.retain(|_, attempts| !attempts.is_stale(now));
+    table.retain(|_, failures| !failures.is_stale(now));
     if table.len() >= MAX_ENTRIES {
-        let least = table.iter().min_by_key(|(_, one)| (one.failures, one.last));
+        let least = table.iter().min_by_key(|(_, one)| (one.count, one.last));
         if let Some(least) = least.map(|(key, _)| key.clone()) {
             table.remove(&least);
         }
@@ -134,55 +242,147 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
     }
 
-    fn address(last: u8) -> Option<IpAddr> {
-        Some(IpAddr::from([10, 0, 0, last]))
+    fn client<'a>(user: &'a str, address: &str) -> LoginClient<'a> {
+        LoginClient { user, address: Some(address.parse().unwrap()), browser: None }
     }
 
     #[test]
     fn waits_double_after_the_free_failures() {
         let throttle = Throttle::default();
-        for failure in 1..=8 {
-            throttle.failed("ann", address(1), at(0));
+        let ann = client("ann", "10.0.0.1");
+        for failure in 1..=13 {
+            throttle.failed(ann, at(0));
             let expected = match failure {
-                1..=4 => None,
-                _ => Some(Duration::from_secs(1 << (failure - 5))),
+                1..=9 => None,
+                _ => Some(Duration::from_secs(1 << (failure - 10))),
             };
-            assert_eq!(throttle.wait("ann", address(1), at(0)), expected, "{failure}");
+            assert_eq!(throttle.wait(ann, at(0)), expected, "{failure}");
         }
-        assert_eq!(throttle.wait("ann", address(1), at(8)), None);
-        assert_eq!(throttle.wait("ann", address(2), at(0)), None);
-        assert_eq!(throttle.wait("bob", address(1), at(0)), None);
+        assert_eq!(throttle.wait(ann, at(8)), None);
+        assert_eq!(throttle.wait(client("ann", "10.0.0.2"), at(0)), None);
+        assert_eq!(throttle.wait(client("bob", "10.0.0.1"), at(0)), None);
         for _ in 0..40 {
-            throttle.failed("ann", address(1), at(10));
+            throttle.failed(ann, at(10));
         }
-        assert_eq!(throttle.wait("ann", address(1), at(10)), Some(PAIR_MAX));
-        throttle.failed("ann", address(1), at(10 + 3600));
-        assert_eq!(throttle.wait("ann", address(1), at(10 + 3600)), None);
+        assert_eq!(throttle.wait(ann, at(10)), Some(PAIR_LIMIT.max_wait));
+        assert_eq!(throttle.wait(ann, at(0)), Some(PAIR_LIMIT.max_wait), "the clock was set back");
+        throttle.failed(ann, at(10 + 3600));
+        assert_eq!(throttle.wait(ann, at(10 + 3600)), None);
     }
 
     #[test]
     fn many_addresses_share_a_limit_that_binds_no_known_address() {
         let throttle = Throttle::default();
-        throttle.succeeded("ann", address(200), at(0));
+        throttle.succeeded(client("ann", "10.0.1.1"), at(0));
         for failure in 0..110 {
-            throttle.failed("ann", address(failure % 100), at(1));
+            throttle.failed(client("ann", &format!("10.0.0.{}", failure % 100)), at(1));
         }
-        assert_eq!(throttle.wait("ann", address(201), at(1)), Some(USER_MAX));
-        assert_eq!(throttle.wait("ann", address(200), at(1)), None);
+        let stranger = client("ann", "10.0.2.1");
+        assert_eq!(throttle.wait(stranger, at(1)), Some(USER_LIMIT.max_wait));
+        assert_eq!(throttle.wait(client("ann", "10.0.1.1"), at(1)), None);
+        assert_eq!(throttle.wait(LoginClient { browser: Some(7), ..stranger }, at(1)), None);
+        assert!(throttle.is_known(client("ann", "10.0.1.1"), at(1)));
+        assert!(!throttle.is_known(stranger, at(1)));
+    }
+
+    #[test]
+    fn one_password_for_many_users_is_limited_by_address() {
+        let throttle = Throttle::default();
+        throttle.succeeded(client("ann", "10.0.0.1"), at(0));
+        for number in 0..ADDRESS_LIMIT.free {
+            let user = format!("user{number}");
+            assert_eq!(throttle.wait(client(&user, "10.0.0.1"), at(1)), None);
+            throttle.failed(client(&user, "10.0.0.1"), at(1));
+        }
+        assert!(throttle.wait(client("somebody", "10.0.0.1"), at(1)).is_some());
+        assert_eq!(throttle.wait(client("somebody", "10.0.0.2"), at(1)), None);
+        // Who has logged in from there is not kept out; and that opens no other account.
+        assert_eq!(throttle.wait(client("ann", "10.0.0.1"), at(1)), None);
+        throttle.succeeded(client("ann", "10.0.0.1"), at(1));
+        assert!(throttle.wait(client("somebody", "10.0.0.1"), at(1)).is_some());
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_count_as_one() {
+        let throttle = Throttle::default();
+        for number in 0..ADDRESS_LIMIT.free {
+            throttle
+                .failed(client(&format!("user{number}"), &format!("2001:db8::{number}")), at(0));
+        }
+        assert!(throttle.wait(client("ann", "2001:db8::ffff"), at(0)).is_some());
+        assert_eq!(throttle.wait(client("ann", "2001:db8:0:1::1"), at(0)), None);
+        for number in 0..SITE_LIMIT.free {
+            let address = format!("2001:db8:0:{number:x}::1");
+            throttle.failed(client(&format!("user{number}"), &address), at(1));
+        }
+        assert!(throttle.wait(client("ann", "2001:db8:0:ffff::1"), at(1)).is_some());
+        assert_eq!(throttle.wait(client("ann", "2001:db8:1::1"), at(1)), None);
+        // An IPv4 address in the form of IPv6 is the IPv4 address.
+        for _ in 0..PAIR_LIMIT.free {
+            throttle.failed(client("ann", "::ffff:10.0.0.1"), at(2));
+        }
+        assert!(throttle.wait(client("ann", "10.0.0.1"), at(2)).is_some());
+    }
+
+    #[test]
+    fn a_stranger_keeps_nobody_out() {
+        let throttle = Throttle::default();
+        for _ in 0..11 {
+            throttle.failed(client("ann", "10.0.0.1"), at(0));
+        }
+        let stranger = client("ann", "10.0.0.1");
+        assert!(throttle.wait(stranger, at(0)).is_some());
+        assert_eq!(throttle.wait(client("ann", "10.0.0.2"), at(0)), None);
+        assert_eq!(throttle.wait(LoginClient { browser: Some(7), ..stranger }, at(0)), None);
+    }
+
+    #[test]
+    fn a_stolen_browser_cookie_gives_ten_tries_and_blocks_no_other_browser() {
+        let throttle = Throttle::default();
+        let thief = LoginClient { browser: Some(7), ..client("ann", "10.0.0.1") };
+        for _ in 0..PAIR_LIMIT.free {
+            assert_eq!(throttle.wait(thief, at(0)), None);
+            throttle.failed(thief, at(0));
+        }
+        // From now on the thief counts as any client of the address.
+        for _ in 0..PAIR_LIMIT.free {
+            assert_eq!(throttle.wait(thief, at(0)), None);
+            throttle.failed(thief, at(0));
+        }
+        assert_eq!(throttle.wait(thief, at(0)), Some(Duration::from_secs(1)));
+        assert_eq!(throttle.wait(LoginClient { browser: Some(8), ..thief }, at(0)), None);
+        let elsewhere = LoginClient { browser: Some(7), ..client("ann", "10.0.0.2") };
+        assert_eq!(throttle.wait(elsewhere, at(0)), None, "the owner's address is free");
     }
 
     #[test]
     fn memory_is_bounded_and_keeps_who_failed_most() {
         let throttle = Throttle::default();
-        for _ in 0..6 {
-            throttle.failed("ann", address(1), at(0));
+        for _ in 0..=PAIR_LIMIT.free {
+            throttle.failed(client("ann", "10.0.0.1"), at(0));
         }
-        for user in 0..2 * MAX_ENTRIES {
-            throttle.failed(&format!("user{user}"), address(1), at(1));
+        throttle.succeeded(client("bob", "10.0.0.3"), at(0));
+        for number in 0..MAX_ENTRIES + 300 {
+            let user = format!("user{number}");
+            let address = format!("2001:db8:{:x}:{:x}::1", number >> 16, number & 0xffff);
+            throttle.failed(client(&user, &address), at(1));
         }
         let tables = throttle.0.lock();
-        assert!(tables.pairs.len() <= MAX_ENTRIES && tables.users.len() <= MAX_ENTRIES);
+        let lengths = [
+            tables.pairs.len(),
+            tables.browsers.len(),
+            tables.users.len(),
+            tables.addresses.len(),
+            tables.sites.len(),
+        ];
+        assert!(lengths.iter().all(|length| *length <= MAX_ENTRIES), "{lengths:?}");
         drop(tables);
-        assert!(throttle.wait("ann", address(1), at(0)).is_some());
+        assert!(throttle.wait(client("ann", "10.0.0.1"), at(0)).is_some());
+        // Failures push out no address that is known.
+        assert!(throttle.is_known(client("bob", "10.0.0.3"), at(1)));
+        for number in 0..=MAX_ENTRIES {
+            throttle.succeeded(client(&format!("user{number}"), "10.0.0.4"), at(2));
+        }
+        assert_eq!(throttle.0.lock().known_addresses.len(), MAX_ENTRIES);
     }
 }

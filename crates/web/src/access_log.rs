@@ -12,6 +12,7 @@ use crate::digits::Digits;
 use crate::escape::{Escaped, Place, split_quoted, unescape};
 use crate::log_file::PutLine;
 use crate::log_time::LogTime;
+use crate::secret_parameters::without_secrets;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +96,7 @@ impl PutLine for LineRef<'_> {
         out.write_str(" ")?;
         self.at.put(out)?;
         out.write_str(" \"")?;
-        Escaped(self.request, Place::Quoted).put(out)?;
+        Escaped(&without_secrets(self.request), Place::Quoted).put(out)?;
         out.write_str("\" ")?;
         out.write_str(Digits::of(self.status.into()).as_str())?;
         out.write_str(" ")?;
@@ -103,7 +104,8 @@ impl PutLine for LineRef<'_> {
             Some(bytes) => out.write_str(Digits::of(bytes).as_str())?,
             None => out.write_str("-")?,
         }
-        for value in [self.referer, self.user_agent] {
+        let referer = self.referer.map(without_secrets);
+        for value in [referer.as_deref(), self.user_agent] {
             match value {
                 Some(value) => {
                     out.write_str(" \"")?;

@@ -15,6 +15,7 @@ use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::marker::PhantomData;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -256,7 +257,8 @@ fn day_of(time: SystemTime) -> u64 {
 }
 
 fn open_for_append(file: &Path) -> std::io::Result<File> {
-    File::options().append(true).create(true).open(file)
+    // Addresses and URLs of visitors are not for everybody on the machine.
+    File::options().append(true).create(true).mode(0o600).open(file)
 }
 
 struct Writer {

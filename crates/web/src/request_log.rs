@@ -20,6 +20,7 @@ use crate::escape::{Escaped, Place, unescape};
 use crate::log_file::PutLine;
 use crate::log_time::LogTime;
 use crate::sample_mark;
+use crate::secret_parameters::without_secrets;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,7 +143,7 @@ impl PutLine for LineRef<'_> {
                 out.write_str("] -> ")?;
                 Escaped(method, Place::Word).put(out)?;
                 out.write_str(" ")?;
-                Escaped(target, Place::Word).put(out)?;
+                Escaped(&without_secrets(target), Place::Word).put(out)?;
                 out.write_str(" ")?;
                 Escaped(version, Place::Word).put(out)
             }

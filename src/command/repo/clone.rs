@@ -22,7 +22,7 @@ use crate::collection::{self, Pacer};
 use crate::command::instance::Signals;
 use crate::command::{Fault, Outcome, runtime};
 use crate::config::{self, Config};
-use crate::home::chain;
+use crate::home::{chain, write_closed};
 use crate::places;
 use crate::say;
 
@@ -315,7 +315,7 @@ impl Follower {
 /// Replaces the status file; it is worth nothing after a crash, so it is not synced.
 fn write_status(home: &Path, text: &str) -> std::io::Result<()> {
     let unfinished = home.join("standby.json.tmp");
-    fs::write(&unfinished, text)?;
+    write_closed(&unfinished, text.as_bytes())?;
     fs::rename(unfinished, home.join(STATUS_FILE))
 }
 

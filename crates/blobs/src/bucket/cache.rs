@@ -82,7 +82,7 @@ impl Index {
 impl ReadCache {
     /// Opens the cache with what it held before.
     pub(super) fn open(dir: &Path, max_bytes: u64) -> Result<Self> {
-        fs::create_dir_all(dir).map_err(disk("create", dir))?;
+        files::create_folder(dir)?;
         let mut found: Vec<(SystemTime, BlobId)> = Vec::new();
         let _all = files::list(dir, &mut |one| {
             found.push((one.modified, one.id));
@@ -135,7 +135,7 @@ impl ReadCache {
         file.as_file().sync_data().map_err(disk("sync", file.path()))?;
         let path = files::file_in(&self.dir, id);
         let folder = path.parent().unwrap_or(&self.dir);
-        fs::create_dir_all(folder).map_err(disk("create", folder))?;
+        files::create_folder(folder)?;
         file.persist(&path).map_err(|failed| disk("rename to", &path)(failed.error))?;
         self.index.lock().touch(id);
         self.shrink()
@@ -148,7 +148,7 @@ impl ReadCache {
         }
         let path = files::file_in(&self.dir, id);
         let folder = path.parent().unwrap_or(&self.dir);
-        fs::create_dir_all(folder).map_err(disk("create", folder))?;
+        files::create_folder(folder)?;
         ignore_absent(fs::rename(from, &path)).map_err(disk("rename to", &path))?;
         self.index.lock().touch(id);
         self.shrink()

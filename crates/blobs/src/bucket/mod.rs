@@ -28,6 +28,7 @@ use std::fmt;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
@@ -107,9 +108,11 @@ impl Bucket {
     pub fn open(options: BucketOptions) -> Result<Self> {
         let dir = options.cache_dir.clone();
         let temporary = dir.join("tmp");
-        std::fs::create_dir_all(&temporary).map_err(disk("create", &temporary))?;
+        files::create_folder(&temporary)?;
         let lock_file = dir.join("lock");
-        let lock = std::fs::File::create(&lock_file).map_err(disk("create", &lock_file))?;
+        let mut options = std::fs::File::options();
+        let lock = options.write(true).create(true).truncate(true).mode(0o600).open(&lock_file);
+        let lock = lock.map_err(disk("create", &lock_file))?;
         lock.try_lock().map_err(|_| Error::CacheHeld { dir: dir.clone() })?;
         // Nobody else writes here now: what is there was left by a crash.
         for entry in std::fs::read_dir(&temporary).map_err(disk("list", &temporary))? {

@@ -51,7 +51,7 @@ struct State {
 impl Staging {
     /// Opens the area and queues what an earlier process left in it.
     pub(super) fn open(dir: &Path, options: &BucketOptions) -> Result<Self> {
-        fs::create_dir_all(dir).map_err(disk("create", dir))?;
+        files::create_folder(dir)?;
         let (queue, pending) = unbounded_channel();
         let mut state = State::default();
         let _all = files::list_files(dir, &mut |one| {

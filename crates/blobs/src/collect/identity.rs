@@ -10,7 +10,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -322,7 +322,8 @@ fn read(file: &Path) -> Result<Option<Vec<u8>>> {
 /// Writes into the file, which stays the one that it is.
 fn write(file: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> std::io::Result<()> {
-        let mut out = fs::OpenOptions::new().write(true).create(true).truncate(true).open(file)?;
+        let mut options = fs::OpenOptions::new();
+        let mut out = options.write(true).create(true).truncate(true).mode(0o600).open(file)?;
         out.write_all(bytes)?;
         out.sync_all()
     };

@@ -56,7 +56,8 @@ impl Inner {
         let farm = farm_of(&view.headers);
         let farm = farm.and_then(|name| self.farms.iter().find(|farm| farm.farm.name == name));
         // Who may not flush learns nothing of the farms.
-        let Some(farm) = farm.filter(|farm| may_flush(farm, view)) else {
+        let keys = &self.runtime.flush_keys;
+        let Some(farm) = farm.filter(|farm| may_flush(keys, farm, view)) else {
             if let Some(response) = self.limit_rate(view) {
                 return response;
             }

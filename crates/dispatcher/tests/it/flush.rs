@@ -1,8 +1,9 @@
 //! Flush messages (`FL`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
+use tympan_dispatcher::FlushKeys;
 use tympan_testkit::origin::{Answer, Gate, Origin, exchange};
 
 use crate::front::{Front, Setup, front};
@@ -674,6 +675,52 @@ fn a_refetch_waits_for_a_render_that_has_the_content() {
     front.send("POST", "/x", &headers, "/a.html\n");
     front.wait_for("refetches_total", 1);
     assert_eq!(front.get("/a.html").body, "version 2");
+}
+
+/// Flushes `/a` with a key; returns the status.
+fn flush_with(front: &Front, key: &str) -> u16 {
+    let key = format!("Bearer {key}");
+    let headers = [("CQ-Action", "Activate"), ("CQ-Handle", "/a"), ("Authorization", key.as_str())];
+    front.send("POST", "/dispatcher/invalidate.cache", &headers, "").status
+}
+
+#[test]
+fn the_key_of_a_pair_flushes_until_the_pair_is_removed() {
+    let origin = counting();
+    let pairs = Arc::new(Mutex::new(vec!["the key of one publisher", "the key of another"]));
+    let known = Arc::clone(&pairs);
+    let keys = FlushKeys::new(move |key| {
+        let known = known.lock().unwrap();
+        let is_known = known.iter().any(|one| one.as_bytes() == key);
+        Ok((!known.is_empty()).then_some(is_known))
+    });
+    let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
+    let front = Front::start_with_keys(&setup, keys);
+    front.get("/a.html");
+    // A farm without `/allowedClients` is open to nobody else.
+    assert_eq!(front.flush("Activate", "/a", &[]).status, 403);
+    for wrong in ["", "the key of one publishe", "the key of one publishers"] {
+        assert_eq!(flush_with(&front, wrong), 403, "{wrong:?}");
+    }
+    assert!(front.has("a.html"));
+    assert_eq!(flush_with(&front, "the key of another"), 200);
+    assert!(!front.has("a.html"));
+    pairs.lock().unwrap().pop();
+    assert_eq!(flush_with(&front, "the key of another"), 403);
+    assert_eq!(flush_with(&front, "the key of one publisher"), 200);
+    // Without pairs, it is as it was.
+    pairs.lock().unwrap().clear();
+    assert_eq!(front.flush("Activate", "/a", &[]).status, 200);
+}
+
+#[test]
+fn pairs_that_cannot_be_read_admit_nobody() {
+    let origin = counting();
+    let keys = FlushKeys::new(|_| Err(std::io::ErrorKind::PermissionDenied.into()));
+    let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
+    let front = Front::start_with_keys(&setup, keys);
+    assert_eq!(flush_with(&front, "any key that is long enough"), 403);
+    assert_eq!(front.flush("Activate", "/a", &[]).status, 403);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tympan_dispatcher::any::Sources;
 use tympan_dispatcher::config::{Config, Loaded};
 use tympan_dispatcher::log::Log;
-use tympan_dispatcher::{Clock, Dispatcher, Runtime, Settings};
+use tympan_dispatcher::{Clock, Dispatcher, FlushKeys, Runtime, Settings};
 use tympan_testkit::origin::{Gate, Origin, exchange};
 use tympan_web::listen::{Front as Listener, Limits, Reuse, bind};
 use tympan_web::tls::Trust;
@@ -188,6 +188,14 @@ impl Front {
         let runtime = Runtime { log: setup.log.clone(), ..Runtime::default() };
         let limits = setup.limits.clone().unwrap_or_else(limits);
         Self::start_with((&text, &setup.settings), root, runtime, limits)
+    }
+
+    /// Starts with keys of pairs that may flush.
+    pub(crate) fn start_with_keys(setup: &Setup, flush_keys: FlushKeys) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let text = setup.text(root.path());
+        let runtime = Runtime { flush_keys, ..Runtime::default() };
+        Self::start_with((&text, &setup.settings), root, runtime, limits())
     }
 
     /// Starts where somebody knows it to be already.

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{Error, Result};
@@ -40,7 +41,7 @@ impl Journal {
             }
         }
         let open = |path: &PathBuf| {
-            let file = File::options().append(true).create(true).open(path);
+            let file = File::options().append(true).create(true).mode(0o600).open(path);
             file.map_err(|source| Error::Journal { file: path.clone(), source })
         };
         let [first, second] = &paths;

@@ -22,6 +22,7 @@ use crate::api::schema::{
 };
 use crate::api::tag::{self, Condition};
 use crate::failure::{Failure, Result};
+use crate::password::{MAX_PASSWORD, MIN_PASSWORD};
 
 /// The group whose members no policy binds.
 const ADMINISTRATORS: &str = "administrators";
@@ -29,8 +30,6 @@ const ADMINISTRATORS: &str = "administrators";
 const ADMIN: &str = "admin";
 /// The most entries of a page.
 const MAX_LIMIT: u64 = 1000;
-/// The shortest password that is taken.
-const MIN_PASSWORD: usize = 8;
 
 const NAME: Parameter = Parameter::required("name", Kind::Name, "The user or group.");
 const IF_MATCH: Parameter = Parameter::new(
@@ -48,7 +47,8 @@ const PAGE: &[Parameter] = &[
 pub(crate) fn schemas() -> Map<String, Json> {
     let names = || array(text());
     let new_name = name_schema();
-    let password = json!({ "type": "string", "minLength": MIN_PASSWORD, "maxLength": 1000 });
+    let password =
+        json!({ "type": "string", "minLength": MIN_PASSWORD, "maxLength": MAX_PASSWORD });
     let account = || [("name", text()), ("path", text())];
     let user = [
         &account()[..],

@@ -32,6 +32,7 @@ use crate::api::endpoint::{
 };
 use crate::failure::{Failure, Result};
 use crate::follow::{Follower, Woken};
+use crate::login::SessionUse;
 
 /// The most changes of one page.
 const MAX_LIMIT: u64 = 10_000;
@@ -183,7 +184,8 @@ async fn cursor_of(instance: &Arc<Instance>, wanted: &Wanted, since: String) -> 
 /// Refuses whoever has logged out meanwhile, or whose account is gone: a stream may outlive both.
 async fn check_login(instance: &Arc<Instance>, wanted: &Wanted) -> Result<()> {
     let Wanted { user, headers, peer, .. } = wanted;
-    let found = instance.logins.identify(headers, *peer, SystemTime::now()).await?;
+    let (client, now) = ((headers, *peer), SystemTime::now());
+    let found = instance.logins.identify(client, SessionUse::Watch, now).await?;
     if found.is_some_and(|identity| identity.user == *user) {
         return Ok(());
     }

@@ -19,7 +19,7 @@ use tympan_web::listen::Peer;
 use crate::api::endpoint::{
     Body, Call, Endpoint, Handler, JsonReply, Kind, MAX_JSON_BYTES, Parameter, Reply,
 };
-use crate::api::{query, require_user, tag};
+use crate::api::{query, require_reader, tag};
 use crate::failure::{Failure, Result};
 use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
 use crate::query::require_open;
@@ -67,8 +67,8 @@ async fn admit(
     parts: &Parts,
 ) -> Result<Option<Identity>> {
     let identity = match instance.role {
-        Role::Author => require_user(instance, parts).await?,
-        Role::Publish => match instance.identify(parts).await? {
+        Role::Author => require_reader(instance, parts).await?,
+        Role::Publish => match instance.identify_reader(parts).await? {
             Some(identity) => identity,
             None => {
                 if query::is_query(endpoint) {
@@ -79,6 +79,7 @@ async fn admit(
         },
     };
     if endpoint.writes() {
+        identity.require_write_scope()?;
         let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
         check_csrf(&identity, token)?;
         check_origin(&identity, &parts.headers)?;

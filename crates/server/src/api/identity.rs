@@ -16,6 +16,12 @@ pub(crate) async fn require_user(instance: &Instance, parts: &Parts) -> Result<I
     identity.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "log in first"))
 }
 
+/// Tells who asks for something that changes nothing whatever the method, or refuses.
+pub(crate) async fn require_reader(instance: &Instance, parts: &Parts) -> Result<Identity> {
+    let identity = instance.identify_reader(parts).await?;
+    identity.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "log in first"))
+}
+
 /// Whoever asks, logged in.
 #[derive(Debug)]
 pub(crate) struct User;

@@ -16,11 +16,15 @@ use serde::Serialize;
 use sqlx::any::AnyRow;
 use sqlx::{AnyPool, Row};
 
-use super::{Account, Logins, cookie, hash_of, hex, seconds};
+use super::{Account, Logins, SessionUse, cookie, hash_of, hex, seconds};
 use crate::failure::{Failure, Result, is_write_refused};
 
 /// How long a session lives after its login.
 const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
+/// How long a session lives on without a request, unless configured.
+pub(super) const SESSION_IDLE: Duration = Duration::from_secs(2 * 3600);
+/// How often the last request of a session is written down at most.
+const SEEN_EVERY: Duration = Duration::from_secs(60);
 /// How long a one-time link works.
 const LINK_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// How many letters of a token's hash name it.
@@ -53,6 +57,42 @@ impl Kind {
     }
 }
 
+/// What a program may do with a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TokenScope {
+    /// All that its user may do.
+    #[default]
+    All,
+    /// Read what its user may read.
+    Read,
+}
+
+impl TokenScope {
+    /// Returns the scope's word, by which it is stored and given on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// What a new token of a program may do, and for how long. The default has no end and no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TokenTerms {
+    /// How long it works; without this, until it is revoked.
+    pub life: Option<Duration>,
+    /// What it may do.
+    pub scope: TokenScope,
+}
+
+/// Who holds a token, and what it may do.
+pub(super) struct TokenHolder {
+    pub(super) user: String,
+    pub(super) scope: TokenScope,
+}
+
 /// What is known of a token without knowing it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TokenInfo {
@@ -66,6 +106,8 @@ pub struct TokenInfo {
     pub created: i64,
     /// When it ends, in seconds since 1970.
     pub expires: Option<i64>,
+    /// What may be done with it: `all` or `read`.
+    pub scope: String,
 }
 
 /// Whose a new token is.
@@ -82,11 +124,26 @@ struct Stored {
     user: String,
     account: Option<String>,
     created_ms: i64,
+    scope: TokenScope,
+    /// When it was last used, in seconds since 1970, or made.
+    seen: i64,
 }
+
+/// The columns of [`Stored`].
+const STORED: &str = "user_name, account, COALESCE(created_ms, created * 1000), COALESCE(scope, 'all'), COALESCE(seen, created)";
 
 impl Stored {
     fn read(row: &AnyRow) -> sqlx::Result<Self> {
-        Ok(Self { user: row.try_get(0)?, account: row.try_get(1)?, created_ms: row.try_get(2)? })
+        let scope: String = row.try_get(3)?;
+        // A scope that this program does not know is one that some later program made narrower than all.
+        let scope = if scope == "all" { TokenScope::All } else { TokenScope::Read };
+        Ok(Self {
+            user: row.try_get(0)?,
+            account: row.try_get(1)?,
+            created_ms: row.try_get(2)?,
+            scope,
+            seen: row.try_get(4)?,
+        })
     }
 
     /// Tells whether the token is of this account.
@@ -99,7 +156,7 @@ impl Stored {
 }
 
 impl Logins {
-    /// Makes a token for a program and returns it; it is shown this once. Without `life` it works until it is revoked.
+    /// Makes a token for a program and returns it; it is shown this once. It ends as its terms say, or when it is revoked.
     ///
     /// # Errors
     /// If the database or the system's random source fails.
@@ -107,9 +164,9 @@ impl Logins {
         pool: &AnyPool,
         owner: Owner<'_>,
         now: SystemTime,
-        life: Option<Duration>,
+        terms: TokenTerms,
     ) -> std::io::Result<String> {
-        issue(pool, Kind::Token, owner, now, life).await
+        issue(pool, Kind::Token, owner, now, terms).await
     }
 
     /// Lists the tokens that work, those of programs and sessions alike, of one user or of all.
@@ -122,7 +179,7 @@ impl Logins {
         now: SystemTime,
     ) -> std::io::Result<Vec<TokenInfo>> {
         let rows = sqlx::query(
-            "SELECT token_hash, user_name, kind, created, expires FROM login \
+            "SELECT token_hash, user_name, kind, created, expires, COALESCE(scope, 'all') FROM login \
              WHERE (expires IS NULL OR expires > $1) ORDER BY created, token_hash",
         )
         .bind(seconds(now))
@@ -137,6 +194,7 @@ impl Logins {
                 kind: row.try_get(2)?,
                 created: row.try_get(3)?,
                 expires: row.try_get(4)?,
+                scope: row.try_get(5)?,
             })
         };
         let tokens = rows.iter().map(read).collect::<sqlx::Result<Vec<_>>>();
@@ -207,7 +265,8 @@ impl Logins {
             None => self.identify_account(user, now).await?,
         };
         let owner = Owner { user, account: Some(&identifier) };
-        issue(&self.pool, kind, owner, now, kind.life()).await
+        let terms = TokenTerms { life: kind.life(), scope: TokenScope::All };
+        issue(&self.pool, kind, owner, now, terms).await
     }
 
     async fn identify_account(&self, user: &str, now: SystemTime) -> std::io::Result<String> {
@@ -227,14 +286,14 @@ impl Logins {
         token: &str,
         now: SystemTime,
     ) -> Result<(String, Account)> {
-        let row = sqlx::query(
-            "DELETE FROM login WHERE token_hash = $1 AND kind = 'link' AND expires > $2 \
-             RETURNING user_name, account, COALESCE(created_ms, created * 1000)",
-        )
-        .bind(hash_of(token))
-        .bind(seconds(now))
-        .fetch_optional(&self.pool)
-        .await?;
+        let statement = format!(
+            "DELETE FROM login WHERE token_hash = $1 AND kind = 'link' AND expires > $2 RETURNING {STORED}"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(hash_of(token))
+            .bind(seconds(now))
+            .fetch_optional(&self.pool)
+            .await?;
         let spent =
             || Failure::new(StatusCode::UNAUTHORIZED, "this login link was used or is too old");
         let stored = Stored::read(&row.ok_or_else(spent)?)?;
@@ -292,19 +351,26 @@ impl Logins {
         &self,
         token: &str,
         kind: Kind,
+        session_use: SessionUse,
         now: SystemTime,
-    ) -> Result<Option<String>> {
+    ) -> Result<Option<TokenHolder>> {
         let hash = hash_of(token);
-        let row = sqlx::query(
-            "SELECT user_name, account, COALESCE(created_ms, created * 1000) FROM login \
-             WHERE token_hash = $1 AND kind = $2 AND (expires IS NULL OR expires > $3)",
-        )
-        .bind(&hash)
-        .bind(kind.name())
-        .bind(seconds(now))
-        .fetch_optional(&self.pool)
-        .await?;
+        let statement = format!(
+            "SELECT {STORED} FROM login \
+             WHERE token_hash = $1 AND kind = $2 AND (expires IS NULL OR expires > $3)"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(&hash)
+            .bind(kind.name())
+            .bind(seconds(now))
+            .fetch_optional(&self.pool)
+            .await?;
         let Some(stored) = row.as_ref().map(Stored::read).transpose()? else { return Ok(None) };
+        let idle = u64::try_from(seconds(now).saturating_sub(stored.seen)).unwrap_or(0);
+        // It is not removed here: a clock that jumped ahead must end no session for good.
+        if kind == Kind::Session && idle >= self.session_idle.as_secs() {
+            return Ok(None);
+        }
         let account = self.account(&stored.user).await?;
         let Some(account) = account.filter(|account| stored.is_of(account)) else {
             return Ok(None);
@@ -314,7 +380,28 @@ impl Logins {
             // Until the database takes writes again, it is judged as now.
             bound.or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
         }
-        Ok(Some(stored.user))
+        if kind == Kind::Session && session_use == SessionUse::Request && idle >= self.seen_every()
+        {
+            let noted = self.note_use(&hash, now).await;
+            // The session is used, even where a full disk takes no note of it.
+            noted.or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
+        }
+        Ok(Some(TokenHolder { user: stored.user, scope: stored.scope }))
+    }
+
+    /// Returns how many seconds a noted use of a session may be old before a new one is noted.
+    fn seen_every(&self) -> u64 {
+        SEEN_EVERY.min(self.session_idle / 4).as_secs().max(1)
+    }
+
+    /// Notes that a session is used.
+    async fn note_use(&self, hash: &str, now: SystemTime) -> Result<()> {
+        sqlx::query("UPDATE login SET seen = $1 WHERE token_hash = $2")
+            .bind(seconds(now))
+            .bind(hash)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
     }
 
     /// Binds a token that was made without knowing the account.
@@ -345,20 +432,21 @@ async fn issue(
     kind: Kind,
     owner: Owner<'_>,
     now: SystemTime,
-    life: Option<Duration>,
+    terms: TokenTerms,
 ) -> std::io::Result<String> {
     let token = random_token()?;
     sqlx::query(
-        "INSERT INTO login (token_hash, kind, user_name, account, created, expires, created_ms) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        "INSERT INTO login (token_hash, kind, user_name, account, created, expires, created_ms, scope) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
     )
     .bind(hash_of(&token))
     .bind(kind.name())
     .bind(owner.user)
     .bind(owner.account)
     .bind(seconds(now))
-    .bind(life.map(|life| seconds(now + life)))
+    .bind(terms.life.map(|life| seconds(now).saturating_add_unsigned(life.as_secs())))
     .bind(millis(now))
+    .bind(terms.scope.name())
     .execute(pool)
     .await
     .map_err(std::io::Error::other)?;
@@ -370,6 +458,7 @@ fn millis(time: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Returns 48 hexadecimal digits that nobody can guess.
 pub(super) fn random_token() -> std::io::Result<String> {
     let mut bytes = [0; 24];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;

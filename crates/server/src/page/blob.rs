@@ -23,12 +23,7 @@ pub(crate) fn send_blob(
     let body = match part.is_without_body(is_head) {
         true => None,
         false => {
-            let missing = || {
-                Failure::new(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    format!("the blob {} is missing", blob.id),
-                )
-            };
+            let missing = || Failure::from(tympan_content::Error::BlobMissing(blob.id));
             let content = repository.blobs().open(&blob.id);
             let content = content.map_err(tympan_content::Error::from)?.ok_or_else(missing)?;
             Some(part_of(content, part.start, part.count)?)

@@ -6,15 +6,21 @@
     reason = "a test fails by panicking"
 )]
 
+mod author_headers;
 mod costly_requests;
 mod cross_site;
+mod damaged_data;
 mod form_values;
 mod health;
+mod health_details;
+mod logins;
 mod node_round_trip;
 mod own_agents;
 mod references;
 mod refused_bytes;
+mod refused_readings;
 mod replication_rights;
+mod shared_secret;
 mod support;
 mod uploads;
 mod withdrawal_doors;

@@ -2,6 +2,7 @@
 
 use std::io::{Cursor, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +19,8 @@ use tympan_render::{Mode, Options, Renderer};
 use tympan_replicate::{Keeping, Pairs, Replicator};
 use tympan_search::Index;
 use tympan_server::{
-    Instance, InstanceOptions, Logins, Owner, QueryBudgets, Role, Telling, create_user, router,
+    Instance, InstanceOptions, Logins, Owner, QueryBudgets, Role, Telling, TokenTerms, create_user,
+    router,
 };
 use tympan_testkit::State;
 use tympan_web::listen::Peer;
@@ -37,7 +39,7 @@ pub(crate) struct TestInstance {
     router: Router,
     /// The proof that requests are from `admin`.
     admin_token: String,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 /// An answer, read to its end.
@@ -73,8 +75,16 @@ impl TestInstance {
 
     /// Starts an instance whose options a test changes.
     pub(crate) async fn start(role: Role, change: impl FnOnce(&mut InstanceOptions)) -> Self {
+        Self::start_on(Repository::memory().unwrap(), role, change).await
+    }
+
+    /// Starts an instance on an empty repository of the test's own.
+    pub(crate) async fn start_on(
+        repository: Repository,
+        role: Role,
+        change: impl FnOnce(&mut InstanceOptions),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let repository = Repository::memory().unwrap();
         let state = State::memory().await.unwrap();
         state.migrate("jobs", tympan_jobs::MIGRATIONS).await.unwrap();
         state.migrate("server", tympan_server::MIGRATIONS).await.unwrap();
@@ -127,8 +137,9 @@ impl TestInstance {
         let router = router(instance.clone());
         let owner = Owner { user: "admin", account: None };
         let now = SystemTime::now();
-        let admin_token = Logins::issue_token(state.pool(), owner, now, None).await.unwrap();
-        Self { repository, state, instance, search, router, admin_token, _dir: dir }
+        let terms = TokenTerms::default();
+        let admin_token = Logins::issue_token(state.pool(), owner, now, terms).await.unwrap();
+        Self { repository, state, instance, search, router, admin_token, dir }
     }
 
     /// Returns what answers requests, to serve it on a socket.
@@ -223,7 +234,13 @@ impl TestInstance {
     /// Returns a token of a user who is there.
     pub(crate) async fn token_of(&self, name: &str) -> String {
         let owner = Owner { user: name, account: None };
-        Logins::issue_token(self.state.pool(), owner, SystemTime::now(), None).await.unwrap()
+        let (pool, now) = (self.state.pool(), SystemTime::now());
+        Logins::issue_token(pool, owner, now, TokenTerms::default()).await.unwrap()
+    }
+
+    /// Returns the folder of its files.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
     }
 }
 

@@ -11,9 +11,10 @@ use rustix::fs::FlockOperation;
 use super::{Disk, DiskFile, DiskLock, LockError, Mapped};
 
 const LOCK_FILE: &str = "lock";
-/// What others on the machine may do: nothing. Content holds what not everyone may read, and the hashes of passwords.
-const FILE_MODE: u32 = 0o640;
-const FOLDER_MODE: u32 = 0o750;
+/// What others on the machine may do, and members of the group: nothing. Content holds what not everyone may read, and the
+/// hashes of passwords.
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
 
 /// A folder of the file system.
 #[derive(Clone, Debug)]

@@ -335,7 +335,7 @@ fn others_on_the_machine_read_nothing() {
             "state.db-shm",
         ] {
             let mode = std::fs::metadata(home.join(file)).unwrap().permissions().mode();
-            assert_eq!(mode & 0o027, 0, "`{file}` has the mode {:o}", mode & 0o777);
+            assert_eq!(mode & 0o077, 0, "`{file}` has the mode {:o}", mode & 0o777);
         }
     });
 }

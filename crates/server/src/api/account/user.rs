@@ -5,14 +5,15 @@ use serde_json::{Value as Json, json};
 use tympan_content::Node;
 
 use super::{
-    ADMIN, IF_MATCH, MIN_PASSWORD, Members, NAME, PAGE, find, guard, guard_administrators,
-    need_management, page, tag_of,
+    ADMIN, IF_MATCH, Members, NAME, PAGE, find, guard, guard_administrators, need_management, page,
+    tag_of,
 };
 use crate::Instance;
 use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Pending, Reply, Verb};
 use crate::failure::{Failure, Result};
-use crate::login::{create_user_in, set_password};
+use crate::login::{PasswordAttempt, create_user_in, set_password};
 use crate::metrics::count;
+use crate::password::check_new_password;
 
 /// The endpoints of this part.
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
@@ -128,7 +129,7 @@ struct NewUser {
 
 fn create(instance: &Instance, call: &Call) -> Result<Reply> {
     let NewUser { name, password, groups, folder } = call.body()?;
-    check_password(&password)?;
+    check_password(&name, &password)?;
     let snapshot = call.snapshot()?;
     need_management(&snapshot, "/home/users")?;
     let mut session = call.session()?;
@@ -143,13 +144,9 @@ fn create(instance: &Instance, call: &Call) -> Result<Reply> {
     Ok(Reply::created(json!({ "name": name, "path": path.as_str() })))
 }
 
-fn check_password(password: &str) -> Result<()> {
-    let length = password.chars().count();
-    if (MIN_PASSWORD..=1000).contains(&length) {
-        return Ok(());
-    }
-    let message = format!("a password has {MIN_PASSWORD} to 1000 characters");
-    Err(Failure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message))
+fn check_password(user: &str, password: &str) -> Result<()> {
+    check_new_password(user, password)
+        .map_err(|reason| Failure::unfit(format!("the password {reason}")))
 }
 
 #[derive(Debug, Deserialize)]
@@ -239,15 +236,21 @@ struct NewPassword {
 fn password(call: Call) -> Pending {
     Box::pin(async move {
         let NewPassword { password, current } = call.body()?;
-        check_password(&password)?;
         let name = call.text("name").unwrap_or_default().to_owned();
+        check_password(&name, &password)?;
         let (instance, headers, user) = (call.instance.clone(), call.headers.clone(), name.clone());
         let is_own = name == call.user();
         if is_own {
             let current = current.ok_or_else(|| {
                 Failure::bad_request("send the present password as `current` to change your own")
             })?;
-            if !instance.logins.check_password(&name, &current, call.peer, call.now).await? {
+            let attempt = PasswordAttempt {
+                user: &name,
+                password: &current,
+                headers: &call.headers,
+                peer: call.peer,
+            };
+            if !instance.logins.check_password(attempt, call.now).await? {
                 let message = "the present password is another one";
                 return Err(Failure::new(http::StatusCode::FORBIDDEN, message));
             }

@@ -1,0 +1,228 @@
+//! Logins: guesses, sessions, tokens, and what others on the machine and in the net may see.
+
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, SystemTime};
+
+use http::{Method, StatusCode};
+use serde_json::json;
+use tympan_server::{Logins, Owner, Role, TokenScope, TokenTerms};
+use tympan_web::network::Network;
+
+use crate::support::{PASSWORD, Reply, TestInstance, TestRequest};
+
+/// Tries a password as a visitor whom a dispatcher on this machine passes on.
+async fn log_in(instance: &TestInstance, from: &str, user: &str, password: &str) -> Reply {
+    login_request(instance, from, user, password).send().await
+}
+
+fn login_request<'a>(
+    instance: &'a TestInstance,
+    from: &str,
+    user: &str,
+    password: &str,
+) -> TestRequest<'a> {
+    let request = instance.request(Method::POST, "/login").header("x-forwarded-for", from);
+    request.form(&[("user", user), ("password", password)])
+}
+
+/// Returns the cookies that an answer sets, as a browser sends them back.
+fn cookies(reply: &Reply) -> String {
+    let cookies = reply.headers.get_all("set-cookie").iter().map(|one| one.to_str().unwrap());
+    cookies.filter_map(|one| one.split(';').next()).collect::<Vec<_>>().join("; ")
+}
+
+#[tokio::test]
+async fn a_stranger_cannot_keep_the_owner_out() {
+    let author = TestInstance::author().await;
+    let before = log_in(&author, "203.0.113.7", "admin", PASSWORD).await;
+    assert_eq!(before.status, 200, "{before:?}");
+    for _ in 0..11 {
+        log_in(&author, "198.51.100.9", "admin", "wrong").await;
+    }
+    let stranger = log_in(&author, "198.51.100.9", "admin", PASSWORD).await;
+    assert_eq!(stranger.status, StatusCode::TOO_MANY_REQUESTS);
+    // From another address, and from the same one with a browser that the owner has used.
+    assert_eq!(log_in(&author, "192.0.2.1", "admin", PASSWORD).await.status, 200);
+    let owner = login_request(&author, "198.51.100.9", "admin", PASSWORD);
+    let owner = owner.header("cookie", &cookies(&before)).send().await;
+    assert_eq!(owner.status, 200, "{owner:?}");
+}
+
+#[tokio::test]
+async fn a_made_up_browser_helps_nobody() {
+    let author = TestInstance::author().await;
+    let cookie = "tympan-known=0123456789abcdef0123456789abcdef.0123456789abcdef";
+    let mut last = StatusCode::OK;
+    for _ in 0..11 {
+        let guess = login_request(&author, "198.51.100.9", "admin", "wrong");
+        last = guess.header("cookie", cookie).send().await.status;
+    }
+    assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn addresses_are_believed_of_proxies_alone() {
+    let author = TestInstance::author().await;
+    // A visitor who comes directly says that each attempt is somebody else's.
+    let mut last = StatusCode::OK;
+    for number in 0..11 {
+        let guess = login_request(&author, &format!("192.0.2.{number}"), "admin", "wrong");
+        last = guess.with_address(IpAddr::from([198, 51, 100, 9])).send().await.status;
+    }
+    assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+    // Through a proxy, what a visitor has put in front of the proxy's own word counts for nothing.
+    for number in 0..11 {
+        let chain = format!("192.0.2.{number}, 203.0.113.5");
+        last = log_in(&author, &chain, "admin", "wrong").await.status;
+    }
+    assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(log_in(&author, "203.0.113.6", "admin", PASSWORD).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_proxy_on_another_machine_is_believed_when_it_is_named() {
+    let author = TestInstance::start(Role::Author, |options| {
+        let proxies: [Network; 1] = ["10.0.0.0/28".parse().unwrap()];
+        options.logins = options.logins.clone().with_trusted_proxies(&proxies);
+    })
+    .await;
+    let from = async |proxy: [u8; 4], visitor: &str, password: &str| {
+        let attempt = login_request(&author, visitor, "admin", password);
+        attempt.with_address(IpAddr::from(proxy)).send().await.status
+    };
+    for _ in 0..11 {
+        from([10, 0, 0, 7], "198.51.100.9", "wrong").await;
+    }
+    assert_eq!(from([10, 0, 0, 7], "198.51.100.9", PASSWORD).await, 429);
+    assert_eq!(from([10, 0, 0, 7], "198.51.100.10", PASSWORD).await, 200);
+    // The next proxy of the chain has seen the same visitor.
+    assert_eq!(from([10, 0, 0, 8], "198.51.100.9, 10.0.0.7", PASSWORD).await, 429);
+}
+
+#[tokio::test]
+async fn one_password_tried_at_many_accounts_is_slowed_down() {
+    let author = TestInstance::author().await;
+    let mut last = StatusCode::OK;
+    for number in 0..21 {
+        last = log_in(&author, "198.51.100.9", &format!("user{number}"), "spring2026").await.status;
+    }
+    assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(log_in(&author, "203.0.113.6", "admin", PASSWORD).await.status, 200);
+}
+
+#[tokio::test]
+async fn accounts_that_are_there_answer_as_those_that_are_not() {
+    let author = TestInstance::author().await;
+    let mut answers = Vec::new();
+    for (number, user) in ["admin", "nobody"].into_iter().enumerate() {
+        let from = format!("198.51.100.{number}");
+        let mut statuses = Vec::new();
+        for _ in 0..11 {
+            let reply = log_in(&author, &from, user, "wrong").await;
+            statuses.push((reply.status, reply.text(), reply.headers.contains_key("set-cookie")));
+        }
+        answers.push(statuses);
+    }
+    assert_eq!(answers[0], answers[1]);
+}
+
+#[tokio::test]
+async fn the_cookie_of_a_known_browser_goes_to_logins_alone() {
+    let author = TestInstance::author().await;
+    let reply = log_in(&author, "203.0.113.7", "admin", PASSWORD).await;
+    let cookies: Vec<_> = reply.headers.get_all("set-cookie").iter().collect();
+    assert_eq!(cookies.len(), 2, "{reply:?}");
+    let known = cookies[1].to_str().unwrap();
+    assert!(known.starts_with("tympan-known=") && known.contains("; Path=/login; HttpOnly"));
+    assert!(!known.contains(PASSWORD) && !known.contains("argon2"), "{known}");
+}
+
+#[tokio::test]
+async fn a_session_ends_when_nobody_uses_it() {
+    let author = TestInstance::start(Role::Author, |options| {
+        options.logins = options.logins.clone().with_session_idle(Duration::ZERO);
+    })
+    .await;
+    let begun = log_in(&author, "192.0.2.1", "admin", PASSWORD).await;
+    let me = |author: &TestInstance, cookies: &str| {
+        author.request(Method::GET, "/api/v1/me").header("cookie", cookies)
+    };
+    assert_eq!(me(&author, &cookies(&begun)).send().await.status, 401);
+    let author = TestInstance::author().await;
+    let begun = log_in(&author, "192.0.2.1", "admin", PASSWORD).await;
+    assert_eq!(me(&author, &cookies(&begun)).send().await.status, 200);
+    // It was used three hours ago, which no later use can mend.
+    let age = "UPDATE login SET seen = created - 10800, created = created - 10800";
+    sqlx::query(age).execute(author.state.pool()).await.unwrap();
+    assert_eq!(me(&author, &cookies(&begun)).send().await.status, 401);
+    // One that is used from time to time goes on.
+    let age = "UPDATE login SET seen = seen + 7200";
+    sqlx::query(age).execute(author.state.pool()).await.unwrap();
+    assert_eq!(me(&author, &cookies(&begun)).send().await.status, 200);
+    let age = "UPDATE login SET seen = seen - 7100";
+    sqlx::query(age).execute(author.state.pool()).await.unwrap();
+    assert_eq!(me(&author, &cookies(&begun)).send().await.status, 200, "noted by the one before");
+}
+
+#[tokio::test]
+async fn a_token_may_be_for_reading_and_may_end() {
+    let author = TestInstance::author().await;
+    let now = SystemTime::now();
+    let issue = async |life, scope| {
+        let owner = Owner { user: "admin", account: None };
+        let terms = TokenTerms { life, scope };
+        Logins::issue_token(author.state.pool(), owner, now, terms).await.unwrap()
+    };
+    let reading = issue(Some(Duration::from_secs(3600)), TokenScope::Read).await;
+    let ask = |method, target| author.request(method, target).bearer(&reading);
+    assert_eq!(ask(Method::GET, "/content.json").send().await.status, 200);
+    let query = json!({ "statement": "SELECT * FROM [nt:base]" });
+    assert_eq!(ask(Method::POST, "/api/v1/query").json(&query).send().await.status, 200);
+    let form = ask(Method::POST, "/bin/querybuilder.json").form(&[("path", "/content")]);
+    assert_eq!(form.send().await.status, 200);
+    for request in [
+        ask(Method::POST, "/content/n").form(&[("a", "1")]),
+        ask(Method::PUT, "/content/n").body("x"),
+        ask(Method::PUT, "/api/v1/nodes?path=/content/n").json(&json!({})),
+        ask(Method::DELETE, "/api/v1/nodes?path=/content"),
+        ask(Method::POST, "/api/v1/users").json(&json!({ "name": "eve", "password": PASSWORD })),
+    ] {
+        let reply = request.send().await;
+        assert_eq!(reply.status, 403, "{reply:?}");
+        assert!(reply.text().contains("for reading"), "{reply:?}");
+    }
+    assert!(author.snapshot().node(&crate::support::path("/content/n")).unwrap().is_none());
+    let ended = issue(Some(Duration::ZERO), TokenScope::All).await;
+    let reply = author.request(Method::GET, "/content.json").bearer(&ended).send().await;
+    assert_eq!(reply.status, 401);
+    let listed = Logins::tokens(author.state.pool(), Some("admin"), now).await.unwrap();
+    assert!(listed.iter().any(|token| token.scope == "read" && token.expires.is_some()));
+}
+
+#[tokio::test]
+async fn common_passwords_are_refused_for_accounts_old_and_new() {
+    let author = TestInstance::author().await;
+    for (password, status) in [("password123", 422), ("eve12345", 422), (PASSWORD, 201)] {
+        let body = json!({ "name": "eve", "password": password });
+        let reply = author.as_admin(Method::POST, "/api/v1/users").json(&body).send().await;
+        assert_eq!(reply.status, status, "{password} {reply:?}");
+    }
+    let body = json!({ "password": "Qwertyuiop" });
+    let reply = author.as_admin(Method::PUT, "/api/v1/user/password?name=eve").json(&body);
+    assert_eq!(reply.send().await.status, 422);
+}
+
+#[tokio::test]
+async fn folders_of_a_home_are_closed_whatever_the_mask_of_modes() {
+    let author = TestInstance::author().await;
+    author.visit("/content.html").await;
+    for folder in ["logs", "spool", "search"] {
+        let mode = author.dir().join(folder).metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{folder} {mode:o}");
+    }
+    for file in std::fs::read_dir(author.dir().join("logs")).unwrap() {
+        let file = file.unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0, "{file:?}");
+    }
+}
