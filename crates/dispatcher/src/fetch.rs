@@ -728,6 +728,12 @@ impl Placement {
         temporary.commit(&new).map_err(|error| match error.kind() {
             std::io::ErrorKind::IsADirectory => Reason::TargetIsDirectory,
             std::io::ErrorKind::NotADirectory => Reason::ParentIsFile,
+        if let Some(root) = &farm.docroot
+            && let Err(error) = root.opened().make_way(&self.file)
+        {
+            tracing::warn!(file = %farm.absolute(&self.file).display(), reason = %error,
+                "cannot move a folder away that an earlier version left where a page belongs");
+        }
             _ => unwritable(error),
         })?;
         if let Some(tags) = tags {

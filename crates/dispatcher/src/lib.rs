@@ -73,6 +73,7 @@ mod status;
 mod status_page;
 mod sticky;
 mod storm;
+mod suffix_folder;
 mod tags;
 mod tar;
 mod times;
