@@ -180,6 +180,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         role,
         ledger: ledger.clone(),
         surrogate_key: crate::ledger::surrogate_key(config)?,
+        page_headers: config.publish.page_headers().map_err(Fault::cannot_run)?,
         renderer: renderer(plan, config)?,
         repository,
         queues: queues.clone(),

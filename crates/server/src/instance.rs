@@ -22,6 +22,7 @@ use crate::failure::{Failure, Result};
 use crate::follow::Followers;
 use crate::login::{Identity, Logins};
 use crate::metrics::Metrics;
+use crate::page_headers::PageHeaders;
 use crate::pool::Gate;
 use crate::query_budget::{QueryBudgets, QueryEngines};
 
@@ -100,6 +101,8 @@ pub struct InstanceOptions {
     pub ledger: Option<Ledger>,
     /// The header that names the keys by which caches drop an answer.
     pub surrogate_key: Option<HeaderName>,
+    /// The headers that a publisher adds to the pages that it draws; an author has its own.
+    pub page_headers: PageHeaders,
     /// Its stored work.
     pub queues: Queues,
     /// What keeps its worker's queues as content says.
@@ -138,6 +141,7 @@ pub struct Instance {
     pub(crate) renderer: Renderer,
     pub(crate) ledger: Option<Ledger>,
     pub(crate) surrogate_key: Option<HeaderName>,
+    pub(crate) page_headers: PageHeaders,
     pub(crate) profile: Profile,
     keeping: Keeping,
     pub(crate) queues: Queues,
@@ -208,6 +212,10 @@ impl Instance {
                 .with_image_key(ImageKey::of_secret(&options.replication_key)),
             ledger: options.ledger,
             surrogate_key: options.surrogate_key,
+            page_headers: match options.role {
+                Role::Author => PageHeaders::of_author(),
+                Role::Publish => options.page_headers,
+            },
             profile: Profile::default(),
             query_engines,
             keeping: options.keeping,

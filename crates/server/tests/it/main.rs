@@ -9,6 +9,7 @@
 mod costly_requests;
 mod form_values;
 mod node_round_trip;
+mod page_headers;
 mod support;
 mod uploads;
 
