@@ -21,6 +21,7 @@ mod cache;
 mod cacheable;
 mod check;
 mod clock;
+mod coding;
 mod compare;
 pub mod config;
 mod convert;
