@@ -172,6 +172,15 @@ pub struct RuleSettings {
 }
 
 /// `[[dispatcher.host.access]]`: requests that are refused.
+    /// Variables that later rules read as `%{ENV:NAME}`, with templates of their values, as `[E=NAME:VALUE]` sets them. A rule
+    /// that does nothing else has `rewrite = "-"`.
+    pub set: BTreeMap<String, String>,
+    /// Whether all rewrites are tried again from the first one on once this one applied, as `[N]` has it; default false. What
+    /// has not come to an end after 1,000 rounds is answered with 500.
+    pub again: bool,
+    /// How groups (`$1`, `%1`) are percent-encoded where they are put in, all but letters, digits and `_`: `"query"` writes `+`
+    /// for a space, as `[B]` does, and `"path"` `%20`, as `[B,BNP]` does. Default: they are put in as they are.
+    pub escape_groups: Option<String>,
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessSettings {
