@@ -4,10 +4,12 @@
 mod assets;
 mod backup;
 mod blobs;
+mod certificate;
 mod demo;
 mod demo_portal;
 mod dispatcher;
 mod export;
+mod file_watch;
 mod index;
 mod instance;
 mod jobs;
