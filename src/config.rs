@@ -47,6 +47,7 @@ pub(crate) struct Config {
     pub(crate) dispatcher: tympan_dispatcher::Settings,
     pub(crate) back_ends: BTreeMap<String, BackEnd>,
     pub(crate) mounts: crate::mounts::Mounts,
+    pub(crate) publish: Publish,
     pub(crate) ledger: Ledger,
     pub(crate) fragments: Fragments,
     pub(crate) timing: Timing,
@@ -307,6 +308,29 @@ pub(crate) struct Database {
     pub(crate) cache_size: Option<ByteSize>,
     /// The folder for them; default `chunks` below the home.
     pub(crate) cache_dir: Option<PathBuf>,
+}
+
+/// What a publisher sends with the pages that it draws.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Publish {
+    /// Headers of every HTML page, such as `Content-Security-Policy = "default-src 'self'; frame-ancestors 'self'"`; default
+    /// none. Those that an answer has itself stay, such as the policy of an uploaded file. An author sends
+    /// `frame-ancestors 'self'`, whatever stands here. Loosen the policy where pages use scripts, styles or pictures of
+    /// other sites.
+    pub(crate) headers: BTreeMap<String, String>,
+}
+
+impl Publish {
+    /// Returns the headers of pages.
+    ///
+    /// # Errors
+    /// With the header that cannot be sent.
+    pub(crate) fn page_headers(&self) -> Result<tympan_server::PageHeaders, String> {
+        let entries = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        tympan_server::PageHeaders::parse(entries)
+            .map_err(|error| format!("tympan.toml: `[publish.headers]`: {error}"))
+    }
 }
 
 /// What a publisher knows of the URLs that it drew.

@@ -2,6 +2,7 @@
 //!
 //! The sample site is embedded as a content package that the build made of the folder `site`.
 
+use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::path::Path;
 use std::time::SystemTime;
@@ -12,7 +13,7 @@ use tympan_content::{Depth, NodePath, Property, Repository, Session, Subtree, Va
 use tympan_replicate::{Action, Wish, mark};
 
 use crate::command::Fault;
-use crate::config::parse_toml;
+use crate::config::{Publish, parse_toml};
 use crate::home::chain;
 
 #[path = "site_archive.rs"]
@@ -49,6 +50,9 @@ struct Description {
     #[serde(default)]
     #[expect(dead_code, reason = "read to be checked")]
     languages: Vec<String>,
+    /// The headers of its pages, which a publisher that is made for it gets into its `tympan.toml`.
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
 }
 
 /// Reads the path of a site's home page from its `site.toml`, or the sample's.
@@ -56,6 +60,33 @@ struct Description {
 /// # Errors
 /// With `file:line:column` if it is malformed.
 pub(crate) fn home_page(site: Option<&Path>) -> Result<Option<String>, Fault> {
+    Ok(describe(site)?.home)
+}
+
+/// Returns the text of a new `tympan.toml` for a publisher of the site; nothing for a site that names no headers.
+///
+/// # Errors
+/// With `file:line:column` if its `site.toml` is malformed, and for headers that cannot be sent.
+pub(crate) fn publisher_config(site: Option<&Path>) -> Result<Option<String>, Fault> {
+    let headers = describe(site)?.headers;
+    if headers.is_empty() {
+        return Ok(None);
+    }
+    let publish = Publish { headers };
+    publish.page_headers().map_err(Fault::usage)?;
+    // Texts of JSON are texts of TOML.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let lines = publish.headers.iter();
+    let table: String =
+        lines.map(|(name, value)| format!("{} = {}\n", quoted(name), quoted(value))).collect();
+    Ok(Some(format!(
+        "# What browsers may do with the pages of this publisher. It is written once and then yours to edit.\n\
+         [publish.headers]\n{table}"
+    )))
+}
+
+/// Reads a `site.toml`, or the sample's.
+fn describe(site: Option<&Path>) -> Result<Description, Fault> {
     let (text, file) = match site {
         Some(dir) => {
             let file = dir.join("site.toml");
@@ -66,7 +97,7 @@ pub(crate) fn home_page(site: Option<&Path>) -> Result<Option<String>, Fault> {
         }
         None => (SAMPLE_DESCRIPTION.to_owned(), "site.toml".to_owned()),
     };
-    Ok(parse_toml::<Description>(&file, &text).map_err(Fault::usage)?.home)
+    parse_toml::<Description>(&file, &text).map_err(Fault::usage)
 }
 
 /// Reads a site folder, or the sample, as a package.

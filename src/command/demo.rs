@@ -30,6 +30,7 @@ const LINK_FILE: &str = "login-link";
 pub(crate) fn run(arguments: &Demo) -> Outcome {
     check_addresses(arguments)?;
     replication_key(&arguments.home)?;
+    write_publisher_config(arguments)?;
     let mut author = Home::open(&arguments.home.join("author"))?;
     let mut publish = Home::open(&arguments.home.join("publish"))?;
     let is_first_start = !has_content(&author)?;
@@ -120,6 +121,19 @@ fn fill(arguments: &Demo, homes: &[&Home]) -> Result<(), Fault> {
 pub(super) fn progress_style() -> ProgressStyle {
     let template = "{msg} {wide_bar} {pos}/{len} nodes, {per_sec}, {eta} left";
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Writes the configuration of a publisher that is about to be made, if its site names headers of its pages.
+fn write_publisher_config(arguments: &Demo) -> Result<(), Fault> {
+    let home = arguments.home.join("publish");
+    let is_new = std::fs::read_dir(&home).map_or(true, |mut entries| entries.next().is_none());
+    let Some(text) = site::publisher_config(arguments.site.as_deref())?.filter(|_| is_new) else {
+        return Ok(());
+    };
+    let file = home.join("tympan.toml");
+    std::fs::create_dir_all(&home)
+        .and_then(|()| std::fs::write(&file, text))
+        .map_err(|error| Fault::cannot_run(format!("cannot write `{}`: {error}", file.display())))
 }
 
 /// Writes the dispatcher's configuration and cache folder, unless someone wrote a configuration already.

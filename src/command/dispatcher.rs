@@ -15,7 +15,8 @@ use tympan_dispatcher::any::{Diagnostic, Severity, Sources, parse_file};
 use tympan_dispatcher::config::{Config, Loaded};
 use tympan_dispatcher::log::Log;
 use tympan_dispatcher::{
-    CertificateSettings, Dispatcher, FlushKeys, FrontSettings, Question, Runtime, Settings, Side,
+    CertificateSettings, Dispatcher, FlushKeys, FrontSettings, HttpsRedirectSettings, Question,
+    Runtime, Settings, Side,
 };
 use tympan_replicate::{Pairs, Purpose};
 use tympan_web::listen::{Front, Limits, Reuse, bind};
@@ -200,6 +201,7 @@ pub(crate) struct Opened {
     dispatcher: Dispatcher,
     listener: std::net::TcpListener,
     admin: Option<std::net::TcpListener>,
+    https_redirect: Option<(HttpsRedirectSettings, std::net::TcpListener)>,
     front: Front,
     files: Files,
     all: Vec<PathBuf>,
@@ -226,6 +228,8 @@ pub(crate) fn open(
     let listener = bound(listen)?;
     let admin = rest.dispatcher.admin.address.map(bound).transpose()?;
     let pairs = config.with_file_name(pair::FOLDER);
+    let redirecting = rest.dispatcher.https_redirect.clone();
+    let https_redirect = redirecting.address.map(bound).transpose()?;
     let dispatcher = open_with(loaded.config, &rest.dispatcher, (logs, Some(&pairs)))?;
     Ok(Opened {
         address: listener.local_addr().unwrap_or(listen),
@@ -233,6 +237,7 @@ pub(crate) fn open(
         dispatcher,
         listener,
         admin,
+        https_redirect: https_redirect.map(|listener| (redirecting, listener)),
         front,
         files,
         all,
@@ -250,9 +255,12 @@ impl Opened {
     /// # Errors
     /// If the socket fails.
     pub(crate) async fn serve(self, stopped: Receiver<bool>) -> Result<(), Fault> {
-        let Self { dispatcher, listener, admin, front, files, all, .. } = self;
+        let Self { dispatcher, listener, admin, https_redirect, front, files, all, .. } = self;
         if let Some(admin) = admin {
             tokio::spawn(serve_admin(dispatcher.clone(), admin, stopped.clone()));
+        }
+        if let Some(https_redirect) = https_redirect {
+            tokio::spawn(redirect_to_https(dispatcher.clone(), https_redirect, stopped.clone()));
         }
         let served = (dispatcher.clone(), front.clone());
         let following = tokio::spawn(watch::Watcher::of_files().run(files, all, served));
@@ -341,7 +349,12 @@ fn run_until_signal(files: &Files, place: &Place) -> Outcome {
         let reload = watch::Watcher::listen()?;
         let (loaded, rest, all) = files.read()?;
         let front = front_of(&rest)?;
-        let sockets = sockets::Sockets::find(place, rest.dispatcher.admin.address)?;
+        let redirecting = rest.dispatcher.https_redirect.clone();
+        let others = sockets::Others {
+            admin: rest.dispatcher.admin.address,
+            https_redirect: redirecting.address,
+        };
+        let sockets = sockets::Sockets::find(place, others)?;
         let dispatcher = open_with(
             loaded.config,
             &rest.dispatcher,
@@ -356,6 +369,13 @@ fn run_until_signal(files: &Files, place: &Place) -> Outcome {
                 listener.local_addr().map_err(|error| Fault::cannot_run(error.to_string()))?;
             tokio::spawn(serve_admin(dispatcher.clone(), listener, stopped.clone()));
             say!("dispatcher is watched on http://{address}");
+        }
+        if let Some(listener) = sockets.https_redirect {
+            let address =
+                listener.local_addr().map_err(|error| Fault::cannot_run(error.to_string()))?;
+            let redirecting = (redirecting, listener);
+            tokio::spawn(redirect_to_https(dispatcher.clone(), redirecting, stopped.clone()));
+            say!("dispatcher redirects http://{address} to https");
         }
         tokio::spawn(reload.run(files.clone(), all, (dispatcher.clone(), front.clone())));
         let scheme = if front.tls.is_some() { "https" } else { "http" };
@@ -406,6 +426,26 @@ async fn serve_admin(
     };
     if let Err(error) = dispatcher.serve_admin(listener, limits.into(), until).await {
         tracing::error!(reason = %chain(&error), "the dispatcher can no longer be watched");
+    }
+}
+
+/// Sends those who come without TLS to `https` until `stopped` turns true.
+async fn redirect_to_https(
+    dispatcher: Dispatcher,
+    (settings, listener): (HttpsRedirectSettings, std::net::TcpListener),
+    mut stopped: Receiver<bool>,
+) {
+    let until = async move {
+        stopped.wait_for(|stopped| *stopped).await.ok();
+    };
+    let limits = Limits {
+        header_bytes: 16 * 1024,
+        drain_timeout: Duration::from_secs(1),
+        ..Limits::default()
+    };
+    let served = dispatcher.serve_https_redirect(settings, listener, limits.into(), until).await;
+    if let Err(error) = served {
+        tracing::error!(reason = %chain(&error), "visitors without TLS are no longer redirected");
     }
 }
 

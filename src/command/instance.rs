@@ -26,7 +26,6 @@ use tympan_server::{
 use tympan_store::{PostgresStore, State};
 use tympan_web::listen::{Counters, Front, Limits, Overflow, Reuse, bind, serve};
 use tympan_web::network::{Network, NotANetwork};
-use tympan_web::tls::Tls;
 
 use crate::args;
 use crate::backup;
@@ -34,6 +33,7 @@ use crate::base;
 use crate::blob_metrics;
 use crate::blobs::Sharing;
 use crate::clock;
+use crate::command::certificate::{Certificate, read_tls};
 use crate::command::picture::{self, Urgency};
 use crate::command::{Fault, Outcome, most_open_files, runtime};
 use crate::config::Config;
@@ -78,6 +78,7 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     /// Where the admin listener answers, if there is one.
     pub(crate) admin_address: Option<SocketAddr>,
+    certificate: Option<Certificate>,
     search: Arc<Index>,
     instance: Arc<Instance>,
     stop: watch::Sender<bool>,
@@ -96,10 +97,20 @@ impl Running {
         self.state.close().await;
     }
 
-    /// Returns what opens the logs anew.
+    /// Returns what opens the logs anew, and reads the certificate again.
     pub(crate) fn reopener(&self) -> impl Fn() + use<> {
-        let instance = self.instance.clone();
-        move || instance.reopen_logs()
+        let (instance, certificate) = (self.instance.clone(), self.certificate.clone());
+        move || {
+            instance.reopen_logs();
+            if let Some(certificate) = &certificate {
+                certificate.renew();
+            }
+        }
+    }
+
+    /// Returns `http` or `https`.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.certificate.is_some() { "https" } else { "http" }
     }
 
     /// Returns when a listener fails, which none does in a healthy process.
@@ -131,6 +142,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let config = &plan.home.config;
     let mut front = main_front(config, BODY_BYTES)?;
     front.limits.overflow = Overflow::Refuse;
+    let certificate = Certificate::of(&front, config);
     // Before another repository could take for garbage what came with the home.
     let sharing = Sharing::of(plan.home);
     sharing.register()?;
@@ -189,6 +201,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         role,
         ledger: ledger.clone(),
         surrogate_key: crate::ledger::surrogate_key(config)?,
+        page_headers: config.publish.page_headers().map_err(Fault::cannot_run)?,
         renderer: renderer(plan, config)?,
         repository,
         queues: queues.clone(),
@@ -245,6 +258,13 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     instance.watch_health("blobs", sharing.register_far(&stopped));
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(listener, router(instance.clone()), front, stopped.clone()));
+    if let Some(certificate) = certificate.clone() {
+        let stopped = stopped.clone();
+        tasks.spawn(async move {
+            certificate.follow(stopped).await;
+            Ok(())
+        });
+    }
     if exports {
         let following = instance.clone().follow_exports(stopped.clone());
         tasks.spawn(async move {
@@ -297,7 +317,17 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
             Ok(())
         });
     }
-    Ok(Running { state, logins, address, admin_address, search, instance, stop, tasks })
+    Ok(Running {
+        state,
+        logins,
+        address,
+        admin_address,
+        certificate,
+        search,
+        instance,
+        stop,
+        tasks,
+    })
 }
 
 /// Looks at the clock now and then, so that its jumps are seen, and removes the logins that ended by a trusted time.
@@ -734,14 +764,6 @@ pub(crate) fn main_front(config: &Config, body_bytes: u64) -> Result<Front, Faul
     Ok(Front { limits, tls, ..Front::default() })
 }
 
-fn read_tls(certificate: &Path, key: &Path) -> Result<Tls, Fault> {
-    let read = |file: &Path| {
-        std::fs::read(file)
-            .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))
-    };
-    Tls::from_pem(&read(certificate)?, &read(key)?).map_err(|error| Fault::usage(chain(&error)))
-}
-
 fn admin_front(config: &Config) -> Front {
     let max_connections = config.admin.max_connections.unwrap_or(16);
     Limits { max_connections, header_bytes: 16 * 1024, body_bytes: 64 * 1024, ..Limits::default() }
@@ -788,7 +810,7 @@ pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
     runtime(permits + 64)?.block_on(async {
         let mut signals = Signals::listen()?.with_hangup()?;
         let mut running = start(&plan).await?;
-        say!("{} listens on http://{}", role.name(), running.address);
+        say!("{} listens on {}://{}", role.name(), running.scheme(), running.address);
         say!("ready");
         let reopen = running.reopener();
         tokio::select! {

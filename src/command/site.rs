@@ -12,7 +12,7 @@ use super::{CHECK_FAILED, Fault, Outcome};
 use crate::args::Site;
 use crate::home::chain;
 use crate::say;
-use crate::site::{home_page, read};
+use crate::site::{home_page, publisher_config, read};
 
 /// The folders of a site that hold templates.
 const SCRIPT_FOLDERS: [&str; 2] = ["apps", "libs"];
@@ -128,7 +128,8 @@ fn findings(dir: &Path) -> Result<Vec<Finding>, Fault> {
         return Err(Fault::usage(format!("`{}` is no folder", dir.display())));
     }
     let mut found = Vec::new();
-    if let Err(fault) = home_page(Some(dir)) {
+    let described = home_page(Some(dir)).and_then(|_| publisher_config(Some(dir)));
+    if let Err(fault) = described {
         found.push(read_place(fault.message(), &dir.join("site.toml")));
     }
     let mut set = ScriptSet::default();

@@ -32,6 +32,8 @@ pub(crate) fn import(session: &mut Session, json: &str) -> Result<(), Fault> {
     let root = NodePath::new(&bench.root).map_err(failed)?;
     if session.node(&root).map_err(failed)?.is_none() {
         session.add_node(&root, "sling:Folder").map_err(failed)?;
+        let is_strict = Property::Single(tympan_content::Value::Boolean(true));
+        session.set_property(&root, "strictUrls", is_strict).map_err(failed)?;
     }
     for folder in 0..bench.folders {
         let name = format!("f{folder}");

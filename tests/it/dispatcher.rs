@@ -180,6 +180,60 @@ fn a_render_over_tls_comes_with_a_changed_configuration_and_so_do_its_roots() {
     wait(|| ask() == 200, || "the first roots to count again".to_owned());
 }
 
+#[test]
+fn a_publisher_shows_a_changed_certificate_and_visitors_without_tls_are_redirected() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (Authority::new(), Authority::new());
+    let home = dir.path().join("publish");
+    let (chain, key) = (dir.path().join("chain.pem"), dir.path().join("key.pem"));
+    let show = |authority: &Authority| {
+        let (certificate, secret) = authority.identity("127.0.0.1");
+        std::fs::write(&chain, certificate).unwrap();
+        std::fs::write(&key, secret).unwrap();
+    };
+    show(&first);
+    std::fs::create_dir_all(&home).unwrap();
+    let listen = format!(
+        "[listen]\ntls_certificate = \"{}\"\ntls_key = \"{}\"\n",
+        chain.display(),
+        key.display()
+    );
+    std::fs::write(home.join("tympan.toml"), listen).unwrap();
+    let [publish, addr, plain] = [(); 3].map(|()| free_address());
+    let _publisher = Running::start(&[
+        "publish",
+        "--home",
+        home.to_str().unwrap(),
+        "--listen",
+        &publish.to_string(),
+    ]);
+    let roots = dir.path().join("ca.pem");
+    std::fs::write(&roots, first.pem()).unwrap();
+    let farm = format!(
+        "/farms {{ /site {{ /virtualhosts {{ \"*\" }} /renders {{ /0 {{ /hostname \"127.0.0.1\" /port \"{}\" /secure 1 }} }} }} }}",
+        publish.port()
+    );
+    std::fs::write(dir.path().join("dispatcher.any"), farm).unwrap();
+    let settings = dir.path().join("tympan.toml");
+    let text = format!(
+        "[dispatcher]\nkeep_alive_timeout = \"0s\"\n[dispatcher.renders]\nroots = \"{}\"\n[dispatcher.https_redirect]\naddress = \"{plain}\"\n",
+        roots.display()
+    );
+    std::fs::write(&settings, text).unwrap();
+    let _process = Process::start(dir.path(), addr, &["--settings", settings.to_str().unwrap()]);
+    let ask = || status(addr, "/a.html?x");
+    assert_eq!(ask(), 404, "the publisher is empty");
+    let moved = get(plain, "/a.html?x");
+    assert_eq!(moved.status, 301);
+    assert_eq!(moved.header("location"), Some("https://127.0.0.1/a.html?x"));
+    show(&second);
+    wait(|| ask() == 502, || "another certificate to be shown".to_owned());
+    // One that does not fit its key never takes the place of one that works.
+    std::fs::write(&key, first.identity("127.0.0.1").1).unwrap();
+    std::fs::write(&roots, second.pem()).unwrap();
+    wait(|| ask() == 404, || "the second certificate to be trusted".to_owned());
+}
+
 /// Asks over kept connections until told to stop; returns how often, and what failed.
 fn visit(addr: SocketAddr, path: &str, stop: &AtomicBool, count: &AtomicUsize) -> Vec<String> {
     let mut failures = Vec::new();

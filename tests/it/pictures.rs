@@ -119,7 +119,18 @@ fn visitors_get_pictures_in_the_sizes_that_they_may_ask_for() {
         "public, max-age=31536000, immutable"
     );
     // Another hash shows the present picture, and is not kept for good.
-    assert_eq!(cached(&format!("{asset}.width-160.h-0123456789abcdef.webp")), "max-age=300");
+    let made_up = format!("{asset}.width-160.h-0123456789abcdef.webp");
+    assert_eq!(cached(&made_up), "max-age=300");
+    // Nor is a made-up hash or signature anything for the dispatcher's disk.
+    let forged = format!("{asset}.width-160.sig-0123456789abcdef0123456789abcdef.webp");
+    for (path, expected) in [
+        (made_up, Some("no-cache")),
+        (forged, Some("no-cache")),
+        (format!("{asset}.width-160.h-{hash}.webp"), None),
+        (small.clone(), None),
+    ] {
+        assert_eq!(get(demo.publish, &path).header("dispatcher"), expected, "{path}");
+    }
 
     for (end, status) in [
         ("crop-160x90.jpeg", 200),
@@ -142,7 +153,7 @@ fn visitors_get_pictures_in_the_sizes_that_they_may_ask_for() {
         assert_eq!((seen.status, seen.body == plain.body), (200, true));
     }
     assert_eq!(get(demo.dispatcher, &format!("{asset}.width-161.webp")).status, 403);
-    assert_eq!(demo.renders_of(&small), 4, "by this test three times, and by the dispatcher once");
+    assert_eq!(demo.renders_of(&small), 5, "by this test four times, and by the dispatcher once");
     // Flushed with the asset, whose path it begins with.
     let replaced = upload_and_wait(&demo, "waves.bmp", &bitmap(600, 400, 2));
     activate(&demo, &replaced);

@@ -21,6 +21,7 @@ use tympan_web::secret_parameters::without_secrets;
 
 use crate::authority;
 use crate::cacheable::Reason;
+use crate::coding::Decoded;
 use crate::config::{ClientHeaders, Farm};
 use crate::decision::{Action, decide_among, is_flush, place};
 use crate::dispatcher::{FarmState, Inner};
@@ -392,7 +393,16 @@ impl Inner {
         self.metrics.count(Counter::Proxied);
         match self.proxy.send(request).await {
             Ok(answer) => {
-                let mut response = answer.map(boxed);
+                let (mut parts, body) = answer.into_parts();
+                let body = match Decoded::of_answer(&mut parts.headers, body) {
+                    Ok(body) => body,
+                    Err(error) => {
+                        tracing::warn!(path = %view.path, reason = %error, "a proxied server did not answer");
+                        self.metrics.count(Counter::RenderFailures);
+                        return refusal(StatusCode::BAD_GATEWAY);
+                    }
+                };
+                let mut response = Response::from_parts(parts, boxed(body));
                 clean_response(response.headers_mut());
                 proxied.reverse(response.headers_mut());
                 response

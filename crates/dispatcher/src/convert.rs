@@ -18,6 +18,7 @@ use crate::any::{Diagnostic, Findings, Position};
 use crate::settings::read_level;
 
 mod access;
+mod expression;
 mod host;
 mod include;
 mod rewrite;
@@ -66,6 +67,8 @@ struct Reader<'a> {
     server_root: Option<String>,
     findings: Findings,
     variables: BTreeMap<String, String>,
+    /// Variables that rules set for the rules behind them.
+    environment: BTreeSet<String>,
     switches: BTreeMap<&'static str, String>,
     error_documents: BTreeMap<String, String>,
     config: Option<String>,

@@ -307,6 +307,9 @@ impl Lead {
             ticket.finish(Outcome::Again);
             return self.tell(First::Behind);
         }
+        let (mut parts, mut body) = answer.response.into_parts();
+        body.take_off_content_codings(&mut parts.headers);
+        answer.response = Response::from_parts(parts, body);
         let status = answer.response.status();
         if let Err(reason) = check_response(status, answer.response.headers()) {
             if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
@@ -732,6 +735,12 @@ impl Placement {
             expires: self.expires,
             mode: self.mode,
         };
+        if let Some(root) = &farm.docroot
+            && let Err(error) = root.opened().make_way(&self.file)
+        {
+            tracing::warn!(file = %farm.absolute(&self.file).display(), reason = %error,
+                "cannot move a folder away that an earlier version left where a page belongs");
+        }
         temporary.commit(&new).map_err(|error| match error.kind() {
             std::io::ErrorKind::IsADirectory => Reason::TargetIsDirectory,
             std::io::ErrorKind::NotADirectory => Reason::ParentIsFile,

@@ -419,11 +419,16 @@ pub(crate) fn names(action: Action, handle: &Path, file: &Path) -> bool {
 mod tests {
     use super::names;
     use crate::any::Sources;
+    use crate::cache::{Docroot, Fate, Named};
     use crate::config::Config;
+    use crate::variant;
     use crate::{Dispatcher, Runtime};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
     use std::path::Path;
     use std::sync::Arc;
     use std::task::{Context, Waker};
+    use tympan_web::cache_path::CanonicalPath;
     use tympan_web::flush_message::{Action, FlushMessage};
 
     #[test]
@@ -459,6 +464,42 @@ mod tests {
         drop(held);
     }
 
+    proptest! {
+        /// Whatever anybody makes up behind a page, the flush of the page takes away, and nothing of its neighbors.
+        #[test]
+        fn a_flush_of_a_page_takes_all_its_selector_and_suffix_files(
+            urls in prop::collection::vec(
+                "/content/(a|ab|b)(\\.[ax2]{1,2}){0,2}\\.(html|jpg|x7)(/[ab](\\.(html|jpg|x7|2))?){0,2}(/s\\.(html|x7))?",
+                1..12,
+            ),
+            is_gone: bool,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let docroot = Docroot::open(folder.path(), 0o755, Arc::default()).unwrap();
+            let mut files = Vec::new();
+            for url in &urls {
+                let path = CanonicalPath::parse(url).unwrap();
+                let Ok(file) = variant::file_of(&path, "", folder.path()) else { continue };
+                let absolute = folder.path().join(&file);
+                std::fs::create_dir_all(absolute.parent().unwrap()).ok();
+                // Of `/a.x7` and `/a.x7/s.html` only one can be kept: `x7` is no page's extension.
+                if std::fs::write(&absolute, "page").is_ok() {
+                    files.push((url, file));
+                }
+            }
+            let handle = Path::new("content/a");
+            let action = if is_gone { Action::Delete } else { Action::Activate };
+            let named = [Named { handle, fate: Fate::Delete }];
+            let done = docroot.flush(&named, &BTreeSet::new());
+            prop_assert!(done.failure.is_none());
+            for (url, file) in files {
+                let is_own = url.starts_with("/content/a.");
+                prop_assert_eq!(folder.path().join(&file).exists(), !is_own, "{}", url);
+                prop_assert_eq!(names(action, handle, &file), is_own, "{}", url);
+            }
+        }
+    }
+
     #[test]
     fn a_flush_names_the_files_of_its_handle() {
         let check = |action, handle: &str, file: &str, expected: bool| {
@@ -474,6 +515,7 @@ mod tests {
             check(action, site, "content/en.html", true);
             check(action, site, "content/en.x.html", true);
             check(action, site, "content/en.html/suffix.html", true);
+            check(action, site, "content/en.html.s~/suffix.html", true);
             check(action, site, "content/en/_jcr_content/image.png", true);
             check(action, site, "content/english.html", false);
             check(action, site, "content/de.html", false);

@@ -2,10 +2,13 @@
 //!
 //! Agents write a node's path as it is, or percent-encoded as in a URL; and a name with a prefix, such as `jcr:content`, is
 //! `_jcr_content` in the URLs that Sling makes. A handle does not tell which of these it is, so that a flush counts for each.
+//! Below what looks like a page, as `a.jpg/jcr:content` does, the files lie in a folder of suffix pages.
 
 use std::path::PathBuf;
 
 use tympan_web::cache_path::CanonicalPath;
+
+use crate::suffix_folder;
 
 /// Returns the paths that `handle` may name below a document root: first the one that is written.
 pub(crate) fn readings(handle: &str) -> Vec<PathBuf> {
@@ -18,8 +21,10 @@ pub(crate) fn readings(handle: &str) -> Vec<PathBuf> {
     let decoded = decoded.map(|decoded| decoded.as_str().trim_matches('/').to_owned());
     for path in [Some(written.to_owned()), decoded].into_iter().flatten() {
         for path in [PathBuf::from(in_urls(&path)), PathBuf::from(path)] {
-            if !readings.contains(&path) {
-                readings.push(path);
+            for path in [suffix_folder::file_of(path.clone()), path] {
+                if !readings.contains(&path) {
+                    readings.push(path);
+                }
             }
         }
     }
@@ -56,6 +61,10 @@ mod tests {
         check("/content/en/jcr:content", &["content/en/jcr:content", "content/en/_jcr_content"]);
         check("/etc/a%3Ab", &["etc/a%3Ab", "etc/_a_b", "etc/a:b"]);
         check("/content/:a/b:", &["content/:a/b:"]);
+        check("/dam/a.jpg", &["dam/a.jpg"]);
+        let below = ["dam/a.jpg/jcr:content", "dam/a.jpg.s~/_jcr_content"];
+        let below = [&below[..], &["dam/a.jpg/_jcr_content", "dam/a.jpg.s~/jcr:content"]].concat();
+        check("/dam/a.jpg/jcr:content", &below);
         // What cannot be decoded, or leads elsewhere then, is meant as it is written.
         check("/content/100%", &["content/100%"]);
         check("/content/%2e%2e/x", &["content/%2e%2e/x"]);

@@ -6,7 +6,7 @@
 //! Invariants
 //! * At most `/x-refetchHot` pages for each flush and `/x-refetchBudget` in a minute, beside those that flushes list.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use crate::config::Cache;
 use crate::dispatcher::{FarmState, Inner};
 use crate::flush::names;
 use crate::freshness::{Freshness, judge};
+use crate::handle::readings;
 use crate::memory::Ready;
 use crate::request::encode_path;
 use crate::variant::is_variant;
@@ -50,8 +51,10 @@ impl Inner {
         cache: &Cache,
         message: &FlushMessage,
     ) -> Vec<String> {
-        let handle = PathBuf::from(message.handle.trim_matches('/'));
-        self.hot(farm, cache, message, |ready| names(message.action, &handle, &ready.source.file))
+        let handles = readings(&message.handle);
+        self.hot(farm, cache, message, |ready| {
+            handles.iter().any(|handle| names(message.action, handle, &ready.source.file))
+        })
     }
 
     /// Returns the hot pages that are stale now.

@@ -30,6 +30,7 @@ use crate::dispatcher::{FarmState, Inner};
 use crate::flight::Flights;
 use crate::log::{Level, Log};
 use crate::memory::Memory;
+use crate::suffix_folder::path_of;
 use crate::variant::base_name;
 
 /// How often the file system is looked at without being asked.
@@ -406,6 +407,7 @@ impl Keeper {
 /// hides.
 fn may_have_written(farm: &Farm, path: &str) -> bool {
     let Some(cache) = &farm.cache else { return false };
+    let path = &*path_of(path);
     let Some((_, name)) = path.rsplit_once('/') else { return false };
     let has_extension = name.rfind('.').is_some_and(|dot| dot > 0);
     if !has_extension || name.starts_with(".ht") || path.split('/').any(is_reserved_name) {

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use regex::{Captures, Regex, RegexBuilder};
 
 use crate::Error;
@@ -58,7 +58,37 @@ struct Rule {
     /// Whether it is for paths of URLs alone.
     is_of_url: bool,
     keeps_host: bool,
+    /// Variables for later rules.
+    sets: Vec<(String, String)>,
+    /// Whether all rules are tried again once it applied.
+    begins_again: bool,
+    escaped_groups: Option<GroupEscaping>,
 }
+
+/// How what a pattern found is written into a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GroupEscaping {
+    /// A space is `+`.
+    Query,
+    /// A space is `%20`.
+    Path,
+}
+
+impl GroupEscaping {
+    fn escape(self, text: &str) -> String {
+        let escaped = utf8_percent_encode(text, IN_GROUP).to_string();
+        match self {
+            Self::Query => escaped.replace("%20", "+"),
+            Self::Path => escaped,
+        }
+    }
+}
+
+/// What a group must not hold bare where it is escaped: all but letters, digits and `_`.
+const IN_GROUP: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_');
+
+/// Rules that begin again are tried so often; httpd stops at 32,000 rounds.
+const MAX_ROUNDS: usize = 1000;
 
 /// Refuses requests.
 #[derive(Debug, Clone)]
@@ -152,6 +182,9 @@ impl Proxied {
 pub(crate) const IN_PATH: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'#').add(b'%').add(b'?').add(b'\\');
 
+/// As [`IN_PATH`], where `%` begins an escape.
+const IN_ESCAPED_PATH: &AsciiSet = &IN_PATH.remove(b'%');
+
 impl Routes {
     pub(crate) fn compile(hosts: &[HostSettings], rewrites_lookups: bool) -> Result<Self, Error> {
         let hosts = hosts.iter().map(Host::compile).collect::<Result<_, _>>()?;
@@ -180,13 +213,13 @@ impl Routes {
         let Some(host) = self.host(&view.host) else {
             return Routed::Serve(None);
         };
-        let mut way = Way { sent: view, url: None, current: None, is_rewritten: false };
+        let mut way = Way::new(view);
         let proxied = match host.lead(&mut way) {
             Led::Ended(routed) => return routed,
             Led::Proxied(proxied) => Some(proxied),
             Led::Through => None,
         };
-        let unled = Way { sent: view, url: None, current: None, is_rewritten: false };
+        let unled = Way::new(view);
         // Farms may look up what was sent, whatever the rules made of it.
         let is_sent = proxied.is_none() && !self.rewrites_lookups;
         let refuses = |access: &Access| match access.of {
@@ -213,9 +246,15 @@ struct Way<'a> {
     current: Option<Box<RequestView>>,
     /// Whether the path is another one than the URL's.
     is_rewritten: bool,
+    /// What rules have set.
+    environment: BTreeMap<String, String>,
 }
 
-impl Way<'_> {
+impl<'a> Way<'a> {
+    fn new(sent: &'a RequestView) -> Self {
+        Self { sent, url: None, current: None, is_rewritten: false, environment: BTreeMap::new() }
+    }
+
     fn view(&self) -> &RequestView {
         self.current.as_deref().unwrap_or(self.sent)
     }
@@ -236,13 +275,15 @@ impl Host {
     /// Leads a request through the rules.
     fn lead(&self, way: &mut Way<'_>) -> Led {
         let (mut is_over, mut may_proxy) = (false, true);
-        for rule in &self.rules {
+        let (mut rules, mut rounds) = (self.rules.iter(), 0);
+        while let Some(rule) = rules.next() {
             let counts = if rule.is_of_url { !way.is_rewritten } else { !is_over };
             let is_shut = !may_proxy && matches!(rule.action, Action::Proxy(_));
             if !counts || is_shut {
                 continue;
             }
-            let Some(filled) = rule.fill(self, way) else { continue };
+            let Some((filled, set)) = rule.fill(self, way) else { continue };
+            way.environment.extend(set);
             match filled {
                 Filled::Rewritten(path, query) => match way.view().with_target(&path, query) {
                     Ok(next) => {
@@ -262,6 +303,14 @@ impl Host {
             if rule.passes_through {
                 way.url = Some(way.view().path.as_str().to_owned());
                 way.is_rewritten = false;
+            }
+            if rule.begins_again {
+                rounds += 1;
+                if rounds > MAX_ROUNDS {
+                    return Led::Ended(Routed::Answer(StatusCode::INTERNAL_SERVER_ERROR));
+                }
+                (rules, is_over) = (self.rules.iter(), false);
+                continue;
             }
             is_over |= rule.is_last || rule.passes_through;
         }
@@ -383,6 +432,17 @@ impl Rule {
             passes_through: settings.pass_through,
             is_of_url: settings.of_url,
             keeps_host: settings.keep_host,
+            sets: settings.set.clone().into_iter().collect(),
+            begins_again: settings.again,
+            escaped_groups: match settings.escape_groups.as_deref() {
+                None => None,
+                Some("query") => Some(GroupEscaping::Query),
+                Some("path") => Some(GroupEscaping::Path),
+                Some(other) => {
+                    let reason = format!("`{other}` is neither `query` nor `path`");
+                    return Err(fault("host.rule.escape_groups", reason));
+                }
+            },
         })
     }
 
@@ -396,15 +456,17 @@ impl Rule {
         names_target_alone(target) && self.conditions.iter().all(Condition::is_decided_by_target)
     }
 
-    /// Applies the rule; nothing if it does not match.
-    fn fill(&self, host: &Host, way: &Way<'_>) -> Option<Filled> {
+    /// Applies the rule, and returns the variables that it sets as well; nothing if it does not match.
+    fn fill(&self, host: &Host, way: &Way<'_>) -> Option<(Filled, Vec<(String, String)>)> {
         let view = way.view();
         let groups = self.pattern.captures(view.path.as_str())?;
         let mut scope = Scope::new(host, way, Some(&groups));
         if !hold(&self.conditions, &mut scope) {
             return None;
         }
-        Some(match &self.action {
+        let set = self.sets.iter().map(|(name, value)| (name.clone(), scope.expand(value)));
+        let set: Vec<_> = set.collect();
+        let filled = match &self.action {
             Action::Rewrite(target) if target == "-" => Filled::Unchanged,
             Action::Rewrite(target) => {
                 let (path, query) = self.target(&scope, target);
@@ -418,9 +480,12 @@ impl Rule {
                 let (url, query) = self.target(&scope, target);
                 // What a visitor wrote must not choose the server.
                 if authority(&url) != authority(target) {
-                    return Some(Filled::Ended(Routed::Answer(StatusCode::BAD_REQUEST)));
+                    let refused = Filled::Ended(Routed::Answer(StatusCode::BAD_REQUEST));
+                    return Some((refused, set));
                 }
-                let mut url = utf8_percent_encode(&url, IN_PATH).to_string();
+                // What is escaped already is not escaped again.
+                let in_path = if self.escaped_groups.is_some() { IN_ESCAPED_PATH } else { IN_PATH };
+                let mut url = utf8_percent_encode(&url, in_path).to_string();
                 if let Some(query) = query {
                     url = format!("{url}?{query}");
                 }
@@ -432,14 +497,16 @@ impl Rule {
             }
             Action::Answer(status) => Filled::Ended(Routed::Answer(*status)),
             Action::Pass => Filled::Passed,
-        })
+        };
+        Some((filled, set))
     }
 
     /// Fills a target's path and query, and merges the visitor's query. A `?` in what a pattern found in the path stays a
     /// part of the path, as it was sent as one.
     fn target(&self, scope: &Scope<'_>, template: &str) -> (String, Option<String>) {
         let (path, own) = split_target(template);
-        let (path, own) = (scope.expand(path), own.map(|own| scope.expand(own)));
+        let expand = |template| scope.expand_escaping(template, self.escaped_groups);
+        let (path, own) = (expand(path), own.map(expand));
         let theirs = scope.view.query.as_deref();
         let query = match (self.query, own.as_deref()) {
             (Query::Append, Some(own)) if !own.is_empty() => {
@@ -612,6 +679,11 @@ impl<'a> Scope<'a> {
 
     /// Fills a template: `$1`, `%1`, `%{NAME}`, and `\$` for a plain sign.
     fn expand(&self, template: &str) -> String {
+        self.expand_escaping(template, None)
+    }
+
+    /// As [`Scope::expand`], with groups escaped if that is asked for.
+    fn expand_escaping(&self, template: &str, groups: Option<GroupEscaping>) -> String {
         let mut filled = String::with_capacity(template.len() + 32);
         let mut rest = template;
         while let Some(at) = rest.find(['$', '%', '\\']) {
@@ -637,7 +709,11 @@ impl<'a> Scope<'a> {
                 },
                 (sign, Some(digit)) if digit.is_ascii_digit() => {
                     let index = digit.to_digit(10).unwrap_or(0) as usize;
-                    filled.push_str(self.group(sign, index));
+                    let group = self.group(sign, index);
+                    match groups {
+                        Some(escaping) => filled.push_str(&escaping.escape(group)),
+                        None => filled.push_str(group),
+                    }
                     chars.as_str()
                 }
                 (sign, _) => {
@@ -690,7 +766,11 @@ impl<'a> Scope<'a> {
                 root.map(|root| root.display().to_string().trim_end_matches('/').to_owned())
                     .unwrap_or_default()
             }
-            _ => name.strip_prefix("HTTP:").map(header).unwrap_or_default(),
+            _ => match (name.strip_prefix("HTTP:"), name.strip_prefix("ENV:")) {
+                (Some(name), _) => header(name),
+                (None, Some(name)) => self.way.environment.get(name).cloned().unwrap_or_default(),
+                (None, None) => String::new(),
+            },
         }
     }
 }

@@ -18,6 +18,7 @@ use tympan_web::limit::Pace;
 
 use crate::Error;
 use crate::front::{CertificateSettings, FrontSettings};
+use crate::https_redirect::HttpsRedirectSettings;
 use crate::log::Level;
 use crate::route::{Host, Routes};
 use crate::warm_up::WarmUp;
@@ -54,6 +55,8 @@ pub struct Settings {
     pub renders: RenderSettings,
     /// The second listener, for those who watch the dispatcher.
     pub admin: AdminSettings,
+    /// The listener that sends visitors who come without TLS to `https`.
+    pub https_redirect: HttpsRedirectSettings,
     /// What is fetched into the cache at the start.
     pub warm_up: WarmUpSettings,
     /// How much the dispatcher writes to its log: `error`, `warn`, `info` (default), `debug` or `trace`, as
@@ -169,6 +172,15 @@ pub struct RuleSettings {
     pub query: Option<String>,
     /// Whether a redirect's target is sent as it is, without escaping; default false.
     pub no_escape: bool,
+    /// Variables that later rules read as `%{ENV:NAME}`, with templates of their values, as `[E=NAME:VALUE]` sets them. A rule
+    /// that does nothing else has `rewrite = "-"`.
+    pub set: BTreeMap<String, String>,
+    /// Whether all rewrites are tried again from the first one on once this one applied, as `[N]` has it; default false. What
+    /// has not come to an end after 1,000 rounds is answered with 500.
+    pub again: bool,
+    /// How groups (`$1`, `%1`) are percent-encoded where they are put in, all but letters, digits and `_`: `"query"` writes `+`
+    /// for a space, as `[B]` does, and `"path"` `%20`, as `[B,BNP]` does. Default: they are put in as they are.
+    pub escape_groups: Option<String>,
 }
 
 /// `[[dispatcher.host.access]]`: requests that are refused.

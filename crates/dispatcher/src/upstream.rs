@@ -24,12 +24,13 @@ use tympan_web::limit::{Limited, Pace, Wait, is_stalled, is_too_large, limited};
 use crate::admission::{Door, Place};
 use crate::balance::Scores;
 use crate::clock::Clock;
+use crate::coding::Decoded;
 use crate::config::{Farm, Render};
 use crate::dispatcher::Runtime;
 use crate::health::{Health, Standing};
 use crate::log::{Level, Log};
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A health page that takes longer is bad.
 const PROBE_PATIENCE: Duration = Duration::from_secs(10);
@@ -408,7 +409,10 @@ impl Upstream {
         let flight = InFlight::begin(&self.scores, index, place);
         let response = target.client.send(request).await?;
         let patience = render.receive_timeout;
-        Ok(response.map(|body| ReceivedBody::new(body, patience, flight)))
+        let (mut parts, body) = response.into_parts();
+        let decoded = Decoded::of_answer(&mut parts.headers, body);
+        let body = decoded.map_err(|error| Error::Broken { host: own, source: error.into() })?;
+        Ok(Response::from_parts(parts, ReceivedBody::new(body, patience, flight)))
     }
 
     /// Decides whether an error of a render is the visitor's answer or a reason to ask another.
@@ -653,14 +657,19 @@ impl Drop for InFlight {
 /// A render's body, which fails when nothing arrives for the render's receive timeout.
 #[derive(Debug)]
 pub(crate) struct ReceivedBody {
-    body: Incoming,
+    body: Decoded<Incoming>,
     wait: Wait,
     _flight: InFlight,
 }
 
 impl ReceivedBody {
-    fn new(body: Incoming, patience: Option<Duration>, flight: InFlight) -> Self {
+    fn new(body: Decoded<Incoming>, patience: Option<Duration>, flight: InFlight) -> Self {
         Self { body, wait: Wait::new(patience), _flight: flight }
+    }
+
+    /// Takes the content codings off that can be, for an answer that is to be stored: it goes to visitors who take none.
+    pub(crate) fn take_off_content_codings(&mut self, headers: &mut HeaderMap) {
+        self.body.take_off_content_codings(headers);
     }
 
     /// Fails also where the body does not keep the pace.
@@ -680,7 +689,7 @@ impl Body for ReceivedBody {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
             self.wait.arrive(data.map_or(0, |data| data.len() as u64));
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            return Poll::Ready(frame);
         }
         self.wait.poll(cx).map(|reason| Some(Err(reason)))
     }

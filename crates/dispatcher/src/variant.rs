@@ -20,6 +20,7 @@ use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 use crate::cacheable::{Reason, TEMPORARY_SUFFIX_BYTES};
 use crate::config::Cache;
 use crate::request::RequestView;
+use crate::suffix_folder;
 
 /// What stands between a page's name and its parameters, with a dot on either side.
 const MARK: &str = "q~";
@@ -109,24 +110,31 @@ pub(crate) fn target_of(cache: &Cache, view: &RequestView) -> String {
 /// Returns the file of a page below the document root.
 ///
 /// # Errors
-/// [`Reason::TemporaryPathTooLong`], or [`Reason::ReservedName`] for a path that looks like a variant.
+/// [`Reason::TemporaryPathTooLong`], or [`Reason::ReservedName`] for a path with a name that is the cache's own.
 pub(crate) fn file_of(path: &CanonicalPath, key: &str, root: &Path) -> Result<PathBuf, Reason> {
-    let file = path.relative_file();
-    let name = path.segments().next_back().unwrap_or_default();
-    if base_name(name).is_some() {
+    let is_own = |name: &str| base_name(name).is_some() || suffix_folder::is_folder_name(name);
+    if path.segments().any(is_own) {
         return Err(Reason::ReservedName);
     }
-    if key.is_empty() {
+    let plain = path.relative_file();
+    let plain_length = plain.as_os_str().len();
+    let file = suffix_folder::file_of(plain);
+    if key.is_empty() && file.as_os_str().len() == plain_length {
         return Ok(file);
     }
-    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
-    let key = utf8_percent_encode(key, ESCAPED);
-    let name = format!("{stem}.{MARK}.{key}.{extension}");
-    let file = file.with_file_name(&name);
+    let file = if key.is_empty() { file } else { with_key(&file, key) };
     let whole = root.as_os_str().len() + 1 + file.as_os_str().len();
-    let is_too_long = name.len() + TEMPORARY_SUFFIX_BYTES > MAX_NAME_BYTES
+    let is_too_long = file.iter().any(|name| name.len() + TEMPORARY_SUFFIX_BYTES > MAX_NAME_BYTES)
         || whole + TEMPORARY_SUFFIX_BYTES > MAX_PATH_BYTES;
     if is_too_long { Err(Reason::TemporaryPathTooLong) } else { Ok(file) }
+}
+
+/// Returns the file of a variant of the page with this file.
+fn with_key(file: &Path, key: &str) -> PathBuf {
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
+    let key = utf8_percent_encode(key, ESCAPED);
+    file.with_file_name(format!("{stem}.{MARK}.{key}.{extension}"))
 }
 
 /// Returns the name of the page of a variant's file; nothing for a file that is none.
@@ -138,6 +146,7 @@ pub(crate) fn base_name(name: &str) -> Option<String> {
 
 /// Returns the path and the query whose page a cache file holds.
 pub(crate) fn url_of(file: &str) -> (String, Option<String>) {
+    let file = &*suffix_folder::path_of(file);
     let (folder, name) = file.rsplit_once('/').map_or(("", file), |(folder, name)| (folder, name));
     let parts = name.split_once(&format!(".{MARK}.")).zip(base_name(name));
     let Some(((_, rest), base)) = parts else { return (format!("/{file}"), None) };
@@ -212,6 +221,8 @@ mod tests {
             ("/a/list.html", "page=2&sort=a", "a/list.q~.page=2&sort=a.html"),
             ("/a/list.print.html", "page=2", "a/list.print.q~.page=2.html"),
             ("/list.html", "page=../x%2F.q~.y", "list.q~.page=%2E%2E%2Fx%252F%2Eq%7E%2Ey.html"),
+            ("/a/list.html/x.html", "", "a/list.html.s~/x.html"),
+            ("/a.jpg/list.html", "page=2", "a.jpg.s~/list.q~.page=2.html"),
         ] {
             assert_eq!(file(path, key).as_deref(), Ok(expected));
             let name = expected.rsplit('/').next().unwrap();
@@ -221,7 +232,13 @@ mod tests {
             let query = (!key.is_empty()).then(|| key.to_owned());
             assert_eq!(url_of(expected), (path.to_owned(), query));
         }
-        assert_eq!(file("/a/list.q~.page=2.html", ""), Err(Reason::ReservedName));
+        for own in
+            ["/a/list.q~.page=2.html", "/a/list.q~.page=2.html/x.html", "/a.s~", "/a.s~/x.html"]
+        {
+            assert_eq!(file(own, ""), Err(Reason::ReservedName), "{own}");
+        }
+        let long = format!("/{}.html/x.html", "x".repeat(240));
+        assert_eq!(file(&long, ""), Err(Reason::TemporaryPathTooLong));
         assert_eq!(file("/a/list.html", &"x".repeat(240)), Err(Reason::TemporaryPathTooLong));
         let handle = handle_of(Path::new("a/list.print.html"));
         assert_eq!(handle.to_str(), Some("a/list.print.q~"));

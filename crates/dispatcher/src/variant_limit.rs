@@ -26,12 +26,14 @@ use crate::cache::Lookup;
 use crate::cacheable::Reason;
 use crate::config::{OverLimit, VariantLimit};
 use crate::decision::{Action, decide_in};
-use crate::dispatcher::Inner;
+use crate::dispatcher::{FarmState, Inner};
 use crate::log::Level;
 use crate::memory::Keepable;
 use crate::metrics::Counter;
 use crate::page::Body;
 use crate::request::RequestView;
+use crate::suffix_folder::is_page_extension;
+use crate::variant;
 
 /// Variants that are remembered as counted, in each of two halves.
 const MAX_COUNTED: usize = 65_536;
@@ -85,7 +87,7 @@ impl<'a> Variant<'a> {
     /// Returns the variant that a request asks for; nothing for the page itself.
     fn of(view: &'a RequestView) -> Option<Self> {
         let path = view.path.as_str();
-        let parts = Reading::first(path);
+        let parts = page_of(path);
         let query = view.query.as_deref();
         // Who makes up extensions defeats the cache as well.
         let is_known = parts
@@ -102,6 +104,15 @@ impl<'a> Variant<'a> {
         let rest = path.get(page.len()..).unwrap_or_default();
         (!is_plain).then_some(Self { page, rest: (rest, query) })
     }
+}
+
+/// Returns the reading of a path whose extension is that of a page: what has a dot before that is a folder, such as
+/// `etc.clientlibs`, and its files are pages of their own.
+fn page_of(path: &str) -> Reading<'_> {
+    let is_page = |reading: &Reading<'_>| {
+        reading.suffix.is_none() || reading.extension.is_some_and(is_page_extension)
+    };
+    Reading::all(path).find(is_page).unwrap_or_else(|| Reading::first(path))
 }
 
 impl VariantLimiter {
@@ -159,6 +170,12 @@ impl VariantLimiter {
     }
 }
 
+/// Tells whether the query of a request makes a cache file of its own, if it has one.
+fn makes_file(farm: &FarmState, view: &RequestView) -> bool {
+    let (Some(query), Some(cache)) = (&view.query, &farm.farm.cache) else { return true };
+    variant::key_of(cache, Some(query)).is_ok_and(|key| !key.is_empty())
+}
+
 impl Inner {
     /// Answers a visitor who asks for one variant too many, before a render is asked.
     pub(crate) async fn limit_variants(
@@ -167,7 +184,15 @@ impl Inner {
     ) -> Option<Response<Body>> {
         let limiter = exchange.farm.variants.as_ref().filter(|_| exchange.is_visitors)?;
         let view = exchange.view;
-        let wait = limiter.take(view.client, view, Instant::now()).err()?;
+        let is_query_counted = limiter.limit.counts_queries || makes_file(exchange.farm, view);
+        let without_query;
+        let counted = if is_query_counted {
+            view
+        } else {
+            without_query = RequestView { query: None, ..view.clone() };
+            &without_query
+        };
+        let wait = limiter.take(view.client, counted, Instant::now()).err()?;
         self.log(Level::Warn, || {
             format!("Too many variants of the page: {} from {}", view.line(), view.client)
         });
@@ -235,6 +260,7 @@ mod tests {
             total: Some(total),
             window: Duration::from_secs(60),
             over: OverLimit::Refuse,
+            counts_queries: true,
         })
     }
 
@@ -259,6 +285,13 @@ mod tests {
         check("/a/b.x7f3", Some("/a/b"));
         check("/a/b;x=1.html", Some("/a/b"));
         check("/a/b.html;x=1", Some("/a/b"));
+        // Folders whose names have dots are no pages.
+        for plain in ["/etc.clientlibs/a/b.js", "/dam/v1.2/a.jpg", "/example.com/en.html"] {
+            check(plain, None);
+        }
+        check("/etc.clientlibs/a/b.min.js", Some("/etc.clientlibs/a/b"));
+        check("/dam/a.jpg/renditions/b.png", Some("/dam/a"));
+        check("/a/b.v1.html/c.d/e", Some("/a/b"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::file_delivery::SANDBOX;
 use crate::fragment::{FragmentCache, Hole};
 use crate::image::ImageKey;
 use crate::json::{self, Form};
-use crate::library::{Asked as LibraryAsked, Libraries, LibraryFile};
+use crate::library::{Asked as LibraryAsked, Libraries, LibraryFile, Pin};
 use crate::link::{self, Target, encode_path};
 use crate::page;
 use crate::reads::{Facts, Reader, Reads};
@@ -28,6 +28,7 @@ use crate::resolve::{Routes, Way};
 use crate::resource::Resource;
 use crate::response::{Body, HTML, Outcome, Redirect, RenderResponse, media_type};
 use crate::script::{ERROR_TYPE, Script, ScriptTable, Scripts, Wanted};
+use crate::strict_url::is_named;
 use crate::template::{
     Asked, Failure, FragmentCounts, Fragments, Handover, Progress, Scope, Visitor, escape,
 };
@@ -179,7 +180,9 @@ impl Answer<'_> {
         }
         match self.resolve() {
             Ok(Resolved::Elsewhere { location, kind }) => self.send_on(&location, kind),
-            Ok(Resolved::Here(url, Some(node))) if url.exists => self.draw_resource(&url, &node),
+            Ok(Resolved::Here(url, Some(node))) if url.exists && self.is_named(&url, &node) => {
+                self.draw_resource(&url, &node)
+            }
             Ok(Resolved::Here(url, _)) => self.draw_missing(&url),
             Err(error) => Drawn::message(Outcome::BadRequest, &format!("Bad request: {error}.")),
         }
@@ -238,17 +241,30 @@ impl Answer<'_> {
         }
         let path = percent_decode_str(self.request.path).decode_utf8().ok()?;
         let libraries = Libraries { scripts: &self.table, joined: self.scripts.libraries() };
-        let LibraryAsked { file, extension, is_pinned } = libraries.at_url(&self.reader, &path)?;
+        let LibraryAsked { file, extension, pin } = libraries.at_url(&self.reader, &path)?;
         let mut drawn = match file {
             LibraryFile::Stored(file) => Drawn::file(&file),
             LibraryFile::Live(bytes) => {
                 Drawn::new(Outcome::Ok, media_type(&extension), Body::Bytes(bytes))
             }
         };
-        if is_pinned {
-            drawn.headers.push(("cache-control", "public, max-age=31536000, immutable".to_owned()));
+        match pin {
+            Pin::Unpinned => {}
+            Pin::Right => {
+                let forever = "public, max-age=31536000, immutable".to_owned();
+                drawn.headers.push(("cache-control", forever));
+            }
+            // Anybody can make up such addresses, and each would be a file of caches.
+            Pin::Other => drawn.headers.push(("dispatcher", "no-cache".to_owned())),
         }
         Some(drawn)
+    }
+
+    /// Tells whether the selectors and the suffix of a URL are named where its site wants that. What changes something has
+    /// no page that a cache would keep.
+    fn is_named(&self, url: &Url, node: &Node) -> bool {
+        !matches!(self.request.method, "GET" | "HEAD")
+            || is_named(&self.reader, &self.scripts, url, node)
     }
 
     /// Draws an existing resource.

@@ -117,9 +117,9 @@ impl ImageAddress {
         let (mut rest, mut selector) = rest.rsplit_once('.')?;
         let mut take = |prefix: &str, digits: usize| -> Option<String> {
             let text = selector.strip_prefix(prefix)?;
-            let is_right =
-                text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let text = is_right.then(|| text.to_ascii_lowercase())?;
+            let is_right = text.len() == digits
+                && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+            let text = is_right.then(|| text.to_owned())?;
             (rest, selector) = rest.rsplit_once('.')?;
             Some(text)
         };

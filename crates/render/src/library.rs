@@ -58,8 +58,18 @@ pub(crate) struct Asked {
     pub file: LibraryFile,
     /// The extension of its name.
     pub extension: String,
-    /// Whether the URL names exactly these bytes.
-    pub is_pinned: bool,
+    pub pin: Pin,
+}
+
+/// Whether a URL names the bytes of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pin {
+    /// It names no bytes.
+    Unpinned,
+    /// It names these bytes.
+    Right,
+    /// It names other bytes: those of an earlier file, or none that ever were.
+    Other,
 }
 
 impl Libraries<'_> {
@@ -86,15 +96,15 @@ impl Libraries<'_> {
         let (stem, extension) = name.rsplit_once('.')?;
         let extension = extension.to_owned();
         if let Some(file) = self.find(reader, name) {
-            return Some(Asked { file, extension, is_pinned: false });
+            return Some(Asked { file, extension, pin: Pin::Unpinned });
         }
         let (stem, hash) = stem.rsplit_once('.')?;
         if hash.len() != HASH_DIGITS || !hash.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return None;
         }
         let file = self.find(reader, &format!("{stem}.{extension}"))?;
-        let is_pinned = file.hash() == hash;
-        Some(Asked { file, extension, is_pinned })
+        let pin = if file.hash() == hash { Pin::Right } else { Pin::Other };
+        Some(Asked { file, extension, pin })
     }
 
     /// Finds a file by its name.

@@ -313,6 +313,12 @@ async fn answer(
         (_, Role::Author) => "private, no-cache",
     };
     set(&mut response, header::CACHE_CONTROL, control);
+    // Anybody can make up hashes and signatures, and each would be a file of caches.
+    let is_made_up = (hash.is_some() && !is_fixed)
+        || (wanted.address.signature.is_some() && !wanted.address.is_signed_by(&images.key));
+    if is_made_up {
+        response.headers_mut().insert("dispatcher", HeaderValue::from_static("no-cache"));
+    }
     set(&mut response, header::ETAG, &tag);
     set(&mut response, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     Ok(response)

@@ -26,6 +26,7 @@ use crate::follow::Followers;
 use crate::login::{Identity, Logins, SessionUse};
 use crate::manager_status::RequestSums;
 use crate::metrics::Metrics;
+use crate::page_headers::PageHeaders;
 use crate::pool::Gate;
 use crate::query_budget::{QueryBudgets, QueryEngines};
 
@@ -104,6 +105,8 @@ pub struct InstanceOptions {
     pub ledger: Option<Ledger>,
     /// The header that names the keys by which caches drop an answer.
     pub surrogate_key: Option<HeaderName>,
+    /// The headers that a publisher adds to the pages that it draws; an author has its own.
+    pub page_headers: PageHeaders,
     /// Its stored work.
     pub queues: Queues,
     /// What keeps its worker's queues as content says.
@@ -142,6 +145,7 @@ pub struct Instance {
     pub(crate) renderer: Renderer,
     pub(crate) ledger: Option<Ledger>,
     pub(crate) surrogate_key: Option<HeaderName>,
+    pub(crate) page_headers: PageHeaders,
     pub(crate) profile: Profile,
     keeping: Keeping,
     pub(crate) queues: Queues,
@@ -220,6 +224,10 @@ impl Instance {
                 .with_image_key(ImageKey::of_secret(&options.replication_key)),
             ledger: options.ledger,
             surrogate_key: options.surrogate_key,
+            page_headers: match options.role {
+                Role::Author => PageHeaders::of_author(),
+                Role::Publish => options.page_headers,
+            },
             profile: Profile::default(),
             query_engines,
             keeping: options.keeping,

@@ -231,11 +231,13 @@ pub(crate) fn draw_known(instance: &Instance, visit: &Visit<'_>) -> Option<(Head
     if let Cow::Borrowed(media_type) = content_type
         && own.is_empty()
         && instance.surrogate_key.is_none()
+        && !instance.page_headers.concern(media_type)
     {
         return Some((Headers::Plain(media_type), body));
     }
     let mut headers = HeaderMap::with_capacity(8);
     add_headers(&mut headers, content_type, own);
+    instance.page_headers.add_to(&mut headers);
     add_common(&mut headers);
     add_keys(instance, visit.path, &mut headers);
     Some((Headers::Map(headers), body))

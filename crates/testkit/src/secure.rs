@@ -44,13 +44,24 @@ impl Authority {
         &self.pem
     }
 
+    /// Returns a certificate for a name and its key, both in PEM.
+    ///
+    /// # Panics
+    /// If the name is none.
+    #[must_use]
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
-    fn config(&self, name: &str) -> Arc<ServerConfig> {
+    pub fn identity(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().expect("a key is made");
         let params = CertificateParams::new(vec![name.to_owned()]).expect("the name is valid");
         let chain = params.signed_by(&key, &self.issuer).expect("the authority signs").pem();
+        (chain, key.serialize_pem())
+    }
+
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    fn config(&self, name: &str) -> Arc<ServerConfig> {
+        let (chain, key) = self.identity(name);
         let chain = CertificateDer::from_pem_slice(chain.as_bytes()).expect("a certificate");
-        let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("the provider has these")

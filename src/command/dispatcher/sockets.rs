@@ -21,8 +21,16 @@ const LINGER: Duration = Duration::from_secs(5);
 pub(super) struct Sockets {
     pub(super) visitors: TcpListener,
     pub(super) admin: Option<TcpListener>,
+    pub(super) https_redirect: Option<TcpListener>,
     /// For the next process.
     pub(super) offer: Option<OpenOffer>,
+}
+
+/// Where a dispatcher listens besides for visitors.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Others {
+    pub(super) admin: Option<SocketAddr>,
+    pub(super) https_redirect: Option<SocketAddr>,
 }
 
 /// What is bound already, and what another process still serves.
@@ -31,6 +39,7 @@ pub(super) struct Found {
     path: Option<PathBuf>,
     visitors: Socket,
     admin: Option<Socket>,
+    https_redirect: Option<Socket>,
 }
 
 /// A socket to be.
@@ -51,7 +60,7 @@ impl Sockets {
     ///
     /// # Errors
     /// If a process is there that does not hand over.
-    pub(super) fn find(place: &Place, admin: Option<SocketAddr>) -> Result<Found, Fault> {
+    pub(super) fn find(place: &Place, others: Others) -> Result<Found, Fault> {
         let taken = match &place.hand_over {
             None => None,
             Some(path) => Taken::ask(path).map_err(|error| {
@@ -74,8 +83,9 @@ impl Sockets {
                 .map_err(|error| Fault::cannot_run(format!("dispatcher: {}", chain(&error))))
         };
         let visitors = open(place.listen)?;
-        let admin = admin.map(open).transpose()?;
-        Ok(Found { taken, path: place.hand_over.clone(), visitors, admin })
+        let admin = others.admin.map(open).transpose()?;
+        let https_redirect = others.https_redirect.map(open).transpose()?;
+        Ok(Found { taken, path: place.hand_over.clone(), visitors, admin, https_redirect })
     }
 }
 
@@ -107,8 +117,10 @@ impl Found {
         };
         let visitors = open(self.visitors)?;
         let admin = self.admin.map(&mut open).transpose()?;
+        let https_redirect = self.https_redirect.map(&mut open).transpose()?;
         let offer = self.path.and_then(|path| {
-            let own = [Some(&visitors), admin.as_ref()].into_iter().flatten();
+            let own = [Some(&visitors), admin.as_ref(), https_redirect.as_ref()];
+            let own = own.into_iter().flatten();
             let offer = own.map(TcpListener::try_clone).collect::<std::io::Result<_>>().and_then(
                 |sockets| Ok(OpenOffer { offer: Offer::open(&path)?, sockets }),
             );
@@ -119,7 +131,7 @@ impl Found {
                 })
                 .ok()
         });
-        Ok(Sockets { visitors, admin, offer })
+        Ok(Sockets { visitors, admin, https_redirect, offer })
     }
 }
 

@@ -3,9 +3,7 @@
 //! Invariants
 //! * A configuration with errors, or one that cannot be read, never takes the place of one that works.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tympan_dispatcher::Dispatcher;
@@ -13,18 +11,13 @@ use tympan_web::listen::Front;
 
 use super::Files;
 use crate::command::Fault;
+use crate::command::file_watch::{FileWatch, PERIOD};
 use crate::home::chain;
-
-/// How often the files are compared; a look costs a few microseconds a file.
-const PERIOD: Duration = Duration::from_secs(2);
 
 /// Waits for reasons to read the configuration again.
 pub(super) struct Watcher {
     hangup: Option<Signal>,
 }
-
-/// What tells whether files changed: identity, length and time of each.
-type Fingerprint = Vec<Option<(u64, u64, i64, i64)>>;
 
 impl Watcher {
     /// Begins to listen for SIGHUP, which would end the process otherwise.
@@ -46,31 +39,23 @@ impl Watcher {
     pub(super) async fn run(
         mut self,
         files: Files,
-        mut all: Vec<PathBuf>,
+        all: Vec<PathBuf>,
         (dispatcher, front): (Dispatcher, Front),
     ) {
-        let mut seen = fingerprint(&all);
-        let mut unsettled = None;
+        let mut watch = FileWatch::new(all);
         loop {
             let is_asked = tokio::select! {
                 asked = asked(&mut self.hangup) => asked,
                 () = tokio::time::sleep(PERIOD) => false,
             };
-            let now = fingerprint(&all);
-            // An editor or a checkout may be in the middle of writing, so a change has to stand for one look.
-            let is_changed = now != seen && unsettled.replace(now.clone()).as_ref() == Some(&now);
-            if !is_asked && !is_changed {
+            if !watch.has_changed() && !is_asked {
                 continue;
             }
-            seen = now;
-            unsettled = None;
+            watch.note_seen();
             match read_again(&files, &dispatcher, &front) {
                 Ok(read) => {
                     tracing::info!(file = %files.config.display(), "configuration loaded");
-                    if read != all {
-                        all = read;
-                        seen = fingerprint(&all);
-                    }
+                    watch.follow(read);
                 }
                 Err(fault) => {
                     tracing::error!(file = %files.config.display(), reason = %fault.message(),
@@ -100,12 +85,4 @@ fn read_again(
         .reload(loaded.config, &rest.dispatcher, trust)
         .map_err(|error| Fault::usage(chain(&error)))?;
     Ok(all)
-}
-
-fn fingerprint(files: &[PathBuf]) -> Fingerprint {
-    let one = |file: &PathBuf| {
-        let metadata = std::fs::metadata(file).ok()?;
-        Some((metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
-    };
-    files.iter().map(one).collect()
 }

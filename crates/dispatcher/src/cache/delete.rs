@@ -2,7 +2,8 @@
 //!
 //! In the handle's parent folder these are the entry with exactly its last name (if a file) and all that begin with that
 //! name and a dot, also once path parameters are cut as renders cut them: older caches hold such names; below the handle
-//! `_jcr_content` and `jcr:content`; and for a handle that is gone the whole folder.
+//! `_jcr_content` and `jcr:content`; and for a handle that is gone the whole folder. Folders of suffix pages begin with the name
+//! of their page and a dot, so that a flush of the page takes all of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -13,12 +14,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, renameat, statat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, fchmod, fstat, renameat, renameat_with,
+    statat,
+};
 use rustix::io::Errno;
 
 use super::beneath;
 use super::docroot::{Docroot, MARK, OWN_PREFIX, TEMPORARY_FOLDER};
 use super::usage::Amount;
+use crate::suffix_folder;
 
 /// What happens to the files of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +132,37 @@ impl Docroot {
         }
     }
 
+    /// Moves a folder out of the way that an earlier layout made where the page `file` belongs.
+    ///
+    /// The suffix pages in it go on from the folder that is theirs now, unless that is there already. Folders of other users
+    /// stay.
+    pub(crate) fn make_way(&self, file: &Path) -> io::Result<()> {
+        let Some((name, own)) = file.file_name().zip(suffix_folder::folder_beside(file)) else {
+            return Ok(());
+        };
+        let parent = file.parent().unwrap_or(Path::new(""));
+        let Some(folder) = absent_as_none(beneath::open_folder(self.root(), parent))? else {
+            return Ok(());
+        };
+        let Ok(stat) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+        let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        if !is_folder || stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Ok(());
+        }
+        let own = own.file_name().unwrap_or_default();
+        match renameat_with(&folder, name, &folder, own, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(()),
+            // Nobody is served from the earlier folder any more.
+            Err(Errno::EXIST | Errno::NOTEMPTY | Errno::INVAL | Errno::NOSYS) => {
+                self.discard_folder(&folder, name)?;
+                self.empty_trash();
+                Ok(())
+            }
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Removes one cache file with its side files.
     pub(crate) fn remove_file(&self, file: &Path) -> io::Result<()> {
         let parent = file.parent().unwrap_or(Path::new(""));
@@ -145,6 +181,19 @@ impl Docroot {
             }
         }
         Ok(())
+    }
+
+    /// Takes a folder out of sight at once, however much it holds; [`Docroot::empty_trash`] removes it.
+    fn discard_folder(&self, folder: &OwnedFd, name: &OsStr) -> io::Result<bool> {
+        let trash = self.temporary_name();
+        match renameat(folder, name, &self.temporary, trash.as_str()) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        self.usage.note_unknown_removal();
+        self.trash.lock().push(trash);
+        Ok(true)
     }
 
     /// Removes one file, which counts no longer then.
@@ -270,26 +319,12 @@ impl Flushing<'_> {
 
     fn remove(&mut self, folder: &OwnedFd, name: &OsStr, kind: FileType) -> io::Result<()> {
         let is_removed = if kind == FileType::Directory {
-            self.remove_folder(folder, name)?
+            self.docroot.discard_folder(folder, name)?
         } else {
             self.docroot.unlink(folder, name)?
         };
         self.done.removed += usize::from(is_removed);
         Ok(())
-    }
-
-    /// Takes a folder out of sight at once, however much it holds; [`Docroot::empty_trash`] removes it.
-    fn remove_folder(&self, folder: &OwnedFd, name: &OsStr) -> io::Result<bool> {
-        let docroot = self.docroot;
-        let trash = docroot.temporary_name();
-        match renameat(folder, name, &docroot.temporary, trash.as_str()) {
-            Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-        docroot.usage.note_unknown_removal();
-        docroot.trash.lock().push(trash);
-        Ok(true)
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<(OsString, FileType)>> {

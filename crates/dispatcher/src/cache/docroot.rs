@@ -26,6 +26,7 @@ use super::headers::StoredHeaders;
 use super::usage::Usage;
 use crate::gossip::Heard;
 use crate::numbering::Numbers;
+use crate::suffix_folder;
 
 /// The folder for unfinished files and for folders on their way out.
 pub(crate) const TEMPORARY_FOLDER: &str = ".tympan-tmp";
@@ -198,6 +199,10 @@ impl Docroot {
         };
         let stat = fstat(&body)?;
         match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+            // An earlier layout kept suffix pages there; the folder makes way when the page is stored.
+            rustix::fs::FileType::Directory if suffix_folder::folder_beside(file).is_some() => {
+                return Ok(Some(Lookup::Absent));
+            }
             rustix::fs::FileType::Directory => return Ok(Some(Lookup::Directory)),
             rustix::fs::FileType::RegularFile => {}
             _ => return Ok(Some(Lookup::Absent)),

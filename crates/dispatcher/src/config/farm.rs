@@ -11,7 +11,7 @@ use super::read::{Entry, Reader};
 use super::render::{Render, read_renders};
 use super::variant_limit::{VariantLimit, read_variant_limit};
 use super::virtual_host::VirtualHost;
-use crate::any::{Block, Key, Position};
+use crate::any::{Block, Key, Position, Value};
 use crate::glob::Glob;
 
 /// Which request headers reach the renders.
@@ -144,7 +144,7 @@ pub struct Farm {
     pub siblings: Vec<Render>,
     /// Whether these are told what is flushed here (`/x-passFlushes`).
     pub passes_flushes: bool,
-    /// How many variants of one page clients may make renders draw, if that is bounded (`/x-variantLimit`).
+    /// How many variants of one page clients may make renders draw (`/x-variantLimit`); nothing where that is not bounded.
     pub variant_limit: Option<VariantLimit>,
 }
 
@@ -178,7 +178,7 @@ impl Farm {
             shadow: None,
             siblings: Vec::new(),
             passes_flushes: false,
-            variant_limit: None,
+            variant_limit: Some(VariantLimit::default()),
         }
     }
 }
@@ -238,6 +238,13 @@ pub(super) fn read_sections(reader: &mut Reader, key: &Key, block: &Block) -> Fa
                     .collect();
             }
             "stickyConnectionsFor" => farm.sticky.paths.extend(reader.text(&entry)),
+            "x-variantLimit" if matches!(entry.value, Value::Text(_)) => {
+                match reader.boolean(&entry) {
+                    Some(false) => farm.variant_limit = None,
+                    Some(true) => farm.variant_limit = Some(VariantLimit::default()),
+                    None => {}
+                }
+            }
             "renders" | "render" | "filter" | "vanity_urls" | "cache" | "sessionmanagement"
             | "auth_checker" | "statistics" | "stickyConnections" | "health_check" | "x-health"
             | "x-share" | "x-siblings" | "x-shadow" | "x-variantLimit" => {

@@ -1,4 +1,4 @@
-//! `/x-variantLimit`: how many variants of one page clients may make renders draw.
+//! `/x-variantLimit`: how many variants of one page clients may make renders draw. Without it a wide bound holds.
 
 use std::time::Duration;
 
@@ -26,6 +26,22 @@ pub struct VariantLimit {
     pub window: Duration,
     /// What happens beyond it (`/over`, default 429).
     pub over: OverLimit,
+    /// Whether queries make variants also where they make no cache file.
+    pub counts_queries: bool,
+}
+
+impl Default for VariantLimit {
+    /// The bound of farms that set none: more than any visitor of a site asks of one page, and far too little to fill a disk
+    /// with what somebody makes up. Scripts may be asked with as many queries as before, since these leave no files.
+    fn default() -> Self {
+        Self {
+            per_client: Some(100),
+            total: None,
+            window: Duration::from_secs(60),
+            over: OverLimit::Refuse,
+            counts_queries: false,
+        }
+    }
 }
 
 /// A longer time holds up who has long done nothing wrong any more.
@@ -36,12 +52,8 @@ pub(super) fn read_variant_limit(
     at: &Position,
     block: &Block,
 ) -> Option<VariantLimit> {
-    let mut limit = VariantLimit {
-        per_client: None,
-        total: None,
-        window: Duration::from_secs(60),
-        over: OverLimit::Refuse,
-    };
+    let mut limit =
+        VariantLimit { per_client: None, counts_queries: true, ..VariantLimit::default() };
     for entry in reader.entries(block) {
         match entry.name() {
             "perClient" => limit.per_client = read_at_least_one(reader, &entry),
@@ -69,8 +81,8 @@ pub(super) fn read_variant_limit(
     }
     let limits = limit.per_client.or(limit.total);
     if limits.is_none() {
-        let message =
-            "`/x-variantLimit` has neither `/perClient` nor `/total`, so nothing is limited";
+        let message = "`/x-variantLimit` has neither `/perClient` nor `/total`, so nothing is limited; \
+             write `/x-variantLimit \"0\"` if that is meant";
         reader.warn(at, message);
     } else if limit.per_client.zip(limit.total).is_some_and(|(one, all)| one > all) {
         reader.warn(at, "`/perClient` is above `/total`, which holds for all clients together");

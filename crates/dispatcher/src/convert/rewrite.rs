@@ -6,7 +6,7 @@ use percent_encoding::{percent_decode_str, utf8_percent_encode};
 use regex::Regex;
 
 use super::host::Rule;
-use super::{Line, Reader, condition, quote};
+use super::{Line, Reader, condition, expression, or_next, quote};
 use crate::route::{IN_PATH, is_variable};
 
 /// What the flags of a `RewriteRule` say.
@@ -21,6 +21,12 @@ struct Flags {
     appends_query: bool,
     drops_query: bool,
     no_escape: bool,
+    /// Variables that are set, with templates of their values.
+    variables: Vec<(String, String)>,
+    begins_again: bool,
+    escapes_groups: bool,
+    /// Whether a space in a group is `%20` and not `+`.
+    has_no_plus: bool,
     unknown: Vec<String>,
 }
 
@@ -45,6 +51,16 @@ impl Flags {
                 "QSD" | "QSDISCARD" => flags.drops_query = true,
                 "NE" | "NOESCAPE" => flags.no_escape = true,
                 "PT" | "PASSTHROUGH" => flags.passes_through = true,
+                "E" | "ENV" => match value.strip_prefix('!') {
+                    Some(name) => flags.variables.push((name.to_owned(), String::new())),
+                    None => {
+                        let (name, value) = value.split_once(':').unwrap_or((value, ""));
+                        flags.variables.push((name.to_owned(), value.to_owned()));
+                    }
+                },
+                "N" | "NEXT" => flags.begins_again = true,
+                "B" if value.is_empty() => flags.escapes_groups = true,
+                "BNP" | "BACKREFNOPLUS" => flags.has_no_plus = true,
                 "DPI" | "NS" | "NOSUBREQ" => {}
                 _ => flags.unknown.push(flag.to_owned()),
             }
@@ -72,12 +88,16 @@ impl Reader<'_> {
             self.lost(line, &map_message(map));
             return self.host().is_condition_lost = true;
         }
+        let is_alternative = flags.contains(&"OR") || flags.contains(&"ORNEXT");
         if test.eq_ignore_ascii_case("expr") {
-            self.lost(line, "expressions are not known");
-            return self.host().is_condition_lost = true;
+            return self.expression(line, pattern, is_alternative);
         }
         for name in variables(test) {
-            if !is_variable(name) {
+            let is_known = match name.strip_prefix("ENV:") {
+                Some(variable) => self.is_environment_variable(variable),
+                None => is_variable(name),
+            };
+            if !is_known {
                 let why = format!("the variable `%{{{name}}}` is not known, so it would be empty");
                 self.lost(line, &why);
                 return self.host().is_condition_lost = true;
@@ -106,13 +126,49 @@ impl Reader<'_> {
         for (name, is_set) in [
             ("negate", is_negated),
             ("ignore_case", flags.contains(&"NC") || flags.contains(&"NOCASE")),
-            ("or", flags.contains(&"OR") || flags.contains(&"ORNEXT")),
+            ("or", is_alternative),
         ] {
             if is_set {
                 write!(text, ", {name} = true").unwrap_or_default();
             }
         }
         self.host().conditions.push(format!("{{ {text} }}"));
+    }
+
+    /// Reads `RewriteCond expr EXPRESSION`.
+    fn expression(&mut self, line: &Line<'_>, text: &str, is_alternative: bool) {
+        let clauses = match expression::conditions(text) {
+            // Beside alternatives, what is more than one of them has no counterpart.
+            Ok(clauses) if is_alternative && clauses.len() != 1 => {
+                self.lost(
+                    line,
+                    "an expression with `[OR]` is one alternative, not several conditions",
+                );
+                return self.host().is_condition_lost = true;
+            }
+            Ok(clauses) => clauses,
+            Err(why) => {
+                self.lost(line, &why);
+                return self.host().is_condition_lost = true;
+            }
+        };
+        for mut clause in clauses {
+            let Some(last) = clause.pop() else {
+                // It never holds.
+                self.host().conditions.push(condition("", ".", false));
+                continue;
+            };
+            let alternatives = clause.iter().map(|one| or_next(one));
+            let last = if is_alternative { or_next(&last) } else { last };
+            let all: Vec<String> = alternatives.chain([last]).collect();
+            self.host().conditions.extend(all);
+        }
+    }
+
+    /// Tells whether a rule before this line sets a variable of the environment. httpd sets one by itself, on what it asks
+    /// itself for again, which does not happen here.
+    fn is_environment_variable(&self, name: &str) -> bool {
+        name == "REDIRECT_STATUS" || self.environment.contains(name)
     }
 
     pub(super) fn rewrite_rule(&mut self, line: &Line<'_>) {
@@ -136,6 +192,16 @@ impl Reader<'_> {
         if !self.can_read(line, pattern) {
             return;
         }
+        let values = flags.variables.iter().map(|(_, value)| value.as_str());
+        for name in std::iter::once(target).chain(values).flat_map(variables) {
+            if let Some(variable) = name.strip_prefix("ENV:")
+                && !self.is_environment_variable(variable)
+            {
+                let why = format!("the variable `%{{{name}}}` is not known, so it would be empty");
+                return self.lost(line, &why);
+            }
+        }
+        self.environment.extend(flags.variables.iter().map(|(name, _)| name.clone()));
         let is_url = target.contains("://");
         if flags.is_proxy && is_url && !target.starts_with("http://") {
             return self.lost(line, &format!("`{target}` does not begin with `http://`"));
@@ -163,6 +229,18 @@ impl Reader<'_> {
         }
         if flags.no_escape && (flags.redirect.is_some() || is_url) {
             add("no_escape = true".to_owned());
+        }
+        if !flags.variables.is_empty() {
+            let pairs = flags.variables.iter();
+            let pairs = pairs.map(|(name, value)| format!("{} = {}", quote(name), quote(value)));
+            add(format!("set = {{ {} }}", pairs.collect::<Vec<_>>().join(", ")));
+        }
+        if flags.begins_again {
+            add("again = true".to_owned());
+        }
+        if flags.escapes_groups {
+            let escape = if flags.has_no_plus { "path" } else { "query" };
+            add(format!("escape_groups = \"{escape}\""));
         }
         self.host().rewrites.push(Rule {
             at: line.at.clone(),

@@ -27,7 +27,9 @@ fn ca62_to_ca72_requests_that_are_not_cached_say_why() {
     let check = |method, target: &str, headers: &[(&str, &str)], expected: &str| {
         assert_eq!(verdict(&front, method, target, headers), expected, "{method} {target}");
     };
-    std::fs::create_dir_all(front.file("folder.html")).unwrap();
+    for folder in ["folder.v1", "page.html"] {
+        std::fs::create_dir_all(front.file(folder)).unwrap();
+    }
     let long = format!("/{}.html", "a".repeat(251));
     let almost = format!("/{}.html", "a".repeat(245));
     check("GET", "/a.html", &[], "target file cached");
@@ -43,7 +45,8 @@ fn ca62_to_ca72_requests_that_are_not_cached_say_why() {
     let cookie = ("Cookie", "x=y; login-token=z");
     check("GET", "/a.html", &[cookie], "not cacheable: request contains authorization");
     check("GET", "/a.html", &[("Cookie", "x=login-token")], "target file cached");
-    check("GET", "/folder.html", &[], "not cacheable: target is a directory");
+    check("GET", "/folder.v1", &[], "not cacheable: target is a directory");
+    check("GET", "/page.html", &[], "target file cached");
     check("GET", "/a.b/", &[], "not cacheable: request URL has a trailing slash");
     check("GET", "/private/a.html", &[], "not cacheable: request URL is missing in cache rules");
 }
@@ -374,18 +377,71 @@ fn ca84_files_get_the_configured_mode() {
 }
 
 #[test]
-fn ca85_a_page_and_its_suffix_pages_exclude_each_other() {
+fn ca85_a_page_and_its_suffix_pages_live_side_by_side() {
     let origin = html();
-    let first = front(&origin, "");
-    first.get("/home.html");
-    let suffix = first.get("/home.html/a/s.html");
-    assert_eq!((suffix.status, suffix.body.as_str()), (200, "page /home.html/a/s.html"));
-    assert_eq!(first.files(), ["home.html"]);
-    let second = front(&origin, "");
-    second.get("/home.html/a/s.html");
-    let page = second.get("/home.html");
-    assert_eq!(page.info(), "not cacheable: target is a directory");
-    assert_eq!(second.files(), ["home.html/a/s.html"]);
+    let urls = ["/home.html", "/home.html/a/s.html", "/home.html/s.html/t.html", "/dam/a.jpg"];
+    let more = ["/dam/a.jpg/_jcr_content/b.png", "/etc.clientlibs/c.css", "/v1.2/d.html"];
+    let urls = [&urls[..], &more].concat();
+    let backwards = urls.iter().rev().copied().collect::<Vec<_>>();
+    for order in [&urls, &backwards] {
+        let front = front(&origin, "");
+        for url in order {
+            front.get(url);
+            let again = front.get(url);
+            let page = format!("page {url}");
+            assert_eq!((again.info(), &again.body), ("target file cached", &page));
+        }
+        let files = [
+            "dam/a.jpg",
+            "dam/a.jpg.s~/_jcr_content/b.png",
+            "etc.clientlibs/c.css",
+            "home.html",
+            "home.html.s~/a/s.html",
+            "home.html.s~/s.html.s~/t.html",
+            "v1.2/d.html",
+        ];
+        let bodies = || {
+            let all = front.files().into_iter();
+            all.filter(|name| !name.ends_with(".h")).collect::<Vec<_>>()
+        };
+        assert_eq!(bodies(), files);
+        front.advance(1);
+        for (handle, left) in [("/home", 4), ("/dam/a.jpg/jcr:content", 4), ("/dam/a.jpg", 2)] {
+            front.flush("Activate", handle, &[]);
+            assert_eq!(bodies().len(), left, "{handle}: {:?}", bodies());
+        }
+    }
+}
+
+/// Earlier versions kept `/home.html/s.html` in a folder `home.html`.
+#[test]
+fn suffix_pages_of_an_earlier_layout_make_way_for_the_page() {
+    let origin = html();
+    let front = front(&origin, "");
+    let old = || {
+        front.write("home.html/s.html", "old");
+        front.write("home.html/t.html", "old");
+    };
+    // What is kept goes on from where it is looked for now.
+    old();
+    assert_eq!(front.get("/home.html").body, "page /home.html");
+    assert!(front.get("/home.html").is_hit());
+    assert_eq!(front.get("/home.html/s.html").body, "old");
+    front.advance(1);
+    front.flush("Activate", "/home", &[]);
+    assert!(front.files().is_empty(), "{:?}", front.files());
+    // A flush takes away what still lies in the earlier folder.
+    old();
+    front.flush("Activate", "/home", &[]);
+    assert!(front.files().is_empty(), "{:?}", front.files());
+    // Nobody gets it beside a newer folder.
+    assert_eq!(front.get("/home.html/s.html").body, "page /home.html/s.html");
+    old();
+    front.get("/home.html");
+    assert!(front.get("/home.html").is_hit());
+    assert_eq!(front.get("/home.html/t.html").body, "page /home.html/t.html");
+    let files = front.files();
+    assert_eq!(files, ["home.html", "home.html.s~/s.html", "home.html.s~/t.html"]);
 }
 
 #[test]

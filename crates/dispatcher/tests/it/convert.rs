@@ -727,7 +727,7 @@ fn tables_and_patterns_that_rules_do_not_know_are_errors() {
     RewriteRule ^/(?!libs)(.*)$ /ahead/$1 [L]
     RewriteCond %{REQUEST_URI} ^/(a)\1$
     RewriteRule ^/back /x [L]
-    RewriteCond expr %{HTTP_HOST}=='x'
+    RewriteCond expr %{TIME_HOUR}=='3'
     RewriteRule ^/expression /x [L]
     RewriteRule ^/tls https://elsewhere/ [P]
     RewriteRule ^/good /kept [L]
@@ -742,7 +742,7 @@ fn tables_and_patterns_that_rules_do_not_know_are_errors() {
         "site.vhost:6:5: error: `RewriteCond` is not converted: it looks something up in the table `lc`",
         "site.vhost:8:5: error: `RewriteRule` is not converted: the pattern",
         "site.vhost:9:5: error: `RewriteCond` is not converted: the pattern",
-        "site.vhost:11:5: error: `RewriteCond` is not converted: expressions",
+        "site.vhost:11:5: error: `RewriteCond` is not converted: the variable `%{TIME_HOUR}`",
         "site.vhost:13:5: error: `RewriteRule` is not converted: `https://elsewhere/` does not begin",
         "site.vhost:15:5: warning: the variable `UNSET` is not set",
         "site.vhost:15:5: error: `ProxyPass` is not converted: a variable in its target",
@@ -873,4 +873,61 @@ fn levels_and_forwarded_hosts() {
     assert!(found[0].contains("warning: `DispatcherLogLevel` is not converted"), "{found:?}");
     assert!(found[1].contains("error: `DispatcherUseForwardedHost` is not converted"), "{found:?}");
     assert!(!section.contains("use_forwarded_host"), "{section}");
+}
+
+/// Variables, rounds, escaped groups and expressions do what they do in httpd.
+#[test]
+fn flags_and_expressions_are_converted() {
+    let text = r#"
+<VirtualHost *:80>
+    RewriteEngine On
+    RewriteRule ^/(en|de)/ - [E=LANGUAGE:$1,E=SEEN:yes]
+    RewriteRule ^/plain/ - [E=!SEEN]
+    RewriteCond %{ENV:REDIRECT_STATUS} ^$
+    RewriteCond %{ENV:LANGUAGE} ^de$
+    RewriteRule ^/de/old\.html$ /%{ENV:LANGUAGE}/new.html [L]
+    RewriteCond %{ENV:SEEN} =yes
+    RewriteRule ^/en/seen\.html$ /seen/%{ENV:SEEN}.html [L]
+    RewriteRule ^/(.*)_(.*)$ /$1-$2 [N]
+    RewriteRule ^/find/(.*)$ /search.html?q=$1 [B,L]
+    RewriteRule ^/look/(.*)$ /search.html?q=$1 [B,BNP,L]
+    RewriteCond expr "%{HTTP_HOST} == 'www.example.com' && (%{HTTP:X-A} == '1' || req('X-B') =~ /^y/i)"
+    RewriteRule ^/expression\.html$ /met.html [L]
+    RewriteCond expr "! %{REQUEST_METHOD} in {'GET', 'HEAD'}" [OR]
+    RewriteCond %{HTTP_HOST} ^never
+    RewriteRule ^/changed\.html$ /never.html [L]
+    RewriteCond %{ENV:UNKNOWN} ^$
+    RewriteRule ^/unknown /x [L]
+    RewriteRule ^/chars/(.*)$ /x?$1 [B=/]
+</VirtualHost>
+"#;
+    let (converted, section) = converted(text);
+    let found = findings(&converted);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(found[0].contains("the variable `%{ENV:UNKNOWN}` is not known"), "{found:#?}");
+    assert!(found[1].contains("the flags `B=/` are not known"), "{found:#?}");
+    let origin = Origin::start(|seen| Answer::html(format!("render {}", seen.target)));
+    let front = Front::start(&Setup {
+        renders: vec![origin.addr()],
+        settings: section,
+        ..Setup::default()
+    });
+    for (target, headers, expected) in [
+        ("/de/old.html", &[][..], "/de/new.html"),
+        ("/en/old.html", &[], "/en/old.html"),
+        ("/en/seen.html", &[], "/seen/yes.html"),
+        ("/a_b_c_d.html", &[], "/a-b-c-d.html"),
+        ("/find/a%20b%26c=d", &[], "/search.html?q=a+b%26c%3Dd"),
+        ("/look/a%20b%26c=d", &[], "/search.html?q=a%20b%26c%3Dd"),
+        ("/expression.html", &[], "/expression.html"),
+        ("/expression.html", &[("X-A", "1")], "/met.html"),
+        ("/expression.html", &[("X-B", "Yes")], "/met.html"),
+        ("/expression.html", &[("X-A", "1"), ("Host", "other.example.com")], "/expression.html"),
+        ("/changed.html", &[], "/changed.html"),
+    ] {
+        let reply = front.send("GET", target, headers, "");
+        assert_eq!(reply.body, format!("render {expected}"), "{target} {headers:?}");
+    }
+    let posted = front.send("POST", "/changed.html", &[], "x");
+    assert_eq!(posted.body, "render /never.html");
 }

@@ -1,12 +1,13 @@
 //! Bodies in encodings: made off the request's way, chosen by the visitor's weights, gone with their page.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tympan_testkit::origin::{Answer, Origin, PATIENCE, exchange};
 
-use crate::front::{Front, front};
+use crate::front::{Front, Setup, front};
 
 /// An answer with a body that need not be text.
 struct Raw {
@@ -243,4 +244,120 @@ fn head_tells_what_get_would_bring() {
         assert_eq!(both("HEAD", ranged), both("GET", "Accept-Encoding: br\r\n"));
     }
     assert_eq!(origin.requests(), 1);
+}
+
+/// A render that answers every request with these bytes. Answers in the coding `identity` leave their connection open.
+struct RawOrigin {
+    address: SocketAddr,
+}
+
+impl RawOrigin {
+    /// Serves as long as the process lives.
+    fn start(answer: Vec<u8>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stays_open = String::from_utf8_lossy(&answer).contains("identity");
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
+                    head.extend(byte);
+                }
+                stream.write_all(&answer).ok();
+                if stays_open {
+                    open.push(stream);
+                }
+            }
+        });
+        Self { address }
+    }
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Renders are asked without `Accept-Encoding`; some answer in a coding all the same.
+#[test]
+fn pages_that_come_in_a_coding_are_stored_and_sent_without_it() {
+    let large = text(7).repeat(40);
+    for coding in ["gzip", "x-gzip", "GZIP", "identity"] {
+        for body in [text(3), large.clone()] {
+            let sent = if coding == "identity" {
+                body.clone().into_bytes()
+            } else {
+                gzip(body.as_bytes())
+            };
+            let answer = Answer::html(sent).header("Content-Encoding", coding);
+            let origin = Origin::always(answer.header("ETag", "\"tag\""));
+            let front = front(&origin, "/headers { \"Content-Encoding\" \"ETag\" }");
+            for target in ["/a.html", "/a.html"] {
+                let answer = ask(&front, "GET", target, "");
+                assert_eq!(answer.status(), "200", "{coding}");
+                assert_eq!(answer.header("content-encoding"), None, "{coding}");
+            }
+            front.wait_for("fetches", 0);
+            assert_eq!(front.read("a.html"), body, "{coding}");
+            assert_eq!(ask(&front, "GET", "/a.html", "").body, body.as_bytes());
+            assert_eq!(origin.requests(), 1, "{coding}");
+            // What is not stored is the visitor's and the render's own business.
+            let passed = ask(&front, "GET", "/a.html?x=1", "Accept-Encoding: gzip\r\n");
+            assert_eq!(passed.header("content-encoding"), Some(coding));
+        }
+    }
+    // What is no such body never reaches anybody as one.
+    for (coding, body) in [("gzip", b"hello".to_vec()), ("gzip", gzip(b"hello")[..12].to_vec())] {
+        let origin = Origin::always(Answer::html(body).header("Content-Encoding", coding));
+        let front = front(&origin, "");
+        assert_eq!(ask(&front, "GET", "/a.html", "").status(), "502");
+        assert!(!front.has("a.html"));
+    }
+    let origin = Origin::always(Answer::html("br").header("Content-Encoding", "br"));
+    let front = front(&origin, "");
+    assert_eq!(front.get("/a.html").info(), "not cacheable: response is encoded");
+}
+
+/// Transfer codings are between the render and the dispatcher, whether or not a page is stored.
+#[test]
+fn transfer_codings_of_renders_are_taken_off() {
+    let answer = |head: &str, body: &[u8]| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{head}\r\n\r\n");
+        [head.as_bytes(), body].concat()
+    };
+    let chunked = |body: &[u8]| {
+        let size = format!("{:x}\r\n", body.len());
+        [size.as_bytes(), body, b"\r\n0\r\n\r\n"].concat()
+    };
+    let coded = gzip(text(1).as_bytes());
+    let length = text(1).len();
+    for (answer, expected) in [
+        (answer("Transfer-Encoding: gzip, chunked", &chunked(&coded)), "200"),
+        (answer("Transfer-Encoding: x-gzip\r\nContent-Length: 3", &coded), "200"),
+        (
+            answer(
+                &format!("Transfer-Encoding: identity\r\nContent-Length: {length}"),
+                text(1).as_bytes(),
+            ),
+            "200",
+        ),
+        (answer("Transfer-Encoding: gzip, chunked", &chunked(b"hello")), "502"),
+        (answer("Transfer-Encoding: compress, chunked", &chunked(b"hello")), "502"),
+    ] {
+        let origin = RawOrigin::start(answer);
+        let setup = Setup { renders: vec![origin.address], ..Setup::default() };
+        let front = Front::start(&setup);
+        let page = ask(&front, "GET", "/a.html", "");
+        assert_eq!(page.status(), expected);
+        if expected == "200" {
+            assert_eq!(page.body, text(1).as_bytes());
+            assert_eq!(front.read("a.html"), text(1));
+            assert_eq!(front.get("/a.html?x=1").body, text(1));
+        } else {
+            assert!(!front.has("a.html"));
+        }
+    }
 }

@@ -76,7 +76,8 @@ fn visit(addr: SocketAddr) {
         "/content/x.html?utm_source=x&page=2",
         "/content/ttl.html",
         "/content/ttl.html",
-        "/content/ttl.html/suffix/s.html",
+        "/content/file.v1",
+        "/content/file.v1/suffix/s.html",
         "/content/brief.html",
         "/content/brief.html",
         "/content/old.html",
@@ -131,7 +132,7 @@ fn ob129_ob131_the_log_reads_as_scripts_expect() {
         format!("] cache file has expired: {root}/content/brief.html"),
         format!("] cache file is older than lastflush -> flush [{root}/content/old.html]"),
         format!(
-            "] Unable to create parent directory {root}/content/ttl.html/suffix: Not a directory"
+            "] Unable to create parent directory {root}/content/file.v1/suffix: Not a directory"
         ),
         "] Found farm shut for flush".to_owned(),
         "] Flushing rejected from 127.0.0.1".to_owned(),

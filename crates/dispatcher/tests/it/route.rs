@@ -445,3 +445,38 @@ fn settings_that_cannot_be_used_are_named() {
     assert!(toml::from_str::<Settings>("keep_alive_timeout = \"60\"").is_err());
     assert!(toml::from_str::<Settings>("pass_eror = \"1\"").is_err());
 }
+
+/// What does not come to an end is ended, and so is what a visitor wrote into a server's address.
+#[test]
+fn rules_that_begin_again_come_to_an_end() {
+    let origin = echo();
+    let front = start(
+        &origin,
+        r#"
+        [[host]]
+        rule = [
+            { match = '^/loop/(.*)$', rewrite = "/loop/$1", again = true },
+            { match = '^/(.*)x(.*)$', rewrite = "/$1$2", again = true },
+        ]
+        "#,
+    );
+    assert_eq!(front.get("/loop/a.html").status, 500);
+    assert_eq!(seen(&front.get("/axxbxc.html")), "200 render /abc.html");
+}
+
+/// Groups that are escaped reach another server as they were sent.
+#[test]
+fn escaped_groups_are_not_escaped_twice() {
+    let (origin, other) = (echo(), echo());
+    let settings = format!(
+        "[[host]]
+        rule = [
+            {{ match = '^/p/(.*)$', proxy = \"http://{0}/$1\", escape_groups = \"path\" }},
+            {{ match = '^/q/(.*)$', proxy = \"http://{0}/?a=$1\", escape_groups = \"query\" }},
+        ]",
+        other.addr()
+    );
+    let front = start(&origin, &settings);
+    assert_eq!(seen(&front.get("/p/a%20b%26%25c")), "200 render /a%20b%26%25c");
+    assert_eq!(seen(&front.get("/q/a%20b%26c")), "200 render /?a=a+b%26c");
+}

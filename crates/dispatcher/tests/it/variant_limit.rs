@@ -140,6 +140,40 @@ fn what_is_cached_counts_once_and_old_variants_stay() {
     assert_eq!(origin.requests_for("/content/a.html?page=1"), 2);
 }
 
+/// A farm that says nothing of it is bounded as well: what somebody makes up must not fill the disk.
+#[test]
+fn a_wide_bound_holds_without_any_setting() {
+    let origin = origin();
+    let cache = "/x-cacheKeyParams { /0 { /type \"allow\" /glob \"page\" } }";
+    let made_up: [fn(usize) -> String; 5] = [
+        |n| format!("/content/a.s{n}.html"),
+        |n| format!("/content/a.html/s{n}.html"),
+        |n| format!("/content/a.x{n}"),
+        |n| format!("/content/a;v={n}.html"),
+        |n| format!("/content/a.html?page={n}"),
+    ];
+    for url in made_up {
+        let front = front(&origin, "", cache);
+        let ask = |client: &str| (0..200).map(|n| get(&front, client, &url(n)).status).collect();
+        let statuses: Vec<u16> = ask("192.0.2.1");
+        assert_eq!(statuses[..100], [200; 100], "{}", url(0));
+        assert!(statuses.contains(&429), "{}: {statuses:?}", url(0));
+        assert!(front.files().len() < 200);
+        // Other visitors, and other pages, go on.
+        assert_eq!(get(&front, "192.0.2.2", &url(500)).status, 200);
+        assert_eq!(get(&front, "192.0.2.1", "/content/b.s1.html").status, 200);
+    }
+    // Queries that make no file are not counted, nor files in folders whose names have dots.
+    let front = front(&origin, "", cache);
+    for n in 0..150 {
+        for url in [format!("/content/a.json?q={n}"), format!("/etc.clientlibs/a/{n}.css")] {
+            assert_eq!(get(&front, "192.0.2.1", &url).status, 200, "{url}");
+        }
+    }
+    let front = self::front(&origin, "/x-variantLimit \"0\"", "");
+    assert!((0..150).all(|n| get(&front, "192.0.2.1", &made_up[0](n)).status == 200));
+}
+
 #[test]
 fn a_reload_forgets_nothing_but_what_changed() {
     let origin = origin();
@@ -150,7 +184,7 @@ fn a_reload_forgets_nothing_but_what_changed() {
     assert_eq!(get(&front, "192.0.2.1", "/content/a.html?2").status, 429);
     front.reload(&setup(&origin, "/x-variantLimit { /perClient \"5\" }", ""));
     assert_eq!(get(&front, "192.0.2.1", "/content/a.html?2").status, 200);
-    front.reload(&setup(&origin, "", ""));
+    front.reload(&setup(&origin, "/x-variantLimit \"0\"", ""));
     assert!(
         (0..9).all(|n| get(&front, "192.0.2.1", &format!("/content/a.html?{n}")).status == 200)
     );

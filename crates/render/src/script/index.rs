@@ -46,7 +46,7 @@ impl ScriptIndex {
         self.super_types.insert(folder.to_owned(), super_type.to_owned());
     }
 
-    /// Finds the best script for a resource type; the path of the script.
+    /// Finds the best script for a resource type: how its name fits the request, and its path.
     ///
     /// `super_type` is the resource's own `sling:resourceSuperType`, which beats that of its type.
     pub(crate) fn find(
@@ -54,7 +54,7 @@ impl ScriptIndex {
         resource_type: &str,
         super_type: Option<&str>,
         wanted: &Wanted<'_>,
-    ) -> Option<String> {
+    ) -> Option<(Fit, String)> {
         let mut best: Option<(Fit, String)> = None;
         for one in self.chain(resource_type, super_type) {
             let label = one.rsplit('/').next().unwrap_or_default();
@@ -66,7 +66,7 @@ impl ScriptIndex {
                 }
             }
         }
-        best.map(|(_, path)| path)
+        best
     }
 
     /// Finds the script that draws an error: by its name (`404`), else `default`.
@@ -158,7 +158,7 @@ mod tests {
         let wanted =
             Wanted { method: "GET", selectors: &selectors, extension: extension.as_deref() };
         let found = index().find(resource_type, super_type, &wanted);
-        assert_eq!(found.as_deref().unwrap_or("-"), expected);
+        assert_eq!(found.as_ref().map_or("-", |(_, path)| path.as_str()), expected);
     }
 
     #[test]

@@ -4,8 +4,10 @@ mod index;
 mod name;
 mod source;
 mod table;
+mod url_parts;
 
 pub(crate) use index::ERROR_TYPE;
 pub(crate) use name::Wanted;
 pub use source::{DirSource, RepositorySource, ScriptSet, ScriptSource};
 pub(crate) use table::{Resolution, Script, ScriptTable, Scripts};
+pub use url_parts::UrlParts;

@@ -12,6 +12,7 @@ use tympan_content::{Node, NodePath, Property, Repository, Snapshot};
 
 use super::index::SEARCH_PATHS;
 use super::name::ENGINE;
+use super::url_parts::UrlParts;
 use crate::client_library::LibrarySource;
 use crate::file::StoredFile;
 use crate::i18n;
@@ -30,6 +31,9 @@ pub struct ScriptSet {
     pub dynamics: BTreeMap<String, String>,
     /// How folders of types want what they include to be put into pages, in `dynamicChildren`, by their absolute paths.
     pub dynamic_children: BTreeMap<String, Vec<String>>,
+    /// What types name of the URLs of sites with exact ones, in `requestSelectors` and `requestSuffixes`, by the absolute path
+    /// of the type.
+    pub url_parts: BTreeMap<String, UrlParts>,
     /// The folders of client libraries, by their absolute paths.
     pub libraries: BTreeMap<String, LibrarySource>,
     /// What texts of components are in other languages: by language, by their key.
@@ -85,9 +89,15 @@ impl RepositorySource {
         if let Some(dynamic) = node.text("dynamic") {
             set.dynamics.insert(path.to_owned(), dynamic);
         }
-        if let Some(children) = node.property("dynamicChildren") {
-            let texts = children.values().iter().map(|value| value.to_text().into_owned());
-            set.dynamic_children.insert(path.to_owned(), texts.collect());
+        if node.property("dynamicChildren").is_some() {
+            set.dynamic_children.insert(path.to_owned(), texts_of(node, "dynamicChildren"));
+        }
+        let url_parts = UrlParts {
+            selectors: texts_of(node, "requestSelectors"),
+            suffixes: texts_of(node, "requestSuffixes"),
+        };
+        if !url_parts.is_empty() {
+            set.url_parts.insert(path.to_owned(), url_parts);
         }
         match node.primary_type() {
             "nt:file" if is_script(node.name()) => {
@@ -111,11 +121,7 @@ impl RepositorySource {
 
     /// Reads a client library.
     fn library(&self, node: &Node) -> Result<LibrarySource> {
-        let texts = |name: &str| {
-            let property = node.property(name);
-            let values = property.iter().flat_map(Property::values);
-            values.map(|value| value.to_text().into_owned()).collect::<Vec<_>>()
-        };
+        let texts = |name: &str| texts_of(node, name);
         let mut source = LibrarySource {
             categories: texts("categories"),
             dependencies: texts("dependencies"),
@@ -189,6 +195,13 @@ impl ScriptSource for RepositorySource {
     fn live_file(&self, _: &str) -> Option<Bytes> {
         None
     }
+}
+
+/// Returns the values of a property as texts; none without it.
+fn texts_of(node: &Node, name: &str) -> Vec<String> {
+    let property = node.property(name);
+    let values = property.iter().flat_map(Property::values);
+    values.map(|value| value.to_text().into_owned()).collect()
 }
 
 /// Returns the nodes at the search paths.

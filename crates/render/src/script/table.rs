@@ -1,7 +1,7 @@
 //! The compiled scripts of one state of `/apps` and `/libs`.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use minijinja::{Environment, Template};
@@ -12,6 +12,7 @@ use tympan_content::{ChunkId, Snapshot, Viewer};
 use super::index::{ScriptIndex, folders};
 use super::name::Wanted;
 use super::source::{ScriptSet, ScriptSource};
+use super::url_parts::UrlParts;
 use crate::Result;
 use crate::client_library::ClientLibraries;
 use crate::dependency::hash_text;
@@ -53,6 +54,8 @@ impl Script {
 #[derive(Debug, Clone)]
 pub(crate) struct Resolution {
     pub script: Option<Arc<Script>>,
+    /// How many of the leading selectors the script's file name holds.
+    pub named_selectors: usize,
     /// The hashes of the folders in which it was looked for.
     pub places: Arc<[u64]>,
     /// How the type is put into pages, if for each visitor.
@@ -87,6 +90,8 @@ pub(crate) struct Scripts {
     dynamic_types: Cache<String, Option<Dynamic>>,
     /// What types say of those that they include, by their folders.
     dynamic_children: HashMap<String, Arc<DynamicChildren>>,
+    /// What types name of URLs, by their folders.
+    url_parts: BTreeMap<String, UrlParts>,
     libraries: ClientLibraries,
     dictionaries: Dictionaries,
 }
@@ -179,9 +184,24 @@ impl Scripts {
             dynamics,
             dynamic_types: Cache::new(MAX_RESOLUTIONS),
             dynamic_children,
+            url_parts: set.url_parts,
             libraries,
             dictionaries,
         }
+    }
+
+    /// Returns what a type and its super types name of URLs.
+    pub(crate) fn url_parts(
+        &self,
+        resource_type: &str,
+        super_type: Option<&str>,
+    ) -> Vec<&UrlParts> {
+        if self.url_parts.is_empty() {
+            return Vec::new();
+        }
+        let chain = self.index.chain(resource_type, super_type);
+        let places = chain.iter().flat_map(|one| folders(one));
+        places.filter_map(|folder| self.url_parts.get(&folder)).collect()
     }
 
     /// Returns the client libraries.
@@ -256,10 +276,11 @@ impl Scripts {
         let key = key_of(resource_type, super_type, wanted);
         self.resolutions.get(&key).unwrap_or_else(|| {
             let script = self.index.find(resource_type, super_type, wanted);
-            let script = script.map(|path| self.script(&path));
+            let named_selectors = script.as_ref().map_or(0, |(fit, _)| fit.selectors);
+            let script = script.map(|(_, path)| self.script(&path));
             let places = self.places_of(resource_type, super_type);
             let dynamic = self.dynamic(resource_type, super_type);
-            let found = Resolution { script, places, dynamic };
+            let found = Resolution { script, named_selectors, places, dynamic };
             self.resolutions.insert(key, found.clone());
             found
         })

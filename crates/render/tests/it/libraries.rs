@@ -88,6 +88,14 @@ fn categories_become_addresses_in_the_order_that_pages_need() {
     );
     assert!(js.contains("it's // here") && !js.contains("gone"), "{js}");
     assert!(js.find("var a").unwrap() < js.find("function").unwrap());
+    // An address with a hash that never was shows the file, but caches in front must not keep each one.
+    let made_up = sheets[0].rsplitn(3, '.').nth(2).unwrap();
+    let kept = |path: &str| {
+        let headers = site.get(path).headers;
+        headers.iter().find(|(name, _)| *name == "dispatcher").map(|(_, value)| value.clone())
+    };
+    assert_eq!(kept(&format!("{made_up}.0123abcd.css")).as_deref(), Some("no-cache"));
+    assert_eq!((kept(sheets[0]), kept(&format!("{made_up}.css"))), (None, None));
     // Another text is another address.
     site.script("/apps/t/clientlibs/base/a.css", "b { color: green }");
     let again = site.draw("<head>{{ clientlibs([\"t.page\"], js=false) }}</head>");

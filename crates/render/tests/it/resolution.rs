@@ -374,3 +374,90 @@ fn overlays_of_live_edits_show_at_once() {
     site.edit(|session| session.remove(&"/apps/o".parse().unwrap()).unwrap());
     check(&site, "/content/o.html", "libs");
 }
+
+/// A site with exact URLs shows nothing for selectors and suffixes that nothing names.
+#[test]
+fn strict_urls_show_nothing_that_nobody_names() {
+    let site = site();
+    site.script("/apps/t/page/print.html.j2", "print {{ page.path }}");
+    site.script("/apps/t/page/nav/active.html.j2", "active {{ page.path }}");
+    site.script("/apps/t/album/album.html.j2", "album {{ request.selector_string }}");
+    site.script("/apps/t/search/search.html.j2", "search {{ request.suffix }}");
+    let put_type = |name: &str, parts: &[(&str, &[&str])]| {
+        site.edit(|session| {
+            let path = tympan_content::NodePath::new(&format!("/apps/t/{name}")).unwrap();
+            for (name, values) in parts {
+                session.set_property(&path, name, texts(values)).unwrap();
+            }
+        });
+    };
+    put_type("album", &[("requestSelectors", &["summer", "no-*", "*.pdf"])]);
+    put_type("search", &[("requestSuffixes", &["/find/*", "/thanks"])]);
+    let mut found = page("found", "Found", "t/page");
+    let root = Subtree::new("root", "nt:unstructured")
+        .with_child(component("album", "t/album"))
+        .with_child(component("search", "t/search"));
+    found.child_mut("jcr:content").unwrap().put_child(root);
+    site.put("/content/site/en/found", found);
+    let names = |strict: bool| {
+        let named = "/content/site/en/news";
+        for (url, expected) in [
+            ("/content/site/en/news.html", named),
+            ("/content/site/en/news.print.html", "print /content/site/en/news"),
+            ("/content/site/en/news.nav.active.html", "active /content/site/en/news"),
+            ("/content/site/en/found.summer.html", "/content/site/en/found summer"),
+            ("/content/site/en/found.no-7.html", "/content/site/en/found no-7"),
+            ("/content/site/en/found.html/thanks", "/content/site/en/found /thanks"),
+            ("/content/site/en/found.html/find/a/b", "/content/site/en/found /find/a/b"),
+            ("/content/site/en/found/jcr:content/root/album.summer.html", "album summer"),
+        ] {
+            check(&site, url, expected);
+        }
+        for url in [
+            "/content/site/en/news.other.html",
+            "/content/site/en/news.print.other.html",
+            "/content/site/en/news.other.print.html",
+            "/content/site/en/news.nav.html",
+            "/content/site/en/news.html/x.html",
+            "/content/site/en/news.print.html/thanks",
+            "/content/site/en/news.summer.html",
+            "/content/site/en/found.7.html",
+            "/content/site/en/found.html/other",
+            "/content/site/en/found.summer.other.html/thanks",
+            "/content/site/en/found/jcr:content/root/album.html/thanks",
+            "/content/site/en/news.1.json/x.json",
+            "/content/site/en/news.txt/x",
+        ] {
+            let response = site.get(url);
+            assert_eq!(
+                response.outcome == Outcome::NotFound,
+                strict,
+                "{url}: {:?}",
+                response.outcome
+            );
+        }
+        // The default output names the selectors that it reads.
+        for url in ["/content/site/en/news.1.json", "/content/site/en/news.tidy.infinity.json"] {
+            assert_eq!(site.get(url).outcome, Outcome::Ok, "{url}");
+        }
+        let posted =
+            RenderRequest { method: "POST", ..RenderRequest::get("/content/site/en/news.x.html") };
+        assert_eq!(site.render(&posted).outcome, Outcome::MethodNotAllowed);
+    };
+    // As in Sling, as long as nobody asks for anything else.
+    names(false);
+    let set = |path: &str, value: bool| {
+        site.edit(|session| {
+            let path = tympan_content::NodePath::new(path).unwrap();
+            let value = Property::Single(Value::Boolean(value));
+            session.set_property(&path, "strictUrls", value).unwrap();
+        });
+    };
+    set("/content/site", true);
+    names(true);
+    // The nearest one counts, also where it stands with the content of a page.
+    set("/content/site/en/jcr:content", false);
+    names(false);
+    set("/content/site/en/jcr:content", true);
+    names(true);
+}

@@ -118,7 +118,12 @@ fn mend(repository: &Repository, session: &mut Session) {
         .with_child(text("b.css", "i { color: red }"));
     put_below(session, &path(LIBRARY), library);
     let part = component("part", "wild/part").with("text", "A part");
-    let content = component("jcr:content", "wild/page").with("jcr:title", "Wild").with_child(part);
+    // The site around it shows nothing for selectors and suffixes that nobody names.
+    let takes_any = Property::Single(Value::Boolean(false));
+    let content = component("jcr:content", "wild/page")
+        .with("jcr:title", "Wild")
+        .with("strictUrls", takes_any)
+        .with_child(part);
     let mut tree = Subtree::new("wild", "cq:Page").with_child(content);
     for name in ["one", "two"] {
         tree = tree.with_child(crate::site::page(name, name, "wild/page"));

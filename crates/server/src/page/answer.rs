@@ -66,6 +66,7 @@ pub(super) fn to_http(
     };
     let target = response.headers_mut();
     add_headers(target, content_type, headers);
+    instance.page_headers.add_to(target);
     if let Outcome::Redirect { location, .. } = &outcome {
         set(target, header::LOCATION, location);
     }

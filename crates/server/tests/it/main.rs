@@ -16,6 +16,7 @@ mod health_details;
 mod logins;
 mod node_round_trip;
 mod own_agents;
+mod page_headers;
 mod references;
 mod refused_bytes;
 mod refused_readings;

@@ -19,8 +19,8 @@ use tympan_render::{Mode, Options, Renderer};
 use tympan_replicate::{Keeping, Pairs, Replicator};
 use tympan_search::Index;
 use tympan_server::{
-    Instance, InstanceOptions, Logins, Owner, QueryBudgets, Role, Telling, TokenTerms, create_user,
-    router,
+    Instance, InstanceOptions, Logins, Owner, PageHeaders, QueryBudgets, Role, Telling, TokenTerms,
+    create_user, router,
 };
 use tympan_testkit::State;
 use tympan_web::listen::Peer;
@@ -113,6 +113,7 @@ impl TestInstance {
             renderer: Renderer::new(&repository, Options { mode, ..Options::default() }),
             ledger: None,
             surrogate_key: None,
+            page_headers: PageHeaders::default(),
             queues,
             configurator,
             replicator,

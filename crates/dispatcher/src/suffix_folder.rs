@@ -1,0 +1,128 @@
+//! Folders of the cache that hold the suffix pages of a page: `/a.html/x.html` lies in `a.html.s~`, beside the file `a.html`.
+//!
+//! A folder `a.html` would keep the page `/a.html` from the cache, and the file `a.html` its suffix pages. So each segment of
+//! a URL that looks like a page has a folder name of its own as soon as something follows it. Folders whose names merely have
+//! a dot (`etc.clientlibs`, `v1.2`) keep their plain names, as other programs expect them.
+//!
+//! Invariants
+//! * No URL has a file whose last name is the name of such a folder, and two paths never share a file.
+//! * The name of the folder begins with the name of the page and a dot, so that a flush of the page names it as well.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+/// Follows the name of a page in the name of the folder of its suffix pages.
+const FOLDER_MARK: &str = ".s~";
+
+/// What pages, pictures and files end with. A segment with such an extension is a page, also where others follow it; any other
+/// segment that others follow is a folder.
+const PAGE_EXTENSIONS: [&str; 68] = [
+    "html", "htm", "xhtml", "json", "xml", "txt", "csv", "md", "rss", "atom", "pdf", "css", "js",
+    "mjs", "map", "wasm", "svg", "jpg", "jpeg", "jpe", "png", "gif", "webp", "avif", "bmp", "ico",
+    "tif", "tiff", "heic", "mp4", "m4v", "webm", "ogv", "mov", "mp3", "ogg", "wav", "m4a", "woff",
+    "woff2", "ttf", "otf", "eot", "zip", "gz", "doc", "docx", "xls", "xlsx", "ppt", "pptx", "odt",
+    "ods", "odp", "ics", "vcf", "bin", "dat", "res", "model", "php", "jsp", "jspx", "asp", "aspx",
+    "do", "action", "cgi",
+];
+
+/// Tells whether a segment with this extension is a page, where others follow it.
+pub(crate) fn is_page_extension(extension: &str) -> bool {
+    PAGE_EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension))
+}
+
+/// Tells whether a name is that of a folder of suffix pages.
+pub(crate) fn is_folder_name(name: &str) -> bool {
+    name.ends_with(FOLDER_MARK)
+}
+
+/// Returns the name of the folder of a page's suffix pages; nothing for a name that is no page's.
+pub(crate) fn folder_name(segment: &str) -> Option<String> {
+    let (_, extension) = segment.rsplit_once('.')?;
+    is_page_extension(extension).then(|| format!("{segment}{FOLDER_MARK}"))
+}
+
+/// Returns the file of a path below the document root: the last name stays as it is.
+pub(crate) fn file_of(path: PathBuf) -> PathBuf {
+    let is_plain = path.parent().is_none_or(|parent| {
+        parent.iter().all(|name| name.to_str().and_then(folder_name).is_none())
+    });
+    if is_plain {
+        return path;
+    }
+    let mut file = PathBuf::with_capacity(path.as_os_str().len() + FOLDER_MARK.len());
+    let mut names = path.iter().peekable();
+    while let Some(name) = names.next() {
+        let is_last = names.peek().is_none();
+        let folder = name.to_str().filter(|_| !is_last).and_then(folder_name);
+        match folder {
+            Some(folder) => file.push(folder),
+            None => file.push(name),
+        }
+    }
+    file
+}
+
+/// Returns the path of a file below the document root as URLs have it.
+pub(crate) fn path_of(file: &str) -> Cow<'_, str> {
+    if !file.contains(FOLDER_MARK) {
+        return Cow::Borrowed(file);
+    }
+    let Some((folders, name)) = file.rsplit_once('/') else { return Cow::Borrowed(file) };
+    let mut path = String::with_capacity(file.len());
+    for folder in folders.split('/') {
+        path.push_str(folder.strip_suffix(FOLDER_MARK).unwrap_or(folder));
+        path.push('/');
+    }
+    path.push_str(name);
+    Cow::Owned(path)
+}
+
+/// Returns the folder of the suffix pages of the page with this file.
+pub(crate) fn folder_beside(file: &Path) -> Option<PathBuf> {
+    let name = file.file_name().and_then(|name| name.to_str()).and_then(folder_name)?;
+    Some(file.with_file_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{file_of, folder_beside, path_of};
+    use proptest::prelude::*;
+    use std::path::{Path, PathBuf};
+
+    fn of(path: &str) -> String {
+        file_of(PathBuf::from(path)).into_os_string().into_string().unwrap()
+    }
+
+    #[test]
+    fn pages_and_suffix_pages_lie_side_by_side() {
+        for (path, expected) in [
+            ("a.html", "a.html"),
+            ("a/b.c/d.html", "a/b.c/d.html"),
+            ("etc.clientlibs/site/main.js", "etc.clientlibs/site/main.js"),
+            ("content/dam/v1.2/x.jpg", "content/dam/v1.2/x.jpg"),
+            ("example.com/en.html", "example.com/en.html"),
+            ("a.html/x.html", "a.html.s~/x.html"),
+            ("a.print.HTML/b/x.html", "a.print.HTML.s~/b/x.html"),
+            ("a.html/b.html/x.html", "a.html.s~/b.html.s~/x.html"),
+            ("dam/a.jpg/_jcr_content/x.png", "dam/a.jpg.s~/_jcr_content/x.png"),
+        ] {
+            assert_eq!(of(path), expected);
+            assert_eq!(path_of(expected), path);
+        }
+        assert_eq!(folder_beside(Path::new("a/b.html")), Some(PathBuf::from("a/b.html.s~")));
+        assert_eq!(folder_beside(Path::new("a/b.2")), None);
+    }
+
+    proptest! {
+        /// A page and its suffix pages never need a file and a folder of one name.
+        #[test]
+        fn no_file_stands_where_a_folder_is_needed(
+            one in "([ab]{1,2}(\\.(html|s~|2))?(/[ab](\\.(html|2))?){0,3})\\.html",
+            other in "([ab]{1,2}(\\.(html|2))?(/[ab](\\.(html|2))?){0,3})\\.html",
+        ) {
+            let (first, second) = (of(&one), of(&other));
+            prop_assert_eq!(one == other, first == second);
+            prop_assert!(one == other || !Path::new(&second).starts_with(&first), "{} {}", first, second);
+        }
+    }
+}
