@@ -3,11 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use serde_json::Map;
 use tokio::sync::watch;
 use tympan_content::package::InstallTarget;
 use tympan_content::{
-    Depth, MergeChoice, NodePath, Property, Repository, Revising, Side, Snapshot, Subtree,
+    After, CheckIn, Depth, MergeChoice, NodePath, Property, Repository, Revising, Side, Snapshot,
+    Subtree,
 };
+use tympan_jobs::JobContext;
+use tympan_jobs::workflow::process::processes;
+use tympan_jobs::workflow::{StepOutcome, StepRun};
 use tympan_replicate::{
     Action, Message, Receiver, Status, WireDocument, apply, live, mark, orphans, status_of,
     status_of_document,
@@ -96,6 +101,30 @@ fn tree(numbers: &mut Numbers, name: &str) -> Subtree {
     tree
 }
 
+/// Carries out a step of a workflow about one node, as a worker would that keeps what it remembers.
+fn step(repository: &Repository, name: &str, (payload, destination): (&NodePath, &NodePath)) {
+    let processes = processes(repository);
+    let process = processes.iter().find(|one| one.name().ends_with(name)).unwrap();
+    let mut run = StepRun {
+        workflow: 1,
+        item: 1,
+        model: "/m".to_owned(),
+        payload: payload.to_string(),
+        initiator: "system".to_owned(),
+        actor: "system".to_owned(),
+        title: "a step".to_owned(),
+        arguments: Map::from_iter([("destination".to_owned(), destination.as_str().into())]),
+        data: Map::new(),
+        kept: Map::new(),
+    };
+    while let StepOutcome::Wait { after, keep } = process.run(&run, &JobContext::detached()) {
+        if !after.is_zero() {
+            break;
+        }
+        run.kept = keep;
+    }
+}
+
 /// Goes out by some door. What cannot be done there changes nothing.
 async fn go(
     author: &Author,
@@ -104,7 +133,7 @@ async fn go(
 ) -> String {
     let repository = &author.repository;
     let (one, other) = (numbers.place(), numbers.place());
-    let door = numbers.below(14);
+    let door = numbers.below(18);
     let at = SystemTime::now();
     let commit = |work: &dyn Fn(&mut tympan_content::Session) -> tympan_content::Result<()>| {
         let mut session = repository.session("ann").unwrap();
@@ -172,10 +201,25 @@ async fn go(
             let root = roots[numbers.below(roots.len())];
             repository.revert_to(root, revising(at)).unwrap();
         }
-        _ => {
+        13 => {
             let root = roots[numbers.below(roots.len())];
             let earlier = repository.snapshot_at(root).unwrap();
             commit(&|session| session.put_from(&earlier, &one, &one));
+        }
+        // Steps of workflows.
+        14 => step(repository, "MoveProcess", (&one, &other)),
+        15 => step(repository, "DeleteNodeProcess", (&one, &other)),
+        // Versions: kept, and restored, also of what is gone.
+        16 => {
+            let check_in = CheckIn { comment: "kept", at, after: After::CheckedOut };
+            commit(&|session| session.keep_version(&one, &check_in).map(drop));
+        }
+        _ => {
+            let snapshot = repository.snapshot().unwrap();
+            let versions = snapshot.versions(&one).unwrap_or_default();
+            if let Some(version) = versions.first() {
+                commit(&|session| session.restore_version(version, &one, at, After::CheckedOut));
+            }
         }
     }
     roots.push(repository.head().unwrap());
