@@ -6,10 +6,12 @@
     reason = "a test fails by panicking"
 )]
 
+mod access_matrix;
 mod costly_requests;
 mod cross_site;
 mod form_values;
 mod node_round_trip;
+mod publish_matrix;
 mod refused_bytes;
 mod replication_rights;
 mod support;
