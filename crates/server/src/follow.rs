@@ -2,8 +2,9 @@
 //!
 //! Invariants
 //! * Nothing runs while nobody follows, and nobody follows an instance that stops.
-//! * There are at most [`MAX_FOLLOWERS`]; one more is told to come again.
+//! * There are at most [`MAX_FOLLOWERS`], and of one user at most [`MAX_OF_USER`]; one more is told to come again.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use crate::failure::{Failure, Result};
 
 /// Clients that may wait at once.
 const MAX_FOLLOWERS: usize = 256;
+/// Those of one user among them, so that nobody keeps out all others.
+const MAX_OF_USER: usize = 64;
 /// How often the newest roots are looked at: other processes commit, too.
 const PULSE: Duration = Duration::from_millis(100);
 
@@ -27,6 +30,7 @@ type Heads = Vec<(String, ChunkId)>;
 #[derive(Debug)]
 pub(crate) struct Followers {
     places: Arc<Semaphore>,
+    users: UserPlaces,
     heads: watch::Sender<Heads>,
     is_watched: Mutex<bool>,
     stopped: watch::Sender<bool>,
@@ -47,12 +51,50 @@ pub(crate) struct Follower {
     heads: watch::Receiver<Heads>,
     stopped: watch::Receiver<bool>,
     _place: OwnedSemaphorePermit,
+    _of_user: UserPlace,
+}
+
+/// How many places each user has who has any.
+#[derive(Debug, Clone, Default)]
+struct UserPlaces(Arc<Mutex<HashMap<String, usize>>>);
+
+/// A place among those of its user.
+#[derive(Debug)]
+struct UserPlace {
+    user: String,
+    all: UserPlaces,
+}
+
+impl UserPlaces {
+    /// Takes a place for a user; nothing if it has as many as it may.
+    fn take(&self, user: &str) -> Option<UserPlace> {
+        let mut counts = self.0.lock();
+        let count = counts.get(user).copied().unwrap_or(0);
+        if count >= MAX_OF_USER {
+            return None;
+        }
+        counts.insert(user.to_owned(), count + 1);
+        Some(UserPlace { user: user.to_owned(), all: self.clone() })
+    }
+}
+
+impl Drop for UserPlace {
+    fn drop(&mut self) {
+        let mut counts = self.all.0.lock();
+        if let Some(count) = counts.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.user);
+            }
+        }
+    }
 }
 
 impl Default for Followers {
     fn default() -> Self {
         Self {
             places: Arc::new(Semaphore::new(MAX_FOLLOWERS)),
+            users: UserPlaces::default(),
             heads: watch::channel(Heads::new()).0,
             is_watched: Mutex::new(false),
             stopped: watch::channel(false).0,
@@ -91,9 +133,15 @@ impl Follower {
 }
 
 impl Instance {
-    /// Takes a place among the followers.
-    pub(crate) fn follow(self: &Arc<Self>) -> Result<Follower> {
+    /// Takes a place among the followers for a user.
+    pub(crate) fn follow(self: &Arc<Self>, user: &str) -> Result<Follower> {
         let followers = &self.followers;
+        let of_user = followers.users.take(user).ok_or_else(|| {
+            let message = format!(
+                "{MAX_OF_USER} clients of `{user}` follow the changes already; come again later"
+            );
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        })?;
         let place = Arc::clone(&followers.places).try_acquire_owned().map_err(|_| {
             let message =
                 format!("{MAX_FOLLOWERS} clients follow the changes already; come again later");
@@ -106,7 +154,7 @@ impl Instance {
             tokio::spawn(watch_head(Arc::clone(self)));
         }
         let stopped = followers.stopped.subscribe();
-        Ok(Follower { heads, stopped, _place: place })
+        Ok(Follower { heads, stopped, _place: place, _of_user: of_user })
     }
 }
 
@@ -132,5 +180,22 @@ async fn watch_head(instance: Arc<Instance>) {
             *known = heads;
             is_new
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_takes_a_part_of_the_places_and_gives_them_back() {
+        let users = UserPlaces::default();
+        let mut places: Vec<_> = (0..MAX_OF_USER).map(|_| users.take("ann").unwrap()).collect();
+        assert!(users.take("ann").is_none());
+        assert!(users.take("bob").is_some());
+        places.pop();
+        assert!(users.take("ann").is_some());
+        drop(places);
+        assert!(users.0.lock().is_empty());
     }
 }

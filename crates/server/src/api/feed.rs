@@ -136,7 +136,7 @@ fn changes(call: Call) -> Pending {
         if accept.contains("text/event-stream") {
             let resumed = call.header(&HeaderName::from_static("last-event-id"));
             let since = resumed.or(call.text("since")).unwrap_or("now").to_owned();
-            let follower = call.instance.follow()?;
+            let follower = call.instance.follow(call.user())?;
             let cursor = cursor_of(&call.instance, &wanted, since).await?;
             // A cursor that leads nowhere is refused before the stream begins.
             next_page(&call.instance, &wanted, &cursor).await?;
@@ -209,8 +209,11 @@ async fn next_page(
 /// Returns the first page with something in it, or what there is when the time is over.
 async fn page_or_wait(call: &Call, wanted: &Wanted, since: Cursor) -> Result<ChangePage> {
     let end = Instant::now() + call.seconds("wait");
-    let mut follower =
-        if call.seconds("wait").is_zero() { None } else { Some(call.instance.follow()?) };
+    let mut follower = if call.seconds("wait").is_zero() {
+        None
+    } else {
+        Some(call.instance.follow(call.user())?)
+    };
     let mut cursor = since;
     loop {
         let page = next_page(&call.instance, wanted, &cursor).await?;

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod access_matrix;
 mod author_headers;
 mod costly_requests;
 mod cross_site;
@@ -17,6 +18,7 @@ mod logins;
 mod node_round_trip;
 mod own_agents;
 mod page_headers;
+mod publish_matrix;
 mod references;
 mod refused_bytes;
 mod refused_readings;

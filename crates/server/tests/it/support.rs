@@ -4,7 +4,7 @@ use std::io::{Cursor, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::Router;
 use axum::body::Body;
@@ -187,12 +187,14 @@ impl TestInstance {
 
     /// Lets the full-text index take in the newest state.
     pub(crate) fn until_indexed(&self) {
+        let begun = Instant::now();
         loop {
             self.search.wake();
             let status = self.search.status(SystemTime::now()).unwrap();
             if status.indexed_root.is_some() && status.lag_revisions == 0 {
                 return;
             }
+            assert!(begun.elapsed() < Duration::from_secs(300), "{status:?}");
             std::thread::yield_now();
         }
     }

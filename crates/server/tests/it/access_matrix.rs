@@ -1,0 +1,545 @@
+//! Who may ask what of an author: each door with each kind of asker. The rows stand in `access_matrix.txt`.
+//!
+//! A row is a request and the status that each asker gets. `{me}` stands for the name of the asker, so that what one of
+//! them makes is in nobody's way. `{hidden}` stands for a node that administrators alone may read; for all others the
+//! same request is made about a node that does not exist, and both answers must be the same.
+//!
+//! No answer holds the hash of a password, and none but those of administrators a word of what is hidden.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fmt::Write as _;
+use std::io::{Cursor, Read};
+use std::path::Path;
+use std::time::SystemTime;
+
+use http::Method;
+use tympan_content::{After, CheckIn, Property, Revising, Subtree, Value, ValueType};
+
+use crate::support::{FormPart, Reply, TestInstance, TestRequest, path, zipped};
+
+/// Who asks: somebody without a login, a user without any right, a writer of assets, an author of pages, and an administrator
+/// as the control.
+const ASKERS: [&str; 5] = ["nobody", "powerless", "assets", "editor", "admin"];
+
+/// Every text that is hidden holds this word.
+const SECRET: &str = "classified";
+
+/// A request, and what each of [`ASKERS`] gets.
+struct Row {
+    /// Where it stands in the file.
+    line: usize,
+    door: String,
+    method: String,
+    address: String,
+    body: SentBody,
+    /// The statuses; nothing for one that does not ask.
+    expected: Vec<Option<u16>>,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, door, method, address, body, .. } = self;
+        write!(f, "line {line} [{door}] {method} {address} {body:?}")
+    }
+}
+
+/// What a request sends.
+#[derive(Debug, Clone)]
+enum SentBody {
+    Nothing,
+    /// An urlencoded form.
+    Form(String),
+    Json(String),
+    /// A media type, and bytes.
+    Bytes(String, String),
+    /// The fields of a form, the field of a file, and its name.
+    File(String, String, String),
+    /// The fields of a form with a content package.
+    PackageForm(String, String),
+    /// A content package as it is.
+    Package(String),
+}
+
+impl SentBody {
+    fn parse(text: &str) -> Self {
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        let mut parts = rest.split('|').map(str::to_owned);
+        let mut next = || parts.next().unwrap_or_default();
+        match kind {
+            "" => Self::Nothing,
+            "form" => Self::Form(rest.to_owned()),
+            "json" => Self::Json(rest.to_owned()),
+            "bytes" => {
+                let (media_type, bytes) = rest.split_once('|').unwrap();
+                let bytes = bytes.replace("{all}", FILTER_OF_ALL).replace("{crlf}", "\r\n");
+                Self::Bytes(media_type.to_owned(), bytes)
+            }
+            "file" => Self::File(next(), next(), next()),
+            "package-form" => Self::PackageForm(next(), next()),
+            "package" => Self::Package(next()),
+            other => panic!("`{other}` is no kind of body"),
+        }
+    }
+}
+
+/// Reads the rows: `METHOD address  kind:body  => status of each asker`, with two spaces between the parts.
+fn rows() -> Vec<Row> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/access_matrix.txt");
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut door = String::new();
+    let mut rows = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.starts_with('#') {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            name.clone_into(&mut door);
+        }
+        let Some((asked, expected)) = line.split_once(" => ") else { continue };
+        let (method, rest) = asked.split_once(' ').unwrap();
+        let (address, body) = rest.trim().split_once("  ").unwrap_or((rest.trim(), ""));
+        let expected = expected.split_whitespace().map(|status| status.parse().ok());
+        let row = Row {
+            line: number + 1,
+            door: door.clone(),
+            method: method.to_owned(),
+            address: address.to_owned(),
+            body: SentBody::parse(body.trim()),
+            expected: expected.collect(),
+        };
+        assert_eq!(row.expected.len(), ASKERS.len(), "{row}");
+        rows.push(row);
+    }
+    rows
+}
+
+/// Returns the entries of a package by its name.
+fn package(name: &str) -> &'static [(&'static str, &'static str)] {
+    match name {
+        "evil" => EVIL,
+        "replaces-hidden" => REPLACES_HIDDEN,
+        other => panic!("there is no package `{other}`"),
+    }
+}
+
+const PROPERTIES: (&str, &str) = (
+    "META-INF/vault/properties.xml",
+    "<?xml version=\"1.0\"?><properties><entry key=\"group\">evil</entry><entry key=\"name\">evil</entry>\
+     <entry key=\"version\">1</entry></properties>",
+);
+/// A package that makes an administrator, a policy and a script.
+const EVIL: &[(&str, &str)] = &[
+    PROPERTIES,
+    (
+        "META-INF/vault/filter.xml",
+        "<workspaceFilter version=\"1.0\"><filter root=\"/content/dam/evil\"/><filter root=\"/apps/evil\"/></workspaceFilter>",
+    ),
+    (
+        "jcr_root/content/dam/evil/.content.xml",
+        "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" jcr:primaryType=\"nt:unstructured\"/>",
+    ),
+    (
+        "jcr_root/apps/evil/.content.xml",
+        "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" jcr:primaryType=\"nt:unstructured\"/>",
+    ),
+];
+/// A package of which the answer must not tell what it replaces.
+const REPLACES_HIDDEN: &[(&str, &str)] = &[
+    PROPERTIES,
+    (
+        "META-INF/vault/filter.xml",
+        "<workspaceFilter version=\"1.0\"><filter root=\"/content/hidden\"/></workspaceFilter>",
+    ),
+    (
+        "jcr_root/content/hidden/.content.xml",
+        "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" jcr:primaryType=\"nt:unstructured\"/>",
+    ),
+];
+const FILTER_OF_ALL: &str = "<workspaceFilter version=\"1.0\"><filter root=\"/content\"/><filter root=\"/home\"/>\
+     <filter root=\"/apps\"/></workspaceFilter>";
+
+/// An author with content of all kinds, and the tokens of [`ASKERS`].
+struct Scene {
+    instance: TestInstance,
+    tokens: Vec<Option<String>>,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let instance = TestInstance::author().await;
+        let powerless = instance.user("powerless", &[]).await;
+        let assets = instance.user("assets", &["dam-users"]).await;
+        let editor = instance.user("editor", &["content-authors"]).await;
+        instance.user("spare", &[]).await;
+        let admin = instance.token_of("admin").await;
+        instance.edit(|session| {
+            let page = |title: &str| {
+                let content =
+                    Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", title);
+                Subtree::new("", "cq:Page").with_child(content)
+            };
+            let folder = || Subtree::new("", "sling:Folder");
+            let mut put = |at: &str, tree: Subtree| session.put(&path(at), tree).unwrap();
+            for at in ["/apps", "/libs", "/conf", "/etc", "/etc/packages", "/var", "/oak:index"] {
+                let kind = if at == "/oak:index" { "nt:unstructured" } else { "sling:Folder" };
+                put(at, Subtree::new("", kind));
+            }
+            for at in
+                ["/apps/site", "/conf/site", "/etc/replication", "/etc/replication/agents.author"]
+            {
+                put(at, folder());
+            }
+            for at in [
+                "/var/workflow",
+                "/var/workflow/models",
+                "/conf/global",
+                "/conf/global/settings",
+                "/conf/global/settings/workflow",
+                "/conf/global/settings/workflow/launcher",
+            ] {
+                put(at, folder());
+            }
+            put("/content/site", page("Site"));
+            put("/content/site/page", page("Page"));
+            put("/content/dam", folder());
+            put("/content/dam/press", folder());
+            for asker in ASKERS {
+                for name in ["doomed", "doomed-2", "doomed-3", "moving", "moving-2"] {
+                    put(&format!("/content/site/{name}-{asker}"), page("Own"));
+                }
+            }
+            put("/content/hidden", page("classified title"));
+            for number in 1..=9 {
+                put(&format!("/content/hidden/child-{number}"), page("classified child"));
+            }
+            put("/content/hidden/classified-name", page("classified"));
+            put("/var/workflow/models/review", workflow());
+            put("/content/dam/model", workflow());
+        });
+        instance.edit(|session| {
+            for at in ["/content/dam/press/a.txt", "/content/hidden/a.txt"] {
+                let blob = session
+                    .put_blob(&mut Cursor::new(at.replace("hidden", SECRET).into_bytes()))
+                    .unwrap();
+                let content = Subtree::new("jcr:content", "nt:resource")
+                    .with("jcr:data", Value::Binary(blob));
+                let content = content.with("jcr:mimeType", "text/plain");
+                session.put(&path(at), Subtree::new("", "nt:file").with_child(content)).unwrap();
+            }
+            for at in ["/content/hidden", "/content/site/page"] {
+                let how = CheckIn { comment: "", at: SystemTime::now(), after: After::CheckedOut };
+                session.check_in(&path(at), &how).unwrap();
+            }
+            session.put(&path("/content/hidden/rep:policy"), closed()).unwrap();
+            // Of these, one property is hidden.
+            let names = Property::parse_list(ValueType::Name, ["rating"]).unwrap();
+            let restrictions =
+                Subtree::new("rep:restrictions", "rep:Restrictions").with("rep:itemNames", names);
+            let mut policy = closed();
+            policy.children[0].put_child(restrictions);
+            let person = |name: &str, rating: &str| {
+                Subtree::new(name, "nt:unstructured").with("rating", rating)
+            };
+            let people = Subtree::new("", "sling:Folder")
+                .with_child(person("ann", "classified 1"))
+                .with_child(person("bob", "classified 2"))
+                .with_child(policy);
+            session.put(&path("/content/dam/people"), people).unwrap();
+        });
+        // A package, a branch, and a message of the history that name what is hidden.
+        let stored =
+            instance.as_admin(Method::POST, "/api/v1/packages").body(zipped(HIDDEN_PACKAGE));
+        let stored = stored.header("content-type", "application/zip").send().await;
+        assert_eq!(stored.status, 201, "{stored:?}");
+        instance.repository.create_branch("draft", revising("create a branch")).unwrap();
+        instance.repository.create_branch("spare", revising("create a branch")).unwrap();
+        let draft = instance.repository.on_branch("draft").unwrap();
+        let mut session = draft.session("system").unwrap();
+        for (at, text) in [("hidden", "classified"), ("site/page", "drafted")] {
+            let at = path(&format!("/content/{at}/jcr:content"));
+            session.set_property(&at, "onBranch", Property::text(text)).unwrap();
+        }
+        session.commit("change what is classified", SystemTime::now()).unwrap();
+        instance.until_indexed();
+        let tokens = vec![None, Some(powerless), Some(assets), Some(editor), Some(admin)];
+        Self { instance, tokens }
+    }
+
+    /// Sends the request of a row as one of the askers, about the hidden node or another one.
+    async fn send(&self, row: &Row, asker: usize, hidden: &str) -> Reply {
+        let fill = |text: &str| text.replace("{me}", ASKERS[asker]).replace("{hidden}", hidden);
+        let method = Method::from_bytes(row.method.as_bytes()).unwrap();
+        let request = self.instance.request(method, &fill(&row.address));
+        let request = match &self.tokens[asker] {
+            Some(token) => request.bearer(token),
+            None => request,
+        };
+        with_body(request, &row.body, fill).send().await
+    }
+}
+
+fn with_body<'a>(
+    request: TestRequest<'a>,
+    body: &SentBody,
+    fill: impl Fn(&str) -> String,
+) -> TestRequest<'a> {
+    let form = "application/x-www-form-urlencoded";
+    match body {
+        SentBody::Nothing => request,
+        SentBody::Form(text) => request.header("content-type", form).body(fill(text)),
+        SentBody::Json(text) => request.header("content-type", "application/json").body(fill(text)),
+        SentBody::Bytes(media_type, bytes) => {
+            request.header("content-type", media_type).body(bytes.clone())
+        }
+        SentBody::Package(name) => {
+            request.header("content-type", "application/zip").body(zipped(package(name)))
+        }
+        SentBody::File(fields, field, name) => {
+            let (name, field) = (fill(name), fill(field));
+            let mut parts = parts_of(fields);
+            parts.push((&field, Some((&name, "image/png")), b"<script>"));
+            request.multipart(&parts)
+        }
+        SentBody::PackageForm(fields, name) => {
+            let package = zipped(package(name));
+            let mut parts = parts_of(fields);
+            parts.push(("file", Some(("evil.zip", "application/zip")), &package));
+            request.multipart(&parts)
+        }
+    }
+}
+
+/// Reads the fields of a form, which are written as in an address.
+fn parts_of(fields: &str) -> Vec<FormPart<'_>> {
+    let pairs = fields.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (name, None, value.as_bytes())).collect()
+}
+
+/// A package whose name is hidden.
+const HIDDEN_PACKAGE: &[(&str, &str)] = &[
+    (
+        "META-INF/vault/properties.xml",
+        "<?xml version=\"1.0\"?><properties><entry key=\"group\">classified</entry>\
+         <entry key=\"name\">pack</entry><entry key=\"version\">1</entry></properties>",
+    ),
+    (
+        "META-INF/vault/filter.xml",
+        "<workspaceFilter version=\"1.0\"><filter root=\"/content/dam/packed\"/></workspaceFilter>",
+    ),
+    (
+        "jcr_root/content/dam/packed/.content.xml",
+        "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" jcr:primaryType=\"nt:unstructured\"/>",
+    ),
+];
+
+/// A policy that lets nobody do anything.
+fn closed() -> Subtree {
+    let privileges = Property::parse_list(ValueType::Name, ["jcr:all"]).unwrap();
+    let entry = Subtree::new("deny", "rep:DenyACE")
+        .with("rep:principalName", "everyone")
+        .with("rep:privileges", privileges);
+    Subtree::new("rep:policy", "rep:ACL").with_child(entry)
+}
+
+/// A model with one step, for administrators.
+fn workflow() -> Subtree {
+    let step = |name: &str, kind: &str| {
+        let data = Subtree::new("metaData", "nt:unstructured").with("PARTICIPANT", "admin");
+        Subtree::new(name, "cq:WorkflowNode")
+            .with("type", kind)
+            .with("title", name)
+            .with_child(data)
+    };
+    let nodes = Subtree::new("nodes", "nt:unstructured")
+        .with_child(step("begin", "START"))
+        .with_child(step("look", "PARTICIPANT"))
+        .with_child(step("end", "END"));
+    let transition = |name: &str, from: &str, to: &str| {
+        Subtree::new(name, "cq:WorkflowTransition").with("from", from).with("to", to)
+    };
+    let transitions = Subtree::new("transitions", "nt:unstructured")
+        .with_child(transition("a", "begin", "look"))
+        .with_child(transition("b", "look", "end"));
+    Subtree::new("", "cq:WorkflowModel")
+        .with("title", "Review")
+        .with_child(nodes)
+        .with_child(transitions)
+}
+
+fn revising(message: &str) -> Revising<'_> {
+    Revising { user: "system", message, at: SystemTime::now() }
+}
+
+/// Returns what an answer tells, unpacked if it is a package.
+fn told(reply: &Reply) -> String {
+    let mut text = format!("{:?}\n{}", reply.headers, reply.text());
+    if let Ok(mut archive) = zip::ZipArchive::new(Cursor::new(reply.body.clone())) {
+        for index in 0..archive.len() {
+            let mut entry = archive.by_index(index).unwrap();
+            write!(text, "\n{}\n", entry.name().unwrap()).unwrap();
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).unwrap();
+            text.push_str(&String::from_utf8_lossy(&bytes));
+        }
+    }
+    text
+}
+
+/// Returns what is the same in two answers to the same request: neither times nor tags of what was answered.
+fn compared(reply: &Reply, hidden: &str) -> (u16, String) {
+    (reply.status.as_u16(), reply.text().replace(hidden, "/content/…"))
+}
+
+#[tokio::test]
+async fn every_door_answers_every_asker_as_it_should() {
+    let scene = Scene::set().await;
+    let mut faults = Vec::new();
+    for row in &rows() {
+        for (asker, wanted) in row.expected.iter().enumerate() {
+            let Some(wanted) = wanted else { continue };
+            let reply = scene.send(row, asker, "/content/hidden").await;
+            let who = ASKERS[asker];
+            let mut fault = |what: String| faults.push(format!("{who}: {row}: {what}"));
+            if reply.status.as_u16() != *wanted {
+                let text: String = reply.text().chars().take(200).collect();
+                fault(format!("{} instead of {wanted}: {text}", reply.status));
+            }
+            let text = told(&reply);
+            if text.contains("$argon2") {
+                fault("the hash of a password".to_owned());
+            }
+            if who == "admin" {
+                continue;
+            }
+            let asked = row.to_string();
+            if !asked.contains(SECRET)
+                && let Some(at) = text.find(SECRET)
+            {
+                let around = String::from_utf8_lossy(&text.as_bytes()[at.saturating_sub(80)..]);
+                let around: String = around.chars().take(200).collect();
+                fault(format!("tells what is hidden: {around}"));
+            }
+            if asked.contains("{hidden}") {
+                let other = scene.send(row, asker, "/content/absent").await;
+                let hidden = compared(&reply, "/content/hidden");
+                let absent = compared(&other, "/content/absent");
+                if hidden != absent {
+                    fault(format!(
+                        "{hidden:?} for what is hidden, {absent:?} for what is not there"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// What follows the state as a whole, which a change of what is hidden changes, too.
+const OF_THE_WHOLE: &[&str] =
+    &["/api/v1/changes", "/changes", "/api/v1/branches", "/api/v1/versions/deleted", "/bin/store"];
+
+#[tokio::test]
+async fn what_is_hidden_leaves_no_trace_in_what_is_seen() {
+    let scene = Scene::set().await;
+    let mut overviews = rows();
+    overviews.retain(|row| {
+        let is_of_the_whole = OF_THE_WHOLE.iter().any(|one| row.address.starts_with(one));
+        row.method == "GET" && !is_of_the_whole && !row.address.contains("hidden")
+    });
+    assert!(overviews.len() > 60);
+    let answers = async || {
+        let mut answers = Vec::new();
+        for row in &overviews {
+            for (asker, name) in ASKERS.iter().enumerate().skip(1).take(3) {
+                let reply = scene.send(row, asker, "").await;
+                let status = reply.status.as_u16();
+                answers.push((*name, row.address.clone(), status, reply.text()));
+            }
+        }
+        answers
+    };
+    let before = answers().await;
+    scene.instance.edit(|session| {
+        session.remove(&path("/content/hidden")).unwrap();
+        session.remove(&path("/etc/packages/classified")).unwrap();
+        session.remove_account("spare").unwrap();
+        for (name, rating) in [("ann", "classified 2"), ("bob", "classified 1")] {
+            let at = path(&format!("/content/dam/people/{name}"));
+            session.set_property(&at, "rating", Property::text(rating)).unwrap();
+        }
+    });
+    scene.instance.until_indexed();
+    for (before, after) in before.into_iter().zip(answers().await) {
+        assert_eq!(before, after);
+    }
+}
+
+/// Returns whether an address is one of a route, whose parameters stand in braces.
+fn is_of(address: &str, route: &str) -> bool {
+    let address = address.split('?').next().unwrap_or_default();
+    let Some((before, rest)) = route.split_once('{') else { return address == route };
+    let after = rest.split_once('}').map_or("", |(_, after)| after);
+    let Some(left) = address.strip_prefix(before) else { return false };
+    match rest.starts_with('*') {
+        true => !left.is_empty(),
+        false => left.find('/').map_or(after.is_empty(), |at| is_of(&left[at..], after)),
+    }
+}
+
+#[tokio::test]
+async fn every_endpoint_of_the_api_is_in_the_matrix() {
+    let instance = TestInstance::author().await;
+    let described = instance.get("/api/v1/openapi.json").await.json();
+    let (rows, mut missing) = (rows(), BTreeSet::new());
+    for (route, operations) in described["paths"].as_object().unwrap() {
+        for method in operations.as_object().unwrap().keys() {
+            let is_there = rows
+                .iter()
+                .any(|row| row.method.eq_ignore_ascii_case(method) && is_of(&row.address, route));
+            if !is_there {
+                missing.insert(format!("{method} {route}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "the matrix lacks {missing:?}");
+}
+
+/// Finds the routes that the sources name.
+fn routes_of_sources(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            routes_of_sources(&entry.path(), found);
+            continue;
+        }
+        let text = std::fs::read_to_string(entry.path()).unwrap();
+        for piece in text.split(".route(").skip(1) {
+            let literal =
+                piece.trim_start().strip_prefix('"').and_then(|piece| piece.split('"').next());
+            found.extend(literal.map(str::to_owned));
+        }
+    }
+}
+
+#[test]
+fn every_other_route_is_in_the_matrix() {
+    let (rows, mut routes) = (rows(), BTreeSet::new());
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    routes_of_sources(&sources, &mut routes);
+    // What these tell is for `health` and its own tests.
+    let elsewhere = ["/health", "/metrics"];
+    let is_missing = |route: &&String| {
+        !elsewhere.contains(&route.as_str()) && !rows.iter().any(|row| is_of(&row.address, route))
+    };
+    let missing: Vec<_> = routes.iter().filter(is_missing).collect();
+    assert!(routes.len() > 40 && missing.is_empty(), "the matrix lacks {missing:?}");
+}
+
+#[test]
+fn the_matrix_is_large_enough() {
+    let rows = rows();
+    let requests = rows.iter().flat_map(|row| row.expected.iter().flatten()).count();
+    assert!(requests >= 2_000, "{requests} requests");
+    let doors: BTreeSet<_> = rows.iter().map(|row| &row.door).collect();
+    assert_eq!(doors.len(), 15);
+}
