@@ -186,7 +186,7 @@ pub(crate) fn is_held(dir: &Path) -> Result<bool, Fault> {
     let failed = |error: &dyn std::error::Error| {
         Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))
     };
-    let disk = FileDisk::open(&dir.join("store")).map_err(|error| failed(&error))?;
+    let disk = FileDisk::open(dir.join("store")).map_err(|error| failed(&error))?;
     match disk.lock() {
         Ok(_given_back) => Ok(false),
         Err(LockError::Held { .. }) => Ok(true),

@@ -388,8 +388,8 @@ impl Snapshot {
             let mut edits = IndexEdits::new(Maps::Links, Arc::default());
             edits.change(&path, None, Some((&record, &body)));
             for (_, keys) in edits.added() {
-                let within = keys.filter(|key| (&*start..&*end).contains(key));
-                within.map(&mut add).collect::<Result<()>>()?;
+                let mut within = keys.filter(|key| (&*start..&*end).contains(key));
+                within.try_for_each(&mut add)?;
             }
         }
         Ok(nodes)

@@ -404,13 +404,13 @@ impl LinkRewrite<'_> {
 
 /// Returns how many bytes at the begin of an address spell a path; nothing if it begins with another one.
 fn spelled_length(address: &str, path: &str) -> Option<usize> {
-    let (bytes, mut wanted) = (address.as_bytes(), path.bytes());
+    let bytes = address.as_bytes();
     let mut at = 0;
     let hex = |at: usize| {
         let digits = address.get(at..at + 2).filter(|digits| digits.is_ascii())?;
         u8::from_str_radix(digits, 16).ok()
     };
-    while let Some(byte) = wanted.next() {
+    for byte in path.bytes() {
         let (found, length) = match bytes.get(at)? {
             b'%' => match hex(at + 1) {
                 Some(decoded) if decoded == byte => (decoded, 3),

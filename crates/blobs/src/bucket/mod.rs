@@ -110,8 +110,8 @@ impl Bucket {
         let temporary = dir.join("tmp");
         files::create_folder(&temporary)?;
         let lock_file = dir.join("lock");
-        let mut options = std::fs::File::options();
-        let lock = options.write(true).create(true).truncate(true).mode(0o600).open(&lock_file);
+        let mut private = std::fs::File::options();
+        let lock = private.write(true).create(true).truncate(true).mode(0o600).open(&lock_file);
         let lock = lock.map_err(disk("create", &lock_file))?;
         lock.try_lock().map_err(|_| Error::CacheHeld { dir: dir.clone() })?;
         // Nobody else writes here now: what is there was left by a crash.

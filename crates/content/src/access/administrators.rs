@@ -33,7 +33,7 @@ pub(crate) fn find_changed_administrator(
     pending: &Snapshot,
 ) -> Result<Option<NodePath>> {
     let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
-    for (key, _) in &pending.0.overlay {
+    for key in pending.0.overlay.keys() {
         let path = keys::path_of(key)?;
         if is_below(&path, HOME) {
             before.insert(key.to_vec(), Holding::read(base, key, &path)?);

@@ -384,11 +384,10 @@ impl<'a> Parser<'a> {
             },
             "==" | "!=" | "-eq" | "-ne" => {
                 let right = self.text()?;
-                let (subject, value) = match (left, right) {
-                    ((subject, _), (_, Some(value))) | ((_, Some(value)), (subject, _)) => {
-                        (subject, value)
-                    }
-                    _ => return Err("it compares two variables".to_owned()),
+                let (((subject, _), (_, Some(value))) | ((_, Some(value)), (subject, _))) =
+                    (left, right)
+                else {
+                    return Err("it compares two variables".to_owned());
                 };
                 let escaped = regex::escape(&value);
                 let pattern = match operator {

@@ -42,6 +42,7 @@ fn logs_of(docroot: &Path, origin: &Origin, visit: fn(SocketAddr)) -> (String, S
         log: Log { file: Some(LogFile::open(&file).unwrap()), level: Level::Trace },
         access_log: Some(LogFile::open(&access).unwrap()),
         trust: None,
+        ..Runtime::default()
     };
     let dispatcher = Dispatcher::new(load(&text).config, runtime.clone()).unwrap();
     let listener = bind(([127, 0, 0, 1], 0).into(), Reuse::Exclusive).unwrap();

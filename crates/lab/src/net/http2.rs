@@ -42,7 +42,7 @@ pub(super) struct Session {
 enum Exchange {
     None,
     /// Until the server allows another stream.
-    Waiting(Request<()>, Bytes),
+    Waiting(Box<Request<()>>, Bytes),
     Asked(ResponseFuture),
     Body(RecvStream),
 }
@@ -80,7 +80,7 @@ impl Session {
     /// [`Failure::Malformed`] for a request that HTTP/2 cannot carry.
     pub(super) fn begin(&mut self, bytes: &[u8], is_tls: bool) -> Result<(), Failure> {
         let (request, body) = to_request(bytes, is_tls).ok_or(Failure::Malformed)?;
-        self.exchange = Exchange::Waiting(request, body);
+        self.exchange = Exchange::Waiting(Box::new(request), body);
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl Session {
         else {
             return Ok(Step::Blocked);
         };
-        let sent = self.requests.send_request(request, body.is_empty());
+        let sent = self.requests.send_request(*request, body.is_empty());
         let (response, mut stream) = sent.map_err(StepError::Library)?;
         if !body.is_empty() {
             // The library keeps what the server's window does not take yet.

@@ -138,6 +138,12 @@ async fn the_cookie_of_a_known_browser_goes_to_logins_alone() {
     assert!(!known.contains(PASSWORD) && !known.contains("argon2"), "{known}");
 }
 
+/// Asks who is logged in by the cookies of a login and returns the status.
+async fn me(author: &TestInstance, begun: &Reply) -> http::StatusCode {
+    let request = author.request(Method::GET, "/api/v1/me").header("cookie", &cookies(begun));
+    request.send().await.status
+}
+
 #[tokio::test]
 async fn a_session_ends_when_nobody_uses_it() {
     let author = TestInstance::start(Role::Author, |options| {
@@ -145,24 +151,21 @@ async fn a_session_ends_when_nobody_uses_it() {
     })
     .await;
     let begun = log_in(&author, "192.0.2.1", "admin", PASSWORD).await;
-    let me = |author: &TestInstance, cookies: &str| {
-        author.request(Method::GET, "/api/v1/me").header("cookie", cookies)
-    };
-    assert_eq!(me(&author, &cookies(&begun)).send().await.status, 401);
+    assert_eq!(me(&author, &begun).await, 401);
     let author = TestInstance::author().await;
     let begun = log_in(&author, "192.0.2.1", "admin", PASSWORD).await;
-    assert_eq!(me(&author, &cookies(&begun)).send().await.status, 200);
+    assert_eq!(me(&author, &begun).await, 200);
     // It was used three hours ago, which no later use can mend.
     let age = "UPDATE login SET seen = created - 10800, created = created - 10800";
     sqlx::query(age).execute(author.state.pool()).await.unwrap();
-    assert_eq!(me(&author, &cookies(&begun)).send().await.status, 401);
+    assert_eq!(me(&author, &begun).await, 401);
     // One that is used from time to time goes on.
     let age = "UPDATE login SET seen = seen + 7200";
     sqlx::query(age).execute(author.state.pool()).await.unwrap();
-    assert_eq!(me(&author, &cookies(&begun)).send().await.status, 200);
+    assert_eq!(me(&author, &begun).await, 200);
     let age = "UPDATE login SET seen = seen - 7100";
     sqlx::query(age).execute(author.state.pool()).await.unwrap();
-    assert_eq!(me(&author, &cookies(&begun)).send().await.status, 200, "noted by the one before");
+    assert_eq!(me(&author, &begun).await, 200, "noted by the one before");
 }
 
 #[tokio::test]

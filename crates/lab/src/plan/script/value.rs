@@ -24,7 +24,7 @@ pub(in super::super) enum Value {
     /// A date or a time.
     Time(Time),
     /// What JSON calls an object, in its order.
-    Map(Rc<RefCell<Vec<(Rc<str>, Value)>>>),
+    Map(Rc<RefCell<MapEntries>>),
     Bytes(Rc<[u8]>),
     /// A pattern of dates.
     Format(Rc<str>),
@@ -35,6 +35,9 @@ pub(in super::super) enum Value {
     /// What makes such codes, and its key.
     Authenticator(DigestName, Rc<RefCell<Rc<[u8]>>>),
 }
+
+/// The names and values of an object, in its order.
+pub(in super::super) type MapEntries = Vec<(Rc<str>, Value)>;
 
 /// What an object of Java's that holds nothing is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
