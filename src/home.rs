@@ -288,7 +288,7 @@ pub(crate) fn write_closed(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
 /// Writes a file that only its owner may read.
 pub(crate) fn write_secret(file: &Path, secret: &str) -> Result<(), Fault> {
     let write = || -> std::io::Result<()> {
-        if let Some(folder) = file.parent() {
+        if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             create_closed(folder)?;
         }
         let mut out = fs::OpenOptions::new()

@@ -65,7 +65,12 @@ fn fitting(word: &str, options: Vec<OsString>) -> Vec<OsString> {
     let mut options = options.into_iter();
     while let Some(option) = options.next() {
         let text = option.to_string_lossy();
-        if is_of_all && text == CLIENT {
+        if text == "--" {
+            // What follows are names.
+            left.push(option);
+            left.extend(options);
+            break;
+        } else if is_of_all && text == CLIENT {
             options.next();
         } else if is_of_all && text.strip_prefix(CLIENT).is_some_and(|rest| rest.starts_with('=')) {
             // The whole vault is meant.
@@ -192,8 +197,8 @@ mod tests {
         let some = [
             "-r",
             "V",
-            "--client-name",
-            "--client-name=x",
+            "--tag",
+            "--tag=x",
             "backup",
             "save",
             "forget",

@@ -16,7 +16,7 @@ use crate::command::demo_portal::{BookingSystem, USERS_FILE, create_customers};
 use crate::command::dispatcher::{self as dispatching, CONFIG_FILE};
 use crate::command::instance::{Plan, Running, Signals, close, start};
 use crate::command::{Fault, Outcome, runtime};
-use crate::home::{ADMIN, Home, replication_key, write_secret};
+use crate::home::{ADMIN, Home, create_closed, replication_key, write_closed, write_secret};
 use crate::say;
 use crate::site::{self, Neighbors};
 
@@ -131,8 +131,8 @@ fn write_publisher_config(arguments: &Demo) -> Result<(), Fault> {
         return Ok(());
     };
     let file = home.join("tympan.toml");
-    std::fs::create_dir_all(&home)
-        .and_then(|()| std::fs::write(&file, text))
+    create_closed(&home)
+        .and_then(|()| write_closed(&file, text.as_bytes()))
         .map_err(|error| Fault::cannot_run(format!("cannot write `{}`: {error}", file.display())))
 }
 

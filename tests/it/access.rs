@@ -109,6 +109,7 @@ const GETS: &[&str] = &[
 const NO_CONTENT: &[&str] = &[
     "/health",
     "/health/ready",
+    "/manager/status",
     "/metrics",
     "/login",
     "/login/link",

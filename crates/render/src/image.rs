@@ -206,7 +206,7 @@ mod tests {
             asset("/content/dam/%C3%A4.width-1.png").map(|wish| wish.0).as_deref(),
             Some("/content/dam/ä")
         );
-        let hashed = ImageAddress::of("/content/dam/a.jpg.width-640.h-0123456789ABCDEF.webp");
+        let hashed = ImageAddress::of("/content/dam/a.jpg.width-640.h-0123456789abcdef.webp");
         let hashed = hashed.unwrap();
         assert_eq!(
             (&*hashed.asset, hashed.hash.as_deref()),
@@ -221,6 +221,7 @@ mod tests {
             "/content/dam/a.jpg.crop-5.webp",
             "/content/dam/a.jpg.crop-5x.webp",
             "/content/dam/a.jpg.width-640.h-xyz.webp",
+            "/content/dam/a.jpg.width-640.h-0123456789ABCDEF.webp",
             "/content/dam/a.jpg.width-640.sig-0123.webp",
             "/content/page.width-640",
             "",

@@ -23,7 +23,9 @@ pub enum Error {
         actual: Option<ChunkId>,
     },
     /// No store holds the chunk.
-    #[error("chunk `{id}` is missing; run `tympan repo check` to see what it affects")]
+    #[error(
+        "chunk `{id}` is missing; run `tympan repo check` to see what it affects, with `--repair` to go back to the newest good state"
+    )]
     ChunkMissing {
         /// The chunk.
         id: ChunkId,
@@ -73,7 +75,9 @@ pub enum Error {
         is_transient: bool,
     },
     /// The stored bytes do not have the hash that names them, or cannot be decoded.
-    #[error("chunk `{id}` is damaged: {fault}; run `tympan repo check` to see what it affects")]
+    #[error(
+        "chunk `{id}` is damaged: {fault}; run `tympan repo check` to see what it affects, with `--repair` to go back to the newest good state"
+    )]
     ChunkDamaged {
         /// The chunk.
         id: ChunkId,

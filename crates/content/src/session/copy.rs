@@ -25,6 +25,7 @@ impl Session {
         self.clear_moved_tag(to)?;
         let histories = self.histories_from(from)?;
         self.require_seen(from)?;
+        self.require_seen_parent(to)?;
         let tree_of_copy = self.prepare_copy(from, to)?;
         match tree_of_copy {
             Some(tree) => {
@@ -61,8 +62,14 @@ impl Session {
         }
     }
 
+    /// Refuses a target below a node that the viewer does not see, as if that node were not there.
+    fn require_seen_parent(&mut self, to: &NodePath) -> Result<()> {
+        to.parent().map_or(Ok(()), |parent| self.require_seen(&parent))
+    }
+
     /// Copies what the viewer sees of a node.
     fn copy_seen(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
+        self.require_seen_parent(to)?;
         let node = self.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
         if self.whole()?.node(to)?.is_some() {
             return Err(self.taken(to)?);

@@ -879,6 +879,7 @@ fn levels_and_forwarded_hosts() {
 #[test]
 fn flags_and_expressions_are_converted() {
     let text = r#"
+DispatcherUseProcessedURL On
 <VirtualHost *:80>
     RewriteEngine On
     RewriteRule ^/(en|de)/ - [E=LANGUAGE:$1,E=SEEN:yes]

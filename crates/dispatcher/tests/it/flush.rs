@@ -694,7 +694,8 @@ fn the_key_of_a_pair_flushes_until_the_pair_is_removed() {
         let is_known = known.iter().any(|one| one.as_bytes() == key);
         Ok((!known.is_empty()).then_some(is_known))
     });
-    let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
+    let cache = "/allowedClients { }";
+    let setup = Setup { renders: vec![origin.addr()], cache, ..Setup::default() };
     let front = Front::start_with_keys(&setup, keys);
     front.get("/a.html");
     // A farm without `/allowedClients` is open to nobody else.
@@ -717,7 +718,8 @@ fn the_key_of_a_pair_flushes_until_the_pair_is_removed() {
 fn pairs_that_cannot_be_read_admit_nobody() {
     let origin = counting();
     let keys = FlushKeys::new(|_| Err(std::io::ErrorKind::PermissionDenied.into()));
-    let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
+    let cache = "/allowedClients { }";
+    let setup = Setup { renders: vec![origin.addr()], cache, ..Setup::default() };
     let front = Front::start_with_keys(&setup, keys);
     assert_eq!(flush_with(&front, "any key that is long enough"), 403);
     assert_eq!(front.flush("Activate", "/a", &[]).status, 403);

@@ -78,7 +78,7 @@ fn scripts_look_back_at_the_sample_before() {
         "s",
         &[(
             "script",
-            "vars.put('body', prev.getResponseDataAsString().substring(0, 2))\nSampleResult.setResponseCode('299')",
+            "vars.put('body', prev.getResponseDataAsString().substring(1, 2))\nSampleResult.setResponseCode('299')",
         )],
         "",
     );
@@ -87,10 +87,10 @@ fn scripts_look_back_at_the_sample_before() {
         sampler("/gone", &format!("{before}{heard}")),
         sampler("/${code}", &before),
         reads,
-        sampler("/${body}/${heard}", &timer).replace("<a", "%3Ca"),
+        sampler("/${body}/${heard}", &timer),
     ]
     .concat();
-    check(&inside, &["/gone", "/404", "/%3Ca/GET%20/gone"].map(|target| target));
+    check(&inside, &["/gone", "/404", "/a/GET%20/gone"].map(|target| target));
 }
 
 #[test]
