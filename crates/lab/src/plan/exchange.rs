@@ -161,8 +161,10 @@ impl Actor {
         let Some(Kind::Sampler(sampler)) = self.model.nodes.get(node).map(|node| &node.kind) else {
             return Keep::Head;
         };
-        let wants_body =
-            !sampler.judges.is_empty() || !sampler.after.is_empty() || spec.embedded.is_some();
+        let wants_body = !sampler.judges.is_empty()
+            || !sampler.after.is_empty()
+            || spec.embedded.is_some()
+            || self.model.keeps_previous;
         if wants_body { Keep::Body(MOST_BODY) } else { Keep::Head }
     }
 

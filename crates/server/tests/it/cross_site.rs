@@ -165,7 +165,7 @@ async fn a_header_or_a_field_makes_no_other_method_of_a_request() {
 async fn credentials_are_taken_from_this_machine_or_over_tls() {
     let instance = TestInstance::author().await;
     let token = instance.token_of("admin").await;
-    let request = instance.request(Method::GET, "/api/v1/me").from_afar();
+    let request = instance.request(Method::GET, "/api/v1/me").with_foreign_address();
     let request = request.header("x-forwarded-proto", "https").bearer(&token);
     assert_eq!(request.send().await.status, 403);
     assert_eq!(instance.request(Method::GET, "/api/v1/me").bearer(&token).send().await.status, 200);

@@ -276,7 +276,7 @@ impl TestRequest<'_> {
     }
 
     /// Lets the request come from another machine, without TLS.
-    pub(crate) fn from_afar(mut self) -> Self {
+    pub(crate) fn with_foreign_address(mut self) -> Self {
         let address = SocketAddr::new([192, 0, 2, 1].into(), 50_000);
         self.request.extensions_mut().insert(Peer::new(address, false));
         self
