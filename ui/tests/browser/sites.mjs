@@ -239,6 +239,8 @@ export async function what_is_about_to_be_deleted_or_moved_tells_where_it_is_use
   await page.getByRole("dialog").getByRole("link", { name: "/content/demo/en/trieste" }).waitFor();
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Move or rename" }).click();
+  await page.getByRole("dialog").getByText("are rewritten").waitFor();
+  await page.getByRole("dialog").getByRole("checkbox", { name: "Rewrite the references" }).uncheck();
   await page.getByRole("dialog").getByText("lead to the old path").waitFor();
   await page.keyboard.press("Escape");
   await row(page, "Where to eat").getByRole("checkbox").uncheck();
