@@ -40,6 +40,9 @@ pub(super) fn check(arguments: &Check) -> Outcome {
         for place in &check.inventory.left_out {
             say!("{place}: left out");
         }
+        for place in &check.inventory.unknown {
+            say!("{place}");
+        }
         let verdict = if check.findings.is_empty() { "can be run" } else { "cannot be run" };
         let subset = if is_jmx { subset(&check.inventory) } else { String::new() };
         say!("{}: {verdict}{subset}", path.display());
@@ -125,6 +128,7 @@ fn check_json(path: &Path, check: &plan::Check, is_jmx: bool) -> serde_json::Val
         "can_be_run": check.findings.is_empty(),
         "findings": texts(&check.findings),
         "left_out": texts(&inventory.left_out),
+        "unknown": texts(&inventory.unknown),
         "elements": inventory.elements,
         "functions": inventory.functions,
         "listeners": inventory.ignored,

@@ -190,10 +190,13 @@ fn classes_of(findings: &[Finding]) -> Vec<&str> {
     classes
 }
 
-/// Names what was left out of a plan.
+/// Names what was left out of a plan, and what nobody knows in it.
 pub(super) fn tell_left_out(plan: &Plan, tell: &mut dyn FnMut(&str)) {
     for place in &plan.inventory.left_out {
         tell(&format!("LEFT OUT {place}"));
+    }
+    for place in &plan.inventory.unknown {
+        tell(&format!("UNKNOWN {place}"));
     }
 }
 

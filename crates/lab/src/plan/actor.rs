@@ -261,6 +261,7 @@ impl Actor {
             steps += 1;
             match std::mem::replace(&mut self.phase, Phase::Pick) {
                 Phase::Begin => {
+                    self.draw_transactions(self.squad.root);
                     self.squad.active.fetch_add(1, Ordering::Relaxed);
                     self.stage.begun.fetch_add(1, Ordering::Relaxed);
                     self.ends_at = self.lives.map(|lives| turn.now + lives);
@@ -367,7 +368,7 @@ impl Actor {
             return None;
         }
         self.samples_of_iteration += 1;
-        self.scope.sampler = entry.name.share(&mut self.scope);
+        self.scope.enter_sampler(&entry.name);
         for &place in &sampler.before {
             self.set_parameters(place);
         }
@@ -577,6 +578,7 @@ impl Actor {
             }
             Action::Flow(flow) => self.control(node, flow, turn.now),
             Action::Debug => {
+                self.scope.label_sample();
                 let variables: Vec<String> = self
                     .scope
                     .all()
@@ -617,6 +619,7 @@ impl Actor {
             return;
         };
         let Action::Java(test) = &sampler.action else { return };
+        self.scope.label_sample();
         let is_ok = test.status.draw(&mut self.scope).trim().eq_ignore_ascii_case("OK");
         if !test.label.is_empty() {
             self.scope.sampler = test.label.draw(&mut self.scope).as_ref().into();

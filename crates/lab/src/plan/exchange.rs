@@ -83,12 +83,14 @@ impl Actor {
         let drawn = match spec.draw(&mut self.scope) {
             Ok(drawn) => drawn,
             Err((exception, message)) => {
+                self.scope.label_sample();
                 let (code, message) = no_answer(&exception, &message);
                 let answer = Answer { code, message, ..Answer::default() };
                 self.finish_plain(node, answer, turn.now, false);
                 return None;
             }
         };
+        self.scope.label_sample();
         if self.is_fresh(&drawn, spec) {
             return None;
         }
@@ -215,6 +217,10 @@ impl Actor {
                     exchange.drawn.authorization =
                         spec.credentials(&exchange.drawn.url, &mut self.scope);
                     exchange.asked = None;
+                    // Each hop is named by the sampler too, before the whole is.
+                    if spec.follows {
+                        self.scope.label_sample();
+                    }
                     return self.send(exchange, spec, turn);
                 }
                 Err(error) => {
@@ -341,6 +347,7 @@ impl Actor {
     ) -> Option<Step> {
         let mut requests = Vec::new();
         for mut part in parts {
+            self.scope.label_sample();
             if let Ok(request) = self.request(&part.drawn, spec, Keep::Style(MOST_BODY)) {
                 requests.push(request);
                 if let Some(subs) = exchange.subs.as_mut().filter(|_| !part.has_place) {
@@ -506,6 +513,7 @@ impl Actor {
         let (code, message) = no_answer(&exception, &message);
         let answer = Answer { url: exchange.drawn.shown_url(), code, message, ..Answer::default() };
         let started = exchange.sum.as_ref().map_or(turn.now, |sum| sum.started);
+        self.scope.label_sample();
         self.finish_plain(exchange.node, answer, started, false);
     }
 
@@ -513,6 +521,7 @@ impl Actor {
         if let Some(mut sum) = exchange.sum.take() {
             sum.subs = exchange.subs.take().filter(|subs| subs.is_several());
             sum.mark = exchange.mark.take();
+            self.scope.label_sample();
             self.conclude(exchange.node, sum);
         }
     }

@@ -252,16 +252,16 @@ impl Function {
             Self::ThreadNumber => (scope.thread.to_string(), usize::MAX),
             Self::ThreadGroupName => (scope.group.to_string(), usize::MAX),
             Self::ThreadName => (scope.thread_name.to_string(), usize::MAX),
-            Self::SamplerName => (scope.sampler.to_string(), 0),
+            Self::SamplerName => (scope.draw_name().to_string(), 0),
             Self::TestPlanName => {
                 (scope.world.property("tympan.plan").unwrap_or_default(), usize::MAX)
             }
             Self::IterationNumber => (scope.iteration.to_string(), usize::MAX),
             Self::Counter => {
                 let count = if text(0).eq_ignore_ascii_case("true") {
-                    scope.count(&call.source)
+                    scope.count(&call.place)
                 } else {
-                    scope.world.count(&call.source)
+                    scope.world.count(&call.place)
                 };
                 (count.to_string(), 1)
             }
@@ -343,7 +343,7 @@ impl Function {
             Self::FileLine => {
                 let lines = scope.world.lines(text(0), false).unwrap_or_default();
                 // Every place in the plan has the lines for itself, and all threads share them.
-                let turn = scope.world.count(&call.source).saturating_sub(1);
+                let turn = scope.world.count(&call.place).saturating_sub(1);
                 let line = at(&lines, turn).map_or_else(|| NO_FILE.to_owned(), str::to_owned);
                 (line, 1)
             }
@@ -421,6 +421,24 @@ fn convert(function: Function, given: &[String]) -> String {
             .collect(),
         _ => String::new(),
     }
+}
+
+/// Reports whether a function that is not supported here is JMeter's own, or one of the plugins that many plans use.
+pub(super) fn is_elsewhere(name: &str) -> bool {
+    matches!(
+        name,
+        "__XPath"
+            | "__StringToFile"
+            | "__caseFormat"
+            | "__doubleSum"
+            | "__env"
+            | "__if"
+            | "__isDefined"
+            | "__MD5"
+            | "__strReplace"
+            | "__strReplaceRegex"
+            | "__tstFeedback"
+    )
 }
 
 /// Deepest evaluation of texts by texts.
@@ -550,6 +568,10 @@ fn digest(name: &str, text: &str) -> Option<String> {
         "SHA-512" | "SHA512" => sha2::Sha512::digest(text).to_vec(),
         "SHA-512/224" => sha2::Sha512_224::digest(text).to_vec(),
         "SHA-512/256" => sha2::Sha512_256::digest(text).to_vec(),
+        "SHA3-224" => sha3::Sha3_224::digest(text).to_vec(),
+        "SHA3-256" => sha3::Sha3_256::digest(text).to_vec(),
+        "SHA3-384" => sha3::Sha3_384::digest(text).to_vec(),
+        "SHA3-512" => sha3::Sha3_512::digest(text).to_vec(),
         _ => return None,
     };
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -715,6 +737,33 @@ mod tests {
             "helloHelloA",
         );
         check("${__digest(MD2,abc,,,)}", "da853b0d3f88d99b30283a69e6ded6bb");
+        // The examples of FIPS 202 and FIPS 180-4 for the text `abc`.
+        check(
+            "${__digest(SHA3-224,abc,,,)}",
+            "e642824c3f8cf24ad09234ee7d3c766fc9a3a5168d0c94ad73b46fdf",
+        );
+        check(
+            "${__digest(sha3-256,abc,,,)}",
+            "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532",
+        );
+        check(
+            "${__digest(SHA3-384,abc,,,)}",
+            "ec01498288516fc926459f58e2c6ad8df9b473cb0fc08c2596da7cf0e49be4b2\
+             98d88cea927ac7f539f1edf228376d25",
+        );
+        check(
+            "${__digest(SHA3-512,abc,,,)}",
+            "b751850b1a57168a5693cd924b6b096e08f621827444f70d884f5d0240d2712e\
+             10e116e9192af3c91a7ec57647e3934057340b4cf408d5a56592f8274eec53f0",
+        );
+        check(
+            "${__digest(SHA-512/224,abc,,,)}",
+            "4634270f707b6a54daae7530460842e20e37ed265ceee9a43e8924aa",
+        );
+        check(
+            "${__digest(SHA-512/256,abc,,,)}",
+            "53048e2681941ef99b2e29b76b4c7dabe4c2d0c634fc6d46e0e2f13107e7af23",
+        );
         check("${__BeanShell(6 * 7)}${__BeanShell(int a = 2; a + 1)}", "423");
         check(
             "${__digest(SHA-256,abc,salt,,)}",

@@ -341,7 +341,7 @@ impl Actor {
             failure = self.judge(judges, &mut answer, &mut is_ok);
         }
         self.finished.push(Finished {
-            label: entry.name.share(&mut self.scope),
+            label: open.label,
             is_transaction: true,
             is_hidden: below.is_some(),
             // One that stands for nothing is told by itself, or not at all.

@@ -10,6 +10,7 @@ use hashbrown::HashMap;
 use super::data::Cursor;
 use super::files::Files;
 use super::model::NodeId;
+use super::template::Template;
 use super::turns::Turns;
 use crate::load::{Portion, random};
 
@@ -121,6 +122,13 @@ impl World {
     }
 }
 
+/// A sampler's name.
+#[derive(Debug)]
+enum Name {
+    Fixed(Arc<str>),
+    Drawn(Box<Template>),
+}
+
 /// What one user sees.
 #[derive(Debug)]
 pub(crate) struct Scope {
@@ -139,8 +147,10 @@ pub(crate) struct Scope {
     pub(super) group_root: NodeId,
     /// `<group> <group number>-<thread number>`.
     pub(crate) thread_name: Arc<str>,
-    /// The name of the sampler that runs.
+    /// The label of the sample that runs, or ran last.
     pub(crate) sampler: Arc<str>,
+    /// The name of the sampler that runs.
+    name: Name,
     /// Iterations of the group begun.
     pub(crate) iteration: u64,
     random: (u64, u64),
@@ -163,6 +173,7 @@ impl Scope {
             group_root: 0,
             thread_name: "".into(),
             sampler: "".into(),
+            name: Name::Fixed("".into()),
             iteration: 0,
             random: (seed, 0),
             depth: 0,
@@ -194,6 +205,31 @@ impl Scope {
             .collect();
         all.sort_unstable();
         all
+    }
+
+    /// Notes which sampler runs.
+    pub(crate) fn enter_sampler(&mut self, name: &Template) {
+        self.name = match name.as_literal() {
+            Some(_) => Name::Fixed(name.share(self)),
+            None => Name::Drawn(Box::new(name.clone())),
+        };
+    }
+
+    /// Returns the name of the sampler that runs. As in JMeter each look at it evaluates it anew.
+    pub(crate) fn draw_name(&mut self) -> Arc<str> {
+        let template = match &mut self.name {
+            Name::Fixed(name) => return Arc::clone(name),
+            // A name that asks for itself finds nothing.
+            Name::Drawn(template) => std::mem::take(template),
+        };
+        let drawn = template.draw(self).as_ref().into();
+        self.name = Name::Drawn(template);
+        drawn
+    }
+
+    /// Gives the sample that runs the sampler's name as it reads now.
+    pub(crate) fn label_sample(&mut self) {
+        self.sampler = self.draw_name();
     }
 
     /// Starts with the variables that another scope holds.

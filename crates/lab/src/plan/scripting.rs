@@ -90,6 +90,7 @@ impl Actor {
 
     /// Runs a script that is a sample itself.
     pub(super) fn run_sample(&mut self, node: NodeId, script: &Script, started: Instant) {
+        self.scope.label_sample();
         let answer =
             Answer { code: "200".to_owned(), message: "OK".to_owned(), ..Answer::default() };
         let previous = self.previous_answer.clone().map(|answer| Stand::new(answer, self.last_ok));

@@ -31,8 +31,10 @@ enum Part {
 pub(crate) struct Call {
     pub(crate) function: Function,
     pub(crate) arguments: Vec<Template>,
-    /// Tells one place of a plan from another, for functions that count.
+    /// The call and what follows it, as they were written.
     pub(crate) source: Arc<str>,
+    /// Tells one place of a plan from all others, for functions that count.
+    pub(crate) place: Arc<str>,
 }
 
 /// A text that cannot be compiled.
@@ -59,13 +61,22 @@ impl Template {
     /// # Errors
     /// [`Unknown`] names a function that is not supported, or misused.
     pub(crate) fn parse(text: &str) -> Result<Self, Unknown> {
+        Self::parse_at(text, "")
+    }
+
+    /// Compiles a text that stands at a place of a plan of JMeter: calls that count are told apart by it, and what nobody
+    /// knows as a function stays as it stands, as a variable does that nobody has set.
+    ///
+    /// # Errors
+    /// [`Unknown`] names a function that is not supported, or misused.
+    pub(crate) fn parse_at(text: &str, place: &str) -> Result<Self, Unknown> {
         if !text.contains("${") {
             return Ok(Self::literal(text));
         }
         if nesting(text) > DEEPEST {
             return Err(Unknown(format!("functions are nested deeper than {DEEPEST} levels")));
         }
-        let parts = parse_parts(text)?;
+        let parts = parse_parts(text, place)?;
         if parts.iter().all(|part| matches!(part, Part::Text(_))) {
             return Ok(Self::literal(text));
         }
@@ -189,7 +200,7 @@ fn nesting(text: &str) -> usize {
     most
 }
 
-fn parse_parts(text: &str) -> Result<Vec<Part>, Unknown> {
+fn parse_parts(text: &str, place: &str) -> Result<Vec<Part>, Unknown> {
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
@@ -202,7 +213,7 @@ fn parse_parts(text: &str) -> Result<Vec<Part>, Unknown> {
             plain.extend(next);
             rest = escaped.get(next.map_or(0, char::len_utf8)..).unwrap_or_default();
         } else if let Some(inside) = rest.strip_prefix("${") {
-            match parse_reference(inside)? {
+            match parse_reference(inside, place)? {
                 Some((part, after)) => {
                     if !plain.is_empty() {
                         parts.push(Part::Text(std::mem::take(&mut plain).into()));
@@ -227,7 +238,7 @@ fn parse_parts(text: &str) -> Result<Vec<Part>, Unknown> {
 }
 
 /// Reads what follows `${`; `None` if it is no reference.
-fn parse_reference(inside: &str) -> Result<Option<(Part, &str)>, Unknown> {
+fn parse_reference<'a>(inside: &'a str, place: &str) -> Result<Option<(Part, &'a str)>, Unknown> {
     let Some(end) = inside.find(['}', '(']) else { return Ok(None) };
     let (name, rest) = inside.split_at(end);
     let name = name.trim();
@@ -236,38 +247,51 @@ fn parse_reference(inside: &str) -> Result<Option<(Part, &str)>, Unknown> {
         if name.starts_with("__jm__") {
             return Ok(Some((Part::Variable(name.into()), after)));
         }
-        if name.starts_with("__") {
+        if name.starts_with("__") && !is_text(name, place) {
             let function = Function::find(name).ok_or_else(|| unknown(name))?;
-            return Ok(Some((call(function, Vec::new(), inside)?, after)));
+            return Ok(Some((call(function, Vec::new(), inside, place)?, after)));
         }
         return Ok(Some((Part::Variable(name.into()), after)));
     }
-    if !name.starts_with("__") {
+    if !name.starts_with("__") || is_text(name, place) {
         // A parenthesis in a variable's name: such a variable can exist.
         let Some((name, after)) = inside.split_once('}') else { return Ok(None) };
         return Ok(Some((Part::Variable(name.into()), after)));
     }
     let function = Function::find(name).ok_or_else(|| unknown(name))?;
-    let (arguments, after) = parse_arguments(rest.get(1..).unwrap_or_default())?;
+    let (arguments, after) = parse_arguments(rest.get(1..).unwrap_or_default(), place)?;
     let after = after.trim_start();
     let Some(after) = after.strip_prefix('}') else {
         return Err(Unknown(format!("`${{{name}(` does not end with `)}}`")));
     };
-    Ok(Some((call(function, arguments, inside)?, after)))
+    Ok(Some((call(function, arguments, inside, place)?, after)))
+}
+
+/// Reports whether a function's name says nothing to JMeter, in a plan of JMeter's.
+fn is_text(name: &str, place: &str) -> bool {
+    !place.is_empty() && Function::find(name).is_none() && !super::function::is_elsewhere(name)
 }
 
 fn unknown(name: &str) -> Unknown {
     Unknown(format!("function {name}: not supported"))
 }
 
-fn call(function: Function, arguments: Vec<Template>, inside: &str) -> Result<Part, Unknown> {
-    let call = Call { function, arguments, source: inside.into() };
+fn call(
+    function: Function,
+    arguments: Vec<Template>,
+    inside: &str,
+    place: &str,
+) -> Result<Part, Unknown> {
+    let source: Arc<str> = inside.into();
+    let place =
+        if place.is_empty() { Arc::clone(&source) } else { format!("{place} {inside}").into() };
+    let call = Call { function, arguments, source, place };
     function.check(&call).map_err(Unknown)?;
     Ok(Part::Call(Arc::new(call)))
 }
 
 /// Reads arguments up to the closing parenthesis, as JMeter's parser does.
-fn parse_arguments(text: &str) -> Result<(Vec<Template>, &str), Unknown> {
+fn parse_arguments<'a>(text: &'a str, place: &str) -> Result<(Vec<Template>, &'a str), Unknown> {
     let mut arguments = Vec::new();
     let mut buffer = String::new();
     let (mut functions, mut parentheses) = (0, 0);
@@ -285,10 +309,12 @@ fn parse_arguments(text: &str) -> Result<(Vec<Template>, &str), Unknown> {
                 previous = ' ';
                 continue;
             }
-            ',' if functions == 0 => arguments.push(Template::parse(&std::mem::take(&mut buffer))?),
+            ',' if functions == 0 => {
+                arguments.push(Template::parse_at(&std::mem::take(&mut buffer), place)?);
+            }
             ')' if functions == 0 && parentheses == 0 => {
                 if !(arguments.is_empty() && buffer.is_empty()) {
-                    arguments.push(Template::parse(&buffer)?);
+                    arguments.push(Template::parse_at(&buffer, place)?);
                 }
                 return Ok((arguments, text.get(at + 1..).unwrap_or_default()));
             }
@@ -368,6 +394,21 @@ mod tests {
         }
         let deep = format!("{}x{}", "${__eval(".repeat(5000), ")}".repeat(5000));
         assert!(Template::parse(&deep).is_err());
+    }
+
+    #[test]
+    fn what_nobody_knows_stays_as_it_stands_in_plans_of_jmeter() {
+        let draw = |text: &str| {
+            Template::parse_at(text, "1").map(|text| text.draw(&mut scope()).into_owned())
+        };
+        for text in ["${__GetSecret(key)}", "${__nothing}", "a${__nothing(1,2)}b"] {
+            assert_eq!(draw(text).as_deref(), Ok(text));
+        }
+        assert_eq!(draw("${__P(x,${__GetSecret(key)})}").as_deref(), Ok("${__GetSecret(key)}"));
+        // These are JMeter's own, and those of widespread plugins.
+        for text in ["${__XPath(a,b)}", "${__StringToFile(a,b)}", "${__env(HOME)}"] {
+            assert!(draw(text).is_err(), "{text}");
+        }
     }
 
     #[test]

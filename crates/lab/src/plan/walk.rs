@@ -1,5 +1,6 @@
 //! How a thread walks the tree: each controller gives its next sampler until its iteration is over, as in JMeter.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,8 @@ impl Default for State {
 /// A transaction under way.
 #[derive(Debug, Clone)]
 pub(super) struct Open {
+    /// The name as it was when the transaction began.
+    pub(super) label: Arc<str>,
     pub(super) started: Instant,
     /// Time that does not count.
     pub(super) idle: Duration,
@@ -483,10 +486,25 @@ impl Actor {
         named(value).or_else(|| named("default"))
     }
 
+    /// Evaluates the names of the transactions below a node, as JMeter does once for each thread that starts.
+    pub(super) fn draw_transactions(&mut self, node: NodeId) {
+        let model = Arc::clone(&self.model);
+        let Some(entry) = model.nodes.get(node) else { return };
+        if matches!(entry.kind, Kind::Transaction { .. }) && entry.name.as_literal().is_none() {
+            entry.name.draw(&mut self.scope);
+        }
+        for &child in &entry.children {
+            self.draw_transactions(child);
+        }
+    }
+
     fn pick_transaction(&mut self, node: NodeId) -> Option<NodeId> {
         if self.state(node).is_first && self.state(node).open.is_none() {
+            let model = Arc::clone(&self.model);
+            let label = model.nodes.get(node)?.name.share(&mut self.scope);
             let now = Instant::now();
             self.state(node).open = Some(Box::new(Open {
+                label,
                 started: now,
                 idle: Duration::ZERO,
                 previous_end: now,

@@ -3,13 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
 use tympan_lab::get::Get;
 use tympan_lab::plan::{Plan, Run};
+use tympan_testkit::secure::Authority;
 
 use super::plan::{element, plan, sampler};
 
 /// A server of HTTP/2 that counts its connections; the first one ends after `most` requests.
 struct Http2Server {
+    scheme: &'static str,
     port: u16,
     connections: Arc<AtomicUsize>,
     requests: Arc<AtomicUsize>,
@@ -17,6 +23,27 @@ struct Http2Server {
 
 impl Http2Server {
     fn start(most: usize) -> Self {
+        Self::open(most, None)
+    }
+
+    /// Starts a server over TLS that agrees to one protocol.
+    fn start_tls(most: usize, protocol: &[u8]) -> Self {
+        let (chain, key) = Authority::new().identity("localhost");
+        let chain = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![chain], key)
+            .unwrap();
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Self::open(most, Some(TlsAcceptor::from(Arc::new(config))))
+    }
+
+    fn open(most: usize, tls: Option<TlsAcceptor>) -> Self {
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -31,19 +58,23 @@ impl Http2Server {
                 while let Ok((socket, _)) = listener.accept().await {
                     let number = counts.0.fetch_add(1, Ordering::SeqCst);
                     let requests = Arc::clone(&counts.1);
-                    tokio::spawn(serve(
-                        socket,
-                        requests,
-                        if number == 0 { most } else { usize::MAX },
-                    ));
+                    let most = if number == 0 { most } else { usize::MAX };
+                    match tls.clone() {
+                        None => drop(tokio::spawn(serve(socket, requests, most))),
+                        Some(tls) => drop(tokio::spawn(async move {
+                            if let Ok(socket) = tls.accept(socket).await {
+                                serve(socket, requests, most).await;
+                            }
+                        })),
+                    }
                 }
             });
         });
-        Self { port, connections, requests }
+        Self { scheme, port, connections, requests }
     }
 
     fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", self.port)
+        format!("{}://127.0.0.1:{}{path}", self.scheme, self.port)
     }
 
     fn counts(&self) -> (usize, usize) {
@@ -51,7 +82,11 @@ impl Http2Server {
     }
 }
 
-async fn serve(socket: tokio::net::TcpStream, requests: Arc<AtomicUsize>, most: usize) {
+async fn serve(
+    socket: impl AsyncRead + AsyncWrite + Unpin,
+    requests: Arc<AtomicUsize>,
+    most: usize,
+) {
     let Ok(mut connection) = h2::server::handshake(socket).await else { return };
     let mut own = 0;
     while let Some(Ok((request, mut respond))) = connection.accept().await {
@@ -127,12 +162,36 @@ fn a_server_without_it_is_told_as_such() {
 }
 
 #[test]
+fn it_is_spoken_over_tls_where_the_server_agrees() {
+    let server = Http2Server::start_tls(usize::MAX, b"h2");
+    let results = get(&server, "/x", 50);
+    let total = results.total();
+    assert_eq!((total.count(), total.errors), (50, 0));
+    assert_eq!(server.counts(), (1, 50));
+    let results = get(&server, "/large", 3);
+    assert_eq!((results.total().errors, server.counts()), (0, (2, 53)));
+    // The connection that the server ends is followed by another one.
+    let server = Http2Server::start_tls(5, b"h2");
+    assert_eq!(get(&server, "/x", 20).total().errors, 0);
+    assert_eq!(server.counts(), (2, 20));
+    // One that agrees to HTTP/1.1 only is told as such.
+    let server = Http2Server::start_tls(usize::MAX, b"http/1.1");
+    assert_eq!(get(&server, "/x", 2).total().errors, 2);
+    assert_eq!(server.counts().1, 0);
+}
+
+#[test]
 fn plans_are_played_by_it() {
-    let server = Http2Server::start(usize::MAX);
+    play_by(&Http2Server::start(usize::MAX));
+    play_by(&Http2Server::start_tls(usize::MAX, b"h2"));
+}
+
+fn play_by(server: &Http2Server) {
     let defaults = format!(
         r#"<ConfigTestElement guiclass="HttpDefaultsGui" testclass="ConfigTestElement" testname="d" enabled="true">
-<stringProp name="HTTPSampler.domain">127.0.0.1</stringProp><stringProp name="HTTPSampler.port">{}</stringProp></ConfigTestElement><hashTree/>"#,
-        server.port
+<stringProp name="HTTPSampler.domain">127.0.0.1</stringProp><stringProp name="HTTPSampler.port">{}</stringProp>
+<stringProp name="HTTPSampler.protocol">{}</stringProp></ConfigTestElement><hashTree/>"#,
+        server.port, server.scheme
     );
     let id = element(
         "RegexExtractor",

@@ -358,6 +358,23 @@ fn controllers_tell_their_passes() {
 }
 
 #[test]
+fn functions_that_nobody_knows_are_sent_as_they_stand() {
+    let given = headers(&[
+        ("x-key", "${__GetSecret(key)}"),
+        ("x-default", "${__P(nope,${__GetSecret(key)})}"),
+        ("x-bare", "${__nothing}"),
+    ]);
+    let inside = request("GET", "/u", &[], "", &given);
+    check(
+        &inside,
+        &["x-key", "x-default", "x-bare"],
+        &[
+            "GET /u x-key: ${__GetSecret(key)}; x-default: ${__GetSecret(key)}; x-bare: ${__nothing}",
+        ],
+    );
+}
+
+#[test]
 fn a_graphql_request_is_its_body() {
     let more = format!(
         r#"{RAW}<stringProp name="GraphQLHTTPSampler.operationName"></stringProp><stringProp name="GraphQLHTTPSampler.query">{{a}}</stringProp><stringProp name="GraphQLHTTPSampler.variables">{{}}</stringProp>"#

@@ -23,6 +23,7 @@ mod latency;
 mod left_out;
 mod marks;
 mod markup;
+mod names;
 mod opening;
 mod own_plan;
 mod page;

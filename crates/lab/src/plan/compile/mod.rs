@@ -33,6 +33,8 @@ pub struct Inventory {
     pub ignored: usize,
     /// Elements that cannot be run and are left out, because the caller allows it.
     pub left_out: Vec<Finding>,
+    /// Functions that neither JMeter nor this program knows; their text is sent as it stands.
+    pub unknown: Vec<Finding>,
 }
 
 /// An element that a finding is about.
@@ -99,6 +101,8 @@ pub(super) struct Compiler<'a> {
     templates: RefCell<Vec<Finding>>,
     /// Functions that were met, per name.
     functions: RefCell<BTreeMap<String, usize>>,
+    /// Functions that nobody knows.
+    unknown: RefCell<Vec<Finding>>,
     /// The elements that findings are about.
     pub(super) faulty: RefCell<Vec<Faulty>>,
     /// Elements that have been counted, because several scopes hold them.
@@ -126,6 +130,7 @@ impl<'a> Compiler<'a> {
             scripts: HashMap::new(),
             templates: RefCell::default(),
             functions: RefCell::default(),
+            unknown: RefCell::default(),
             faulty: RefCell::default(),
             counted: std::collections::HashSet::new(),
             depth: 0,
@@ -167,6 +172,9 @@ impl<'a> Compiler<'a> {
         }
         self.findings.append(&mut self.templates.borrow_mut());
         self.inventory.functions = self.functions.take();
+        self.inventory.unknown = self.unknown.take();
+        self.inventory.unknown.sort();
+        self.inventory.unknown.dedup();
         self.findings.sort();
         self.findings.dedup();
     }
@@ -229,8 +237,17 @@ impl<'a> Compiler<'a> {
 
     /// Compiles a text that stands in `element`.
     pub(super) fn template(&self, element: &Element<'_>, text: &str) -> Template {
-        match Template::parse(text) {
+        // One text of the plan stands at one place, however often it is compiled for the samplers in its scope.
+        let (document, node) = element.id();
+        let place = format!("{document:x}/{}/{:x}", node.get_usize(), text.as_ptr().addr());
+        match Template::parse_at(text, &place) {
             Ok(template) => {
+                template.each_variable(&mut |name| {
+                    let is_unknown = name.starts_with("__") && !name.starts_with("__jm__");
+                    if is_unknown {
+                        self.unknown.borrow_mut().push(self.unknown_at(element, name));
+                    }
+                });
                 template.each_call(&mut |call| {
                     let name = call.source.split(['(', '}']).next().unwrap_or_default().trim();
                     *self.functions.borrow_mut().entry(name.to_owned()).or_default() += 1;
@@ -244,6 +261,19 @@ impl<'a> Compiler<'a> {
                 self.templates.borrow_mut().push(self.finding(element, &unknown.to_string()));
                 Template::literal(text)
             }
+        }
+    }
+
+    fn unknown_at(&self, element: &Element<'_>, call: &str) -> Finding {
+        let name = call.split('(').next().unwrap_or_default();
+        Finding {
+            file: self.file.clone(),
+            line: element.line,
+            column: element.column,
+            message: format!(
+                "{}: nobody knows a function {name}; its text is sent as it stands",
+                element.title()
+            ),
         }
     }
 

@@ -561,7 +561,7 @@ impl Machine<'_> {
                     return self.call_sample(root == "prev", name, &given);
                 }
                 "sampler" if name == "getName" => {
-                    return Ok(Value::text(&*self.host.scope.sampler));
+                    return Ok(Value::text(&*self.host.scope.draw_name()));
                 }
                 "threadGroup" => return Ok(Value::text(&*self.host.scope.group)),
                 "AssertionResult" => return Ok(self.call_verdict(name, &given)),
