@@ -8,7 +8,8 @@ use super::entry::{
 use super::{After, CheckIn, Version, closed};
 use crate::subtree::MIXIN_TYPES;
 use crate::{
-    Date, Error, Node, NodePath, Property, Repository, Result, Session, Value, check_name,
+    Date, Error, Node, NodePath, Privileges, Property, Repository, Result, Session, Value,
+    check_name,
 };
 
 /// The name of the first version.
@@ -89,12 +90,18 @@ impl Session {
     /// Lets a checked-in node be changed again.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::Refused`] if the node is not `mix:versionable`.
+    /// [`Error::NodeMissing`]; [`Error::Refused`] if the node is not `mix:versionable`; [`Error::AccessDenied`] without
+    /// `jcr:versionManagement`, whether or not it is checked in.
     pub fn check_out(&mut self, path: &NodePath) -> Result<()> {
         let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         if !is_versionable(&node) {
             let reason = "it is not `mix:versionable`";
             return Err(Error::Refused { action: "check out", path: path.clone(), reason });
+        }
+        let wanted = Privileges::VERSION_MANAGEMENT;
+        if !self.snapshot()?.allows(path, wanted)? {
+            let privilege = wanted.first_name();
+            return Err(Error::AccessDenied { path: path.clone(), privilege });
         }
         if !closed::is_closed(&node) {
             return Ok(());
