@@ -393,8 +393,12 @@ async fn models_are_below_the_configured_roots_only() {
     for at in ["/conf/site/models/m", "/var/workflow/models/m", "/conf/site/models-of-mine/m"] {
         put(&repository, at, model("m", parts));
     }
-    let through = "s:START c:CONTAINER:/var/workflow/models/m e:END s>c c>e";
-    put(&repository, "/conf/site/models/through", model("through", through));
+    let through = model("through", "s:START c:CONTAINER e:END s>c c>e");
+    put(&repository, "/conf/site/models/through", through);
+    let mut session = repository.session("ann").unwrap();
+    let data = NodePath::new("/conf/site/models/through/nodes/c/metaData").unwrap();
+    session.set_property(&data, "MODEL", Property::text("/var/workflow/models/m")).unwrap();
+    session.commit("lead elsewhere", SystemTime::now()).unwrap();
     let snapshot = repository.snapshot().unwrap();
     let found = workflows.models().find(&snapshot).unwrap();
     let found: Vec<_> = found.into_iter().map(|(path, _)| path).collect();

@@ -439,6 +439,15 @@ impl Logins {
             .map(drop)
     }
 
+    /// Removes the tokens of a user who may not log in, but for those that were never bound to an account.
+    async fn forget_account(&self, user: &str) -> sqlx::Result<()> {
+        sqlx::query("DELETE FROM login WHERE user_name = $1 AND account IS NOT NULL")
+            .bind(user)
+            .execute(&self.pool)
+            .await
+            .map(drop)
+    }
+
     async fn end_expired(&self, now: SystemTime) -> sqlx::Result<()> {
         let ended = sqlx::query("DELETE FROM login WHERE expires <= $1").bind(seconds(now));
         ended.execute(&self.pool).await.map(drop)
@@ -481,7 +490,7 @@ impl Logins {
         }
         let Some(account) = self.account(&stored.user).await? else {
             // An account that is enabled again begins without logins, as after `tympan user disable`.
-            let forgotten = self.forget(&hash, &stored).await;
+            let forgotten = self.forget_account(&stored.user).await;
             forgotten
                 .or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
             return Ok(None);

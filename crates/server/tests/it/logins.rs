@@ -264,13 +264,15 @@ async fn a_changed_password_ends_all_logins_whatever_changed_it() {
         ["form", "PUT", "PATCH", "batch", "package", "POST", "command", "branch", "earlier state"];
     for door in doors {
         let author = TestInstance::author().await;
-        author.edit(|session| create_user(session, "ann", "an older password").unwrap());
+        author.edit(|session| {
+            create_user(session, "ann", "an older password").unwrap();
+            // What another password looks like.
+            create_user(session, "bob", "another password").unwrap();
+        });
         let at = author.repository.account_path("ann").unwrap().unwrap();
         let stored = || author.snapshot().node(&at).unwrap().unwrap();
         let earlier = author.repository.head().unwrap();
         author.edit(|session| set_password(session, "ann", PASSWORD).unwrap());
-        // What another password looks like.
-        author.edit(|session| create_user(session, "bob", "another password").unwrap());
         let bob = author.repository.account_path("bob").unwrap().unwrap();
         let hash = author.snapshot().node(&bob).unwrap().unwrap().text("rep:password").unwrap();
         let opened = Opened::of(&author, "ann").await;
@@ -386,6 +388,7 @@ async fn a_disabled_or_removed_account_has_no_logins_when_it_comes_back() {
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401]);
     author.edit(|session| session.set_disabled("ann", None).unwrap());
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 200], "used while disabled");
+    assert_eq!(opened.link_location(&author).await, "", "one that was not used is gone with them");
     let opened = Opened::of(&author, "ann").await;
     author.edit(|session| session.set_disabled("ann", Some("on leave")).unwrap());
     let logins = Logins::new(author.state.pool().clone(), author.repository.clone());
