@@ -386,7 +386,8 @@ fn models_are_read_below_their_roots_only() {
 async fn models_are_below_the_configured_roots_only() {
     let place = crate::place::Place::sqlite();
     let repository = Repository::memory().unwrap();
-    let running = Running::start_on(place.open().await, repository.clone());
+    let steps = Steps::standard(&repository);
+    let running = Running::start_with(place.open().await, repository.clone(), steps);
     let roots = ModelRoots::new(&["/conf/site/models".to_owned()]).unwrap();
     let workflows = running.workflows.clone().with_models(roots);
     let parts = "s:START one:PROCESS e:END s>one one>e";
