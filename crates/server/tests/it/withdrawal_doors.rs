@@ -136,18 +136,26 @@ impl Stage {
 
 fn pages(snapshot: &Snapshot) -> BTreeSet<String> {
     let all = snapshot.node(&path("/content")).unwrap().unwrap().listed_descendants().unwrap();
-    let is_kind = |node: &&Node| node.is_page() || node.primary_type() == "dam:Asset";
-    let pages = all.iter().filter(is_kind).filter(|node| node.content().unwrap().is_some());
+    let pages = all
+        .iter()
+        .filter(|node| is_compared(node))
+        .filter(|node| node.content().unwrap().is_some());
     pages.map(|node| node.path().to_string()).collect()
+}
+
+/// Tells whether a node is a page or an asset.
+fn is_compared(node: &Node) -> bool {
+    node.is_page() || node.primary_type() == "dam:Asset"
 }
 
 fn promised(snapshot: &Snapshot) -> BTreeSet<String> {
     let top = path("/content");
     let documents = live(snapshot, &top, None, 1000).unwrap().into_iter().map(|one| one.path);
-    let is_page = |at: &NodePath| snapshot.node(at).unwrap().is_some_and(|node| node.is_page());
+    let is_there =
+        |at: &NodePath| snapshot.node(at).unwrap().is_some_and(|node| is_compared(&node));
     let waiting = orphans(snapshot, &top).unwrap().into_iter();
     let waiting =
-        waiting.filter(|one| one.is_waiting && one.moved_to.as_ref().is_some_and(is_page));
+        waiting.filter(|one| one.is_waiting && one.moved_to.as_ref().is_some_and(is_there));
     documents.chain(waiting.map(|one| one.path)).map(|path| path.to_string()).collect()
 }
 
