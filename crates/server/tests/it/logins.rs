@@ -252,7 +252,7 @@ impl Opened {
         [me(author, &self.session).await.as_u16(), bearer.status.as_u16(), basic.status.as_u16()]
     }
 
-    async fn link_location(&self, author: &TestInstance) -> String {
+    async fn link_cookie(&self, author: &TestInstance) -> String {
         let used = author.visit(&format!("/login/link?token={}", self.link)).await;
         used.header("set-cookie").to_owned()
     }
@@ -344,7 +344,7 @@ async fn a_changed_password_ends_all_logins_whatever_changed_it() {
         }
         assert!(reply.status.is_success(), "{door}: {reply:?}");
         assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401], "{door}");
-        assert_eq!(opened.link_location(&author).await, "", "{door}");
+        assert_eq!(opened.link_cookie(&author).await, "", "{door}");
         let other = author.request(Method::GET, "/api/v1/me").bearer(&bystander).send().await;
         assert_eq!(other.status, 200, "{door}");
         // And they are gone for good, also with the old password back.
@@ -388,7 +388,7 @@ async fn a_disabled_or_removed_account_has_no_logins_when_it_comes_back() {
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401]);
     author.edit(|session| session.set_disabled("ann", None).unwrap());
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 200], "used while disabled");
-    assert_eq!(opened.link_location(&author).await, "", "one that was not used is gone with them");
+    assert_eq!(opened.link_cookie(&author).await, "", "one that was not used is gone with them");
     let opened = Opened::of(&author, "ann").await;
     author.edit(|session| session.set_disabled("ann", Some("on leave")).unwrap());
     let logins = Logins::new(author.state.pool().clone(), author.repository.clone());
