@@ -93,7 +93,7 @@ impl Outgoing {
     /// With the first text that names no host.
     pub fn new(hosts: &[String], networks: Vec<Network>) -> Result<Self, NotAHost> {
         let hosts = hosts.iter().map(|text| Host::parse(text)).collect::<Result<_, _>>()?;
-        Ok(Self { hosts, networks })
+        Ok(Self { hosts, networks, ..Self::default() })
     }
 
     /// Returns the rule for the one host of an address that the machine's configuration names, such as a back end's.
