@@ -282,8 +282,10 @@ impl Model {
             .text("title")
             .or_else(|| content.and_then(|content| content.text("jcr:title")))
             .unwrap_or_else(|| page.name().to_owned());
-        let suffix = topic_part(if inner.is_some() { node.path().as_str() } else { base });
-        let model = Self { path: base.to_owned(), title, suffix, is_transient, steps, transitions };
+        let suffix =
+            topic_part(if inner.is_some() { node.path().as_str() } else { place.as_str() });
+        let model =
+            Self { path: place.to_string(), title, suffix, is_transient, steps, transitions };
         model.check()?;
         Ok(model)
     }
