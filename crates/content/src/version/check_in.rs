@@ -8,8 +8,8 @@ use super::entry::{
 use super::{After, CheckIn, Version, closed};
 use crate::subtree::MIXIN_TYPES;
 use crate::{
-    Date, Error, Node, NodePath, Privileges, Property, Repository, Result, Session, Value,
-    check_name,
+    Date, Error, Node, NodePath, Privileges, Property, Repository, Result, Session, Snapshot,
+    Value, check_name,
 };
 
 /// The name of the first version.
@@ -18,6 +18,15 @@ const FIRST: &str = "1.0";
 const MAX_COMMENT_BYTES: usize = 4_096;
 /// More labels on one version are refused.
 const MAX_LABELS: usize = 20;
+
+/// Refuses whoever lacks `jcr:versionManagement`, whether or not anything would change.
+fn require_privilege(seen: &Snapshot, path: &NodePath) -> Result<()> {
+    let wanted = Privileges::VERSION_MANAGEMENT;
+    if seen.allows(path, wanted)? {
+        return Ok(());
+    }
+    Err(Error::AccessDenied { path: path.clone(), privilege: wanted.first_name() })
+}
 
 impl Session {
     /// Keeps the node as it is now, pending edits included, as its next version; pending until the commit.
@@ -46,6 +55,7 @@ impl Session {
             if !is_versionable(&node) {
                 return Err(refused("it is not `mix:versionable`"));
             }
+            require_privilege(&self.snapshot()?, path)?;
             let versions = snapshot.versions(path)?;
             if closed::is_closed(&node)
                 && let Some(base) = versions.into_iter().find(|version| version.is_base)
@@ -98,11 +108,7 @@ impl Session {
             let reason = "it is not `mix:versionable`";
             return Err(Error::Refused { action: "check out", path: path.clone(), reason });
         }
-        let wanted = Privileges::VERSION_MANAGEMENT;
-        if !self.snapshot()?.allows(path, wanted)? {
-            let privilege = wanted.first_name();
-            return Err(Error::AccessDenied { path: path.clone(), privilege });
-        }
+        require_privilege(&self.snapshot()?, path)?;
         if !closed::is_closed(&node) {
             return Ok(());
         }
