@@ -55,9 +55,33 @@ pub(crate) struct Config {
     pub(crate) export: Export,
     pub(crate) receive: Receive,
     pub(crate) outgoing: Outgoing,
+    pub(crate) workflows: Workflows,
 }
 
-/// Whom steps of workflows may ask. Mounts and back ends have lists of their own: `[[mounts.place]]` and `[back_ends]`.
+/// Where models of workflows are.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Workflows {
+    /// Paths below which models are, and nowhere else; default `["/conf/global/settings/workflow/models",
+    /// "/var/workflow/models", "/etc/workflow/models"]`. Whoever may write there decides what is done in the names of others.
+    pub(crate) models: Option<Vec<String>>,
+}
+
+impl Workflows {
+    /// Returns where models are.
+    ///
+    /// # Errors
+    /// [`Fault::usage`] with the path that cannot hold any.
+    pub(crate) fn roots(&self) -> Result<tympan_jobs::workflow::ModelRoots, Fault> {
+        let Some(models) = &self.models else { return Ok(Default::default()) };
+        tympan_jobs::workflow::ModelRoots::new(models).map_err(|error| {
+            Fault::usage(format!("tympan.toml: `models` of `[workflows]`: {error}"))
+        })
+    }
+}
+
+/// Whom steps of workflows may ask. Mounts and back ends have lists of their own, `[[mounts.place]]` and `[back_ends]`,
+/// whose hosts may be asked wherever their names led at first; what else may be behind them is listed here, too.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Outgoing {

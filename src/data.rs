@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
+use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::runtime::Handle;
 use tympan_render::{BackEnds, Fetch};
@@ -13,33 +13,21 @@ use tympan_web::client::{Client, Options};
 use tympan_web::tls::Trust;
 
 use crate::command::Fault;
-use crate::config::BackEnd;
+use crate::config::{BackEnd, Outgoing};
 use crate::home::chain;
 
 /// Makes the back ends of a configuration; nothing if it has none. Called where a runtime runs.
 ///
 /// # Errors
-/// If the certificates of one cannot be read.
+/// If the certificates of one cannot be read, its address is none, or `[outgoing]` lists what is no host.
 pub(crate) fn back_ends(
     configured: &BTreeMap<String, BackEnd>,
+    outgoing: &Outgoing,
 ) -> Result<Option<Arc<BackEnds>>, Fault> {
     let Some(runtime) = Handle::try_current().ok().filter(|_| !configured.is_empty()) else {
         return Ok(None);
     };
-    let mut clients = Vec::new();
-    for (name, one) in configured {
-        let options = Options {
-            connect_timeout: None,
-            response_timeout: None,
-            max_idle_per_host: one.connections.unwrap_or(16),
-            trust: trust_of(name, one)?,
-            ..Options::default()
-        };
-        clients.push((one.url.clone(), Client::new(options)));
-    }
-    // Of two back ends on one host, the longer begin of an address is the nearer one.
-    clients.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
-    let fetch = Box::new(HttpFetch { clients, runtime });
+    let fetch = Box::new(HttpFetch::new(configured, outgoing, runtime)?);
     let places = configured.iter().map(|(name, one)| (name.clone(), one.bounds())).collect();
     Ok(Some(Arc::new(BackEnds::new(places, fetch))))
 }
@@ -76,6 +64,36 @@ struct HttpFetch {
 }
 
 impl HttpFetch {
+    fn new(
+        configured: &BTreeMap<String, BackEnd>,
+        outgoing: &Outgoing,
+        runtime: Handle,
+    ) -> Result<Self, Fault> {
+        let outgoing = outgoing.listed().map_err(Fault::usage)?;
+        let mut clients = Vec::new();
+        for (name, one) in configured {
+            let uri = one.url.parse::<Uri>().map_err(|error| {
+                let url = &one.url;
+                Fault::usage(format!(
+                    "tympan.toml: `[back_ends.{name}]`: `{url}` is no address: {error}"
+                ))
+            })?;
+            let options = Options {
+                connect_timeout: None,
+                response_timeout: None,
+                max_idle_per_host: one.connections.unwrap_or(16),
+                trust: trust_of(name, one)?,
+                // The configuration names it, which so may be a neighbor.
+                outgoing: Some(Arc::new(outgoing.to_named(&uri))),
+                ..Options::default()
+            };
+            clients.push((one.url.clone(), Client::new(options)));
+        }
+        // Of two back ends on one host, the longer begin of an address is the nearer one.
+        clients.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
+        Ok(Self { clients, runtime })
+    }
+
     fn ask(
         &self,
         url: &str,
@@ -124,5 +142,38 @@ impl Fetch for HttpFetch {
             .header(header::CONTENT_TYPE, JSON)
             .body(Full::from(Bytes::copy_from_slice(body)));
         self.ask(url, request, (timeout, max_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_back_end_is_asked_where_it_is_and_nobody_else() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let redirect =
+            || async { (StatusCode::FOUND, [(header::LOCATION, "http://169.254.169.254/latest")]) };
+        let router = axum::Router::new()
+            .route("/value", axum::routing::get(|| async { "1" }))
+            .route("/away", axum::routing::get(redirect));
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        let near = format!("http://localhost:{port}");
+        let urls = [("near", near.as_str()), ("link", "http://169.254.169.254/latest")];
+        let configured = urls.map(|(name, url)| (name.to_owned(), BackEnd::at(url.to_owned())));
+        let configured = BTreeMap::from(configured);
+        let asking = |outgoing: &Outgoing| {
+            HttpFetch::new(&configured, outgoing, runtime.handle().clone()).unwrap()
+        };
+        let fetch = asking(&Outgoing::default());
+        let get = |url: &str| fetch.fetch(url, Duration::from_secs(30), 100);
+        assert_eq!(get(&format!("{near}/value")).unwrap(), b"1");
+        assert_eq!(get(&format!("{near}/away")).unwrap_err(), "status 302");
+        let refused = get("http://169.254.169.254/latest/meta-data").unwrap_err();
+        assert!(refused.contains("may not be asked") && refused.contains("secrets"), "{refused}");
+        let broken = Outgoing { hosts: vec!["a b".to_owned()], ..Outgoing::default() };
+        assert!(HttpFetch::new(&configured, &broken, runtime.handle().clone()).is_err());
     }
 }

@@ -63,7 +63,11 @@ impl Mounts {
     ///
     /// # Errors
     /// [`Fault::usage`] with what is wrong.
-    pub(crate) fn settings(&self, home: &Path) -> Result<MountSettings, Fault> {
+    pub(crate) fn settings(
+        &self,
+        home: &Path,
+        outgoing: &crate::config::Outgoing,
+    ) -> Result<MountSettings, Fault> {
         let places = self.place.iter().map(|place| place.read(home)).collect::<Result<_, _>>()?;
         let mounts = self.mount.iter().map(MountSection::read).collect::<Result<Vec<_>, _>>()?;
         for (at, mount) in mounts.iter().enumerate() {
@@ -72,7 +76,8 @@ impl Mounts {
                 return Err(Fault::usage(format!("tympan.toml: two mounts are named `{name}`")));
             }
         }
-        Ok(MountSettings { period: self.period.map(|period| period.0), places, mounts })
+        let outgoing = outgoing.listed().map_err(Fault::usage)?;
+        Ok(MountSettings { period: self.period.map(|period| period.0), places, mounts, outgoing })
     }
 }
 

@@ -196,4 +196,6 @@ pub(crate) enum TokenScope {
     All,
     /// Reading what the user may read.
     Read,
+    /// Reading `/health`, `/metrics` and `/manager/status`, and no content.
+    Monitor,
 }

@@ -175,7 +175,8 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         key.clone(),
         pairs.clone(),
     );
-    let workflows = Workflows::new(queues.clone());
+    let models = plan.home.config.workflows.roots()?;
+    let workflows = Workflows::new(queues.clone()).with_models(models);
     replicator.configure_as(configurator.worker().clone());
     register_steps(plan, &workflows, configurator.worker(), &replicator)?;
     if !plan.is_assets {
@@ -556,7 +557,9 @@ fn jobs(
         options.is_reserving = true;
     }
     let settings = match plan.role {
-        Role::Author => Some(plan.home.config.mounts.settings(&plan.home.dir)?),
+        Role::Author => {
+            Some(plan.home.config.mounts.settings(&plan.home.dir, &plan.home.config.outgoing)?)
+        }
         Role::Publish => None,
     };
     if is_shared && plan.role == Role::Author {
@@ -711,7 +714,7 @@ pub(super) fn plain_renderer(
         }
         None => Renderer::new(repository, options),
     };
-    let renderer = match data::back_ends(&config.back_ends)? {
+    let renderer = match data::back_ends(&config.back_ends, &config.outgoing)? {
         Some(back_ends) => renderer.with_back_ends(back_ends),
         None => renderer,
     };

@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use tympan_content::{Cause, Date, NodePath, Privileges, Reason, Session};
 use tympan_server::{
-    Logins, Owner, TokenScope, TokenTerms, check_new_password, create_user, set_password,
+    AccountMark, Logins, Owner, TokenScope, TokenTerms, check_new_password, create_user,
+    set_password,
 };
 
 use crate::args::{self, Group, User};
@@ -162,6 +163,7 @@ fn terms(expires: &str, scope: args::TokenScope) -> Result<TokenTerms, Fault> {
     let scope = match scope {
         args::TokenScope::All => TokenScope::All,
         args::TokenScope::Read => TokenScope::Read,
+        args::TokenScope::Monitor => TokenScope::Monitor,
     };
     Ok(TokenTerms { life, scope })
 }
@@ -174,15 +176,15 @@ fn token(name: &str, terms: TokenTerms, home: &Path) -> Outcome {
         Err(_) => None,
     };
     let token = with_state(home, async |state| {
-        let owner = Owner { user: name, account: account.as_deref() };
+        let owner = Owner { user: name, account: account.as_ref() };
         Logins::issue_token(state.pool(), owner, SystemTime::now(), terms).await
     })?;
     say!("{token}");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the identifier of a user who may log in, which it gets if it has none.
-fn account_of(home: &Home, name: &str) -> Result<String, Fault> {
+/// Returns what tells the account of a user who may log in, which gets an identifier if it has none.
+fn account_of(home: &Home, name: &str) -> Result<AccountMark, Fault> {
     let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
     let repository = &home.repository;
     let nobody = || {
@@ -191,13 +193,10 @@ fn account_of(home: &Home, name: &str) -> Result<String, Fault> {
         );
         Fault::usage(message)
     };
-    if !repository.may_log_in(name).map_err(failed)? {
-        return Err(nobody());
-    }
-    repository.identify_accounts(SystemTime::now()).map_err(failed)?;
-    let identifier = repository.account_identifier(name).map_err(failed)?.ok_or_else(nobody)?;
+    let mark = AccountMark::of_user(repository, name, SystemTime::now()).map_err(failed)?;
+    let mark = mark.ok_or_else(nobody)?;
     close(home)?;
-    Ok(identifier)
+    Ok(mark)
 }
 
 /// Reads `90d`, `12h`, `30m` or `45s`.
@@ -232,7 +231,11 @@ fn tokens(name: Option<&str>, home: &Path, json: bool) -> Outcome {
     for token in tokens {
         let expires = token.expires.map_or_else(|| "never".to_owned(), date);
         let created = date(token.created);
-        let scope = if token.scope == "all" { "" } else { "  for reading" };
+        let scope = match &*token.scope {
+            "all" => "",
+            "monitor" => "  for monitoring",
+            _ => "  for reading",
+        };
         say!("{}  {}  {}  made {created}  ends {expires}{scope}", token.id, token.kind, token.user);
     }
     Ok(ExitCode::SUCCESS)

@@ -173,16 +173,14 @@ impl Session {
         Ok(self.pending.clone())
     }
 
-    /// Says that a node is in the way. Whoever does not see it and might not add it learns only the latter.
+    /// Says that a node is in the way. Whoever does not see it learns only that none may be added, as where a policy denies it.
     fn taken(&mut self, path: &NodePath) -> Result<Error> {
-        if self.node(path)?.is_none() {
-            let parent = path.parent().unwrap_or_else(NodePath::root);
-            let wanted = Privileges::ADD_CHILD_NODES;
-            if !self.snapshot()?.allows(&parent, wanted)? {
-                return Ok(Error::AccessDenied { path: parent, privilege: wanted.first_name() });
-            }
+        if self.node(path)?.is_some() {
+            return Ok(Error::NodeExists(path.clone()));
         }
-        Ok(Error::NodeExists(path.clone()))
+        let parent = path.parent().unwrap_or_else(NodePath::root);
+        let privilege = Privileges::ADD_CHILD_NODES.first_name();
+        Ok(Error::AccessDenied { path: parent, privilege })
     }
 
     /// Refuses to edit a node that the viewer does not see, as if it were not there.
@@ -249,7 +247,8 @@ impl Session {
     /// Adds an empty node.
     ///
     /// # Errors
-    /// [`Error::NodeExists`]; [`Error::NodeMissing`] for the parent.
+    /// [`Error::NodeExists`], or [`Error::AccessDenied`] where the viewer does not see it; [`Error::NodeMissing`] for the
+    /// parent.
     pub fn add_node(&mut self, path: &NodePath, primary_type: &str) -> Result<()> {
         if self.whole()?.node(path)?.is_some() {
             return Err(self.taken(path)?);
@@ -261,7 +260,7 @@ impl Session {
     /// a new one goes last.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`] for the parent; [`Error::InvalidName`] for any name in the tree; [`Error::NodeExists`] if a
+    /// [`Error::NodeMissing`] for the parent; [`Error::InvalidName`] for any name in the tree; [`Error::AccessDenied`] if a
     /// node is there that the viewer does not see.
     pub fn put(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
         tree.check()?;

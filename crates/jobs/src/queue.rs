@@ -19,7 +19,7 @@ use tympan_content::NodePath;
 
 use crate::sql::{CutSide, Dialect, Transaction, Writes, database, millis, span_millis};
 use crate::topic::check_topic;
-use crate::workflow::Steps;
+use crate::workflow::{ModelRoots, Steps};
 use crate::{Error, JobId, JobState, NewJob, Result};
 
 /// A job that is held for longer is released: whoever held it failed to say so.
@@ -55,6 +55,8 @@ struct Shared {
     writes: Arc<Writes>,
     /// What steps of workflows may name here; nothing where no worker carries them out.
     steps: Mutex<Weak<Steps>>,
+    /// Where models of workflows are.
+    model_roots: Mutex<Arc<ModelRoots>>,
 }
 
 #[derive(Debug)]
@@ -115,6 +117,16 @@ impl Queues {
     /// Notes what steps of workflows may name, as others must not be started.
     pub(crate) fn know_steps(&self, steps: &Arc<Steps>) {
         *self.shared.steps.lock() = Arc::downgrade(steps);
+    }
+
+    /// Notes where models of workflows are.
+    pub(crate) fn know_model_roots(&self, roots: ModelRoots) {
+        *self.shared.model_roots.lock() = Arc::new(roots);
+    }
+
+    /// Returns where models of workflows are.
+    pub(crate) fn model_roots(&self) -> Arc<ModelRoots> {
+        Arc::clone(&self.shared.model_roots.lock())
     }
 
     /// Returns what steps of workflows may name here.

@@ -73,7 +73,7 @@ fn is_local(parts: &Parts) -> bool {
 async fn is_user_of_author(instance: &Instance, parts: &Parts) -> bool {
     // Health is told in time even where the database of the logins hangs.
     instance.role == Role::Author
-        && matches!(in_time(instance.identify(parts)).await, Some(Ok(Some(_))))
+        && matches!(in_time(instance.identify_watcher(parts)).await, Some(Ok(Some(_))))
 }
 
 async fn answer(instance: &Arc<Instance>, scope: Scope, details: Details) -> Response {

@@ -23,7 +23,7 @@ use tympan_web::{access_log, request_log};
 
 use crate::failure::{Failure, Result};
 use crate::follow::Followers;
-use crate::login::{Identity, Logins, SessionUse};
+use crate::login::{Identity, Logins, SessionUse, TokenScope};
 use crate::manager_status::RequestSums;
 use crate::metrics::Metrics;
 use crate::page_headers::PageHeaders;
@@ -316,6 +316,34 @@ impl Instance {
 
     /// Tells who asks for something that changes nothing whatever the method: long queries are sent by POST.
     pub(crate) async fn identify_reader(&self, parts: &Parts) -> Result<Option<Identity>> {
+        let identity = self.identify_watcher(parts).await?;
+        if let Some(identity) = &identity {
+            identity.require_content_scope()?;
+        }
+        Ok(identity)
+    }
+
+    /// Refuses whoever may not see the figures of the instance, which tell what all its users do: only administrators may, and
+    /// tokens that are made for it.
+    pub(crate) async fn require_watcher(self: &Arc<Self>, parts: &Parts) -> Result<()> {
+        let Some(identity) = self.identify_watcher(parts).await? else {
+            return Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first"));
+        };
+        if identity.scope == TokenScope::Monitor {
+            return Ok(());
+        }
+        let instance = Arc::clone(self);
+        // Not on the pool that pages are drawn on, whose figures are asked for when it is full.
+        tokio::task::spawn_blocking(move || {
+            let viewer = instance.viewer_of(Some(&identity))?;
+            let what = "see the figures of an instance without a token of `tympan user token --scope monitor`";
+            instance.require_administrator(&viewer, what)
+        })
+        .await?
+    }
+
+    /// Tells who asks for the state of the instance, which a token for monitoring shows, too.
+    pub(crate) async fn identify_watcher(&self, parts: &Parts) -> Result<Option<Identity>> {
         let client = (&parts.headers, parts.extensions.get::<Peer>().copied());
         let identified = self.logins.identify(client, SessionUse::Request, SystemTime::now());
         let found = tokio::time::timeout(IDENTIFY_WAIT, identified).await;

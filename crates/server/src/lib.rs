@@ -58,7 +58,9 @@ mod wishes;
 pub use api::backup::BackupRun;
 pub use image::{ExportPictures, ImageOptions};
 pub use instance::{Instance, InstanceOptions, Role, Telling, Told};
-pub use login::{Logins, Owner, TokenInfo, TokenScope, TokenTerms, create_user, set_password};
+pub use login::{
+    AccountMark, Logins, Owner, TokenInfo, TokenScope, TokenTerms, create_user, set_password,
+};
 pub use page_headers::{PageHeaderError, PageHeaders};
 pub use password::check_new_password;
 pub use pool::PoolState;
@@ -86,4 +88,6 @@ pub const MIGRATIONS: &[&str] = &[
     "ALTER TABLE login ADD COLUMN scope TEXT",
     // When a session was last used.
     "ALTER TABLE login ADD COLUMN seen BIGINT",
+    // Which password the account had.
+    "ALTER TABLE login ADD COLUMN password_mark TEXT",
 ];

@@ -32,8 +32,8 @@ use tympan_web::network::Network;
 pub(crate) use self::check::PasswordAttempt;
 use self::check::{PasswordQueue, TrustedProxies, prove_browser};
 use self::spare::SpareSessions;
+pub use self::token::{AccountMark, Owner, TokenInfo, TokenScope, TokenTerms};
 use self::token::{Kind, TokenHolder, random_token};
-pub use self::token::{Owner, TokenInfo, TokenScope, TokenTerms};
 use crate::failure::{Failure, Result};
 use crate::throttle::Throttle;
 
@@ -79,6 +79,18 @@ impl Identity {
             TokenScope::All => Ok(()),
             TokenScope::Read => {
                 let message = "this token is for reading only; `tympan user token` without `--scope read` makes others";
+                Err(Failure::new(StatusCode::FORBIDDEN, message))
+            }
+            TokenScope::Monitor => self.require_content_scope(),
+        }
+    }
+
+    /// Refuses a token that is for monitoring.
+    pub(crate) fn require_content_scope(&self) -> Result<()> {
+        match self.scope {
+            TokenScope::All | TokenScope::Read => Ok(()),
+            TokenScope::Monitor => {
+                let message = "this token is for `/health`, `/metrics` and `/manager/status` only; `tympan user token` with another `--scope` makes others";
                 Err(Failure::new(StatusCode::FORBIDDEN, message))
             }
         }
@@ -276,22 +288,7 @@ impl Logins {
     /// Returns what counts of a user's account for logins; nothing for whoever may not log in.
     async fn account(&self, user: &str) -> Result<Option<Account>> {
         let (repository, user) = (self.repository.clone(), user.to_owned());
-        tokio::task::spawn_blocking(move || {
-            if !repository.may_log_in(&user)? {
-                return Ok(None);
-            }
-            let Some(path) = repository.account_path(&user)? else { return Ok(None) };
-            let Some(node) = repository.snapshot()?.node(&path)? else { return Ok(None) };
-            let created = node.property("jcr:created");
-            let created = match created.as_ref().and_then(Property::first) {
-                Some(Value::Date(date)) => Some(date.to_system_time()),
-                _ => None,
-            };
-            let identifier = node.text("jcr:uuid").filter(|identifier| !identifier.is_empty());
-            let hash = node.text("rep:password");
-            Ok(hash.map(|hash| Account { hash, identifier, created }))
-        })
-        .await?
+        Ok(tokio::task::spawn_blocking(move || read_account(&repository, &user)).await??)
     }
 
     /// Tells whether a password is right, unless too many were wrong before.
@@ -305,6 +302,23 @@ impl Logins {
     ) -> Result<bool> {
         Ok(self.verify(attempt, now).await?.is_some())
     }
+}
+
+/// Reads what counts of a user's account for logins; nothing for whoever may not log in.
+fn read_account(repository: &Repository, user: &str) -> tympan_content::Result<Option<Account>> {
+    if !repository.may_log_in(user)? {
+        return Ok(None);
+    }
+    let Some(path) = repository.account_path(user)? else { return Ok(None) };
+    let Some(node) = repository.snapshot()?.node(&path)? else { return Ok(None) };
+    let created = node.property("jcr:created");
+    let created = match created.as_ref().and_then(Property::first) {
+        Some(Value::Date(date)) => Some(date.to_system_time()),
+        _ => None,
+    };
+    let identifier = node.text("jcr:uuid").filter(|identifier| !identifier.is_empty());
+    let hash = node.text("rep:password");
+    Ok(hash.map(|hash| Account { hash, identifier, created }))
 }
 
 /// Adds a user whom a password identifies.

@@ -155,11 +155,11 @@ pub(crate) async fn status(
     }
 }
 
-/// Answers those who may log in.
-pub(crate) async fn status_for_users(
+/// Answers those who look after the instance.
+pub(crate) async fn status_for_watchers(
     state: State<Arc<Instance>>,
     wishes: Query<HashMap<String, String>>,
-    _: api::User,
+    _: api::Watcher,
 ) -> Response {
     status(state, wishes).await
 }

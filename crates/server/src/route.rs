@@ -81,8 +81,8 @@ fn author_routes() -> Router<Arc<Instance>> {
         .route("/users.html/{*id}", get(interface::shell))
         .route("/versions.html/{*path}", get(interface::shell))
         .route("/ui/{*file}", get(interface::file))
-        .route("/metrics", get(metrics_for_users))
-        .route("/manager/status", get(manager_status::status_for_users))
+        .route("/metrics", get(metrics_for_watchers))
+        .route("/manager/status", get(manager_status::status_for_watchers))
         .merge(package::routes())
         .merge(receive_routes())
         .merge(api::routes())
@@ -135,8 +135,8 @@ async fn resource(State(instance): State<Arc<Instance>>, request: Request) -> Re
     }
 }
 
-/// On the main listener, counters are for those who may log in.
-async fn metrics_for_users(State(instance): State<Arc<Instance>>, _: api::User) -> Response {
+/// On the main listener, counters are for those who look after the instance.
+async fn metrics_for_watchers(State(instance): State<Arc<Instance>>, _: api::Watcher) -> Response {
     health::metrics(State(instance)).await
 }
 

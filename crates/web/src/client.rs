@@ -12,7 +12,6 @@
 //! ([`Error::is_transient`] tells whether it can help).
 
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -33,7 +32,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tower::Service;
 
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Outgoing, port_of};
 use crate::tls::Trust;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -202,11 +201,8 @@ impl Client {
 fn sort(error: legacy::Error, host: String) -> Error {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(one) = cause {
-        if let Some(AddressNotAdmitted(address)) = one.downcast_ref() {
-            let reason = format!(
-                "its name leads to {address}, which is not public and in no network of `networks` below `[outgoing]`"
-            );
-            return Error::NotAdmitted { host, reason };
+        if let Some(AddressNotAdmitted(reason)) = one.downcast_ref() {
+            return Error::NotAdmitted { host, reason: reason.clone() };
         }
         cause = one.source();
     }
@@ -221,16 +217,10 @@ fn sort(error: legacy::Error, host: String) -> Error {
     }
 }
 
-/// The address that a name leads to is none that may be connected to.
+/// The address that a name leads to is none that may be connected to, and why.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} may not be connected to")]
-struct AddressNotAdmitted(IpAddr);
-
-/// Returns the port that a request goes to.
-fn port_of(uri: &Uri) -> u16 {
-    let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-    uri.port_u16().unwrap_or(usual)
-}
+#[error("{0}")]
+struct AddressNotAdmitted(String);
 
 #[derive(Debug, Clone)]
 struct Connector {
@@ -248,13 +238,11 @@ impl Connector {
         let stream = match &self.outgoing {
             None => TcpStream::connect((host.as_str(), port)).await?,
             Some(outgoing) => {
-                let (admitted, others): (Vec<SocketAddr>, Vec<SocketAddr>) =
-                    tokio::net::lookup_host((host.as_str(), port))
-                        .await?
-                        .partition(|address| outgoing.admits_address(address.ip()));
+                let found = tokio::net::lookup_host((host.as_str(), port)).await?;
+                let (admitted, others) = outgoing.judge(found);
                 match others.first() {
                     Some(other) if admitted.is_empty() => {
-                        return Err(AddressNotAdmitted(other.ip()).into());
+                        return Err(AddressNotAdmitted(outgoing.refusal(other.ip())).into());
                     }
                     // The addresses that were judged, not the name, which may lead elsewhere by now.
                     _ => TcpStream::connect(&*admitted).await?,

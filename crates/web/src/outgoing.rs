@@ -10,18 +10,54 @@
 //!   the next time.
 //! * A host that is listed by its address may be asked at that address; a name leads to other than public addresses only
 //!   in networks that are listed.
+//! * A host that the configuration names elsewhere ([`Outgoing::to_named`]) is as good as listed, and may be a neighbor. But
+//!   its name never leads nearer to this machine than it led when it was first asked, and to the addresses by which clouds
+//!   tell a machine its secrets only if they are listed.
 //!
 //! Not here: following redirects, which no client of this crate does.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::Uri;
 
 use crate::network::{Network, any_contains};
 
-/// The hosts and networks that are listed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The hosts and networks that are listed. Clones share what is known of hosts that are named elsewhere.
+#[derive(Debug, Clone, Default)]
 pub struct Outgoing {
     hosts: Vec<Host>,
     networks: Vec<Network>,
+    /// The only host that may be asked, which the configuration names elsewhere.
+    named: Option<Named>,
+    /// How near to this machine the names of such hosts led when they were first asked.
+    first: Arc<Mutex<BTreeMap<String, Nearness>>>,
+}
+
+/// A host that the configuration names where it says what is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Named {
+    host: String,
+    port: u16,
+}
+
+/// How near to this machine an address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Nearness {
+    Public,
+    Network,
+    Machine,
+}
+
+impl Nearness {
+    fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            address if is_public(address) => Self::Public,
+            address if address.is_loopback() || address.is_unspecified() => Self::Machine,
+            _ => Self::Network,
+        }
+    }
 }
 
 /// A listed host.
@@ -57,13 +93,23 @@ impl Outgoing {
     /// With the first text that names no host.
     pub fn new(hosts: &[String], networks: Vec<Network>) -> Result<Self, NotAHost> {
         let hosts = hosts.iter().map(|text| Host::parse(text)).collect::<Result<_, _>>()?;
-        Ok(Self { hosts, networks })
+        Ok(Self { hosts, networks, ..Self::default() })
+    }
+
+    /// Returns the rule for the one host of an address that the machine's configuration names, such as a back end's.
+    #[must_use]
+    pub fn to_named(&self, uri: &Uri) -> Self {
+        let host = plain(uri.host().unwrap_or_default());
+        Self { named: Some(Named { host, port: port_of(uri) }), ..self.clone() }
     }
 
     /// Tells whether a host may be asked at a port.
     #[must_use]
     pub fn admits_host(&self, host: &str, port: u16) -> bool {
         let host = plain(host);
+        if let Some(named) = &self.named {
+            return named.host == host && named.port == port;
+        }
         let address: Option<IpAddr> = host.parse().ok();
         self.hosts.iter().any(|listed| {
             let is_named = match &listed.name {
@@ -77,15 +123,61 @@ impl Outgoing {
         })
     }
 
-    /// Tells whether an address may be connected to.
+    /// Separates the addresses that a host's name led to into those that may be connected to and the others.
     #[must_use]
-    pub fn admits_address(&self, address: IpAddr) -> bool {
+    pub fn judge(
+        &self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+    ) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
+        let addresses: Vec<SocketAddr> = addresses.into_iter().collect();
+        let Some(named) = &self.named else {
+            return addresses.into_iter().partition(|one| self.admits_address(one.ip()));
+        };
+        let usable = addresses.iter().map(|one| one.ip()).filter(|one| !tells_secrets(*one));
+        let nearest = usable.map(Nearness::of).max();
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let allowed = match (first.get(&named.host).copied(), nearest) {
+            (Some(known), _) => Some(known),
+            (None, Some(nearest)) => Some(*first.entry(named.host.clone()).or_insert(nearest)),
+            (None, None) => None,
+        };
+        drop(first);
+        addresses.into_iter().partition(|one| {
+            let is_as_far = allowed.is_some_and(|allowed| Nearness::of(one.ip()) <= allowed);
+            self.is_listed(one.ip()) || is_as_far && !tells_secrets(one.ip())
+        })
+    }
+
+    /// Says why an address is none that may be connected to.
+    pub(crate) fn refusal(&self, address: IpAddr) -> String {
+        let listed = "is in no network of `networks` below `[outgoing]` in `tympan.toml`";
+        if self.named.is_none() {
+            return format!("its name leads to {address}, which is not public and {listed}");
+        }
+        if tells_secrets(address) {
+            return format!("it is at {address}, where a machine is told secrets, which {listed}");
+        }
+        format!(
+            "its name leads to {address} now, nearer to this machine than at first, which {listed}"
+        )
+    }
+
+    /// Tells whether an address may be connected to, because it is public or listed.
+    fn admits_address(&self, address: IpAddr) -> bool {
+        is_public(address) || self.is_listed(address)
+    }
+
+    fn is_listed(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let is_listed = |host: &Host| matches!(host.name, Name::Address(one) if one == address);
-        is_public(address)
-            || any_contains(&self.networks, address)
-            || self.hosts.iter().any(is_listed)
+        any_contains(&self.networks, address) || self.hosts.iter().any(is_listed)
     }
+}
+
+/// Returns the port that a request goes to.
+pub(crate) fn port_of(uri: &Uri) -> u16 {
+    let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    uri.port_u16().unwrap_or(usual)
 }
 
 impl Host {
@@ -154,15 +246,44 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !is_special
 }
 
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    let [a, b, c, d, e, f, g, h] = address.segments();
-    let embedded = |high: u16, low: u16| {
-        is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
+/// Tells whether an address is one at which clouds tell a machine who it is and what opens its doors: those of the link
+/// (`169.254.0.0/16`, `fe80::/10`), and the few others that are known.
+fn tells_secrets(address: IpAddr) -> bool {
+    const OTHERS: [IpAddr; 4] = [
+        // Amazon's and Google's by IPv6, Alibaba's, Oracle's.
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+        IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+        IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+        IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    ];
+    let address = match address.to_canonical() {
+        IpAddr::V6(address) => embedded_v4(address).map_or(IpAddr::V6(address), IpAddr::V4),
+        address => address,
     };
+    let is_of_link = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    is_of_link || OTHERS.contains(&address)
+}
+
+/// Returns the address of IPv4 for which one of IPv6 stands, translated or tunneled.
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, c, d, e, f, g, h] = address.segments();
+    let joined = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match (a, b) {
-        // Translated, and tunneled, addresses of IPv4.
-        (0x64, 0xff9b) if [c, d, e, f] == [0; 4] => embedded(g, h),
-        (0x2002, _) => embedded(b, c),
+        (0x64, 0xff9b) if [c, d, e, f] == [0; 4] => Some(joined(g, h)),
+        (0x2002, _) => Some(joined(b, c)),
+        _ => None,
+    }
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    if let Some(embedded) = embedded_v4(address) {
+        return is_public_v4(embedded);
+    }
+    let [a, b, ..] = address.segments();
+    match (a, b) {
         (0x2001, 0 | 0xdb8) | (0x64, 0xff9b) => false,
         // All that is global unicast; nothing else is.
         _ => (0x2000..0x4000).contains(&a),
@@ -246,6 +367,67 @@ mod tests {
             "64:ff9b:1::1",
         ] {
             check(private, false);
+        }
+    }
+
+    fn judged(outgoing: &Outgoing, addresses: &[&str]) -> Vec<String> {
+        let addresses = addresses.iter().map(|one| SocketAddr::new(one.parse().unwrap(), 80));
+        outgoing.judge(addresses).0.iter().map(|one| one.ip().to_string()).collect()
+    }
+
+    #[test]
+    fn a_named_host_may_be_a_neighbor_and_comes_no_nearer() {
+        let listed = Outgoing::new(&[], vec!["10.20.0.0/16".parse().unwrap()]).unwrap();
+        let named = |uri: &str| listed.to_named(&uri.parse().unwrap());
+        let far = named("http://dam.example.com/a");
+        assert!(far.admits_host("DAM.example.com.", 80) && !far.admits_host("dam.example.com", 81));
+        assert!(!far.admits_host("other.example.com", 80));
+        assert_eq!(judged(&far, &["93.184.216.34"]), ["93.184.216.34"]);
+        // The name leads elsewhere the next time, whoever asks.
+        let again = named("http://dam.example.com/b");
+        for nearer in ["10.0.0.7", "127.0.0.1", "0.0.0.0", "::1", "::ffff:127.0.0.1", "fd12::1"] {
+            assert_eq!(judged(&again, &[nearer]), [""; 0], "{nearer}");
+            assert!(again.refusal(nearer.parse().unwrap()).contains("nearer"));
+        }
+        assert_eq!(judged(&again, &["10.0.0.7", "1.1.1.1", "10.20.0.1"]), ["1.1.1.1", "10.20.0.1"]);
+        let near = named("https://intern.example.com");
+        assert!(near.admits_host("intern.example.com", 443));
+        assert_eq!(judged(&near, &["10.0.0.7"]), ["10.0.0.7"]);
+        assert_eq!(judged(&near, &["192.168.1.1", "1.1.1.1"]), ["192.168.1.1", "1.1.1.1"]);
+        assert_eq!(judged(&near, &["127.0.0.1"]), [""; 0]);
+        let own = named("http://localhost:8080");
+        assert_eq!(judged(&own, &["127.0.0.1", "::1"]), ["127.0.0.1", "::1"]);
+    }
+
+    #[test]
+    fn secrets_of_the_machine_are_asked_for_only_where_that_is_listed() {
+        let secret = [
+            "169.254.169.254",
+            "169.254.1.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "2002:a9fe:a9fe::",
+            "fe80::1",
+            "febf::1",
+            "fd00:ec2::254",
+            "100.100.100.200",
+        ];
+        let none = Outgoing::default();
+        for address in secret {
+            let named = none.to_named(&"http://meta.example/".parse().unwrap());
+            assert_eq!(judged(&named, &[address]), [""; 0], "{address}");
+            assert!(named.refusal(address.parse().unwrap()).contains("secrets"));
+            // What is refused says nothing of how near the host is.
+            assert_eq!(judged(&named, &[address, "1.1.1.1"]), ["1.1.1.1"], "{address}");
+        }
+        let literal = none.to_named(&"http://169.254.169.254/latest".parse().unwrap());
+        assert_eq!(judged(&literal, &["169.254.169.254"]), [""; 0]);
+        for listed in [
+            Outgoing::new(&["169.254.169.254".to_owned()], Vec::new()),
+            Outgoing::new(&[], vec!["169.254.0.0/16".parse().unwrap()]),
+        ] {
+            let named = listed.unwrap().to_named(&"http://169.254.169.254".parse().unwrap());
+            assert_eq!(judged(&named, &["169.254.169.254"]), ["169.254.169.254"]);
         }
     }
 }

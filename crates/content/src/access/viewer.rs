@@ -207,6 +207,13 @@ impl Snapshot {
         Ok(gate.granted(&item, wanted).contains(wanted))
     }
 
+    /// Tells whether the snapshot's viewer has privileges of the repository as a whole, such as that of node types.
+    #[must_use]
+    pub fn allows_in_repository(&self, wanted: Privileges) -> bool {
+        let gate = self.1.as_ref();
+        gate.is_none_or(|gate| gate.granted_in_repository(wanted).contains(wanted))
+    }
+
     /// Returns the privileges that the snapshot's viewer has at a path.
     ///
     /// # Errors

@@ -272,7 +272,7 @@ impl QueryEngine {
             last = Some(found.position(plan.is_sorted));
             page.rows.push(row(&query, found));
         }
-        page.facets = facets(&ground, &query, &plan)?;
+        page.facets = facets(&ground, &query)?;
         let statement = Statement { text: &statement, component: request.component };
         self.note(&ground, &statement, &plan, page.rows.len() as u64);
         Ok(page)
@@ -474,7 +474,7 @@ fn readable(ground: &Ground<'_>, document: &NodePath) -> Result<Readable> {
 }
 
 /// Counts the values of the properties that the query asks to count, as far as no index has.
-fn facets(ground: &Ground<'_>, query: &Query, plan: &Planned<'_>) -> Result<Vec<Facet>> {
+fn facets(ground: &Ground<'_>, query: &Query) -> Result<Vec<Facet>> {
     let columns = columns_of(query);
     let wanted = columns.iter().filter_map(|column| match &column.content {
         ColumnContent::Facet(property) => Some(property.clone()),
@@ -485,6 +485,9 @@ fn facets(ground: &Ground<'_>, query: &Query, plan: &Planned<'_>) -> Result<Vec<
     if wanted.is_empty() || !counted.is_empty() {
         return Ok(counted);
     }
+    // A plan that sorts keeps the rows of one page, and some more on the way.
+    let whole = Query { orderings: Vec::new(), ..query.clone() };
+    let plan = planned(ground, &whole, None, None)?;
     let mut counts: Vec<HashMap<String, u64>> = vec![HashMap::new(); wanted.len()];
     for found in plan.rows(ground, None) {
         let found = found?;

@@ -8,7 +8,8 @@ use super::entry::{
 use super::{After, CheckIn, Version, closed};
 use crate::subtree::MIXIN_TYPES;
 use crate::{
-    Date, Error, Node, NodePath, Property, Repository, Result, Session, Value, check_name,
+    Date, Error, Node, NodePath, Privileges, Property, Repository, Result, Session, Snapshot,
+    Value, check_name,
 };
 
 /// The name of the first version.
@@ -17,6 +18,15 @@ const FIRST: &str = "1.0";
 const MAX_COMMENT_BYTES: usize = 4_096;
 /// More labels on one version are refused.
 const MAX_LABELS: usize = 20;
+
+/// Refuses whoever lacks `jcr:versionManagement`, whether or not anything would change.
+fn require_privilege(seen: &Snapshot, path: &NodePath) -> Result<()> {
+    let wanted = Privileges::VERSION_MANAGEMENT;
+    if seen.allows(path, wanted)? {
+        return Ok(());
+    }
+    Err(Error::AccessDenied { path: path.clone(), privilege: wanted.first_name() })
+}
 
 impl Session {
     /// Keeps the node as it is now, pending edits included, as its next version; pending until the commit.
@@ -45,6 +55,7 @@ impl Session {
             if !is_versionable(&node) {
                 return Err(refused("it is not `mix:versionable`"));
             }
+            require_privilege(&self.snapshot()?, path)?;
             let versions = snapshot.versions(path)?;
             if closed::is_closed(&node)
                 && let Some(base) = versions.into_iter().find(|version| version.is_base)
@@ -89,13 +100,15 @@ impl Session {
     /// Lets a checked-in node be changed again.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::Refused`] if the node is not `mix:versionable`.
+    /// [`Error::NodeMissing`]; [`Error::Refused`] if the node is not `mix:versionable`; [`Error::AccessDenied`] without
+    /// `jcr:versionManagement`, whether or not it is checked in.
     pub fn check_out(&mut self, path: &NodePath) -> Result<()> {
         let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         if !is_versionable(&node) {
             let reason = "it is not `mix:versionable`";
             return Err(Error::Refused { action: "check out", path: path.clone(), reason });
         }
+        require_privilege(&self.snapshot()?, path)?;
         if !closed::is_closed(&node) {
             return Ok(());
         }

@@ -127,6 +127,11 @@ fn what_only_a_full_text_index_can_tell_is_empty_without_one() {
     let facets = run("SELECT [rep:facet(cq:tags)] FROM [cq:PageContent] WHERE [order] > 0").facets;
     let counts = vec![("x:fruit".to_owned(), 2), ("x:red".to_owned(), 2)];
     assert_eq!(facets, [("cq:tags".to_owned(), counts)]);
+    // So they are whatever the order and the length of a page.
+    let ordered =
+        "SELECT [rep:facet(cq:tags)] FROM [cq:PageContent] WHERE [order] > 0 ORDER BY [order]";
+    let request = Request { limit: Some(0), ..Request::new(parse_sql2(ordered).unwrap()) };
+    assert_eq!(QueryEngine::default().page(&snapshot, &request).unwrap().facets, facets);
 }
 
 #[test]

@@ -13,10 +13,9 @@ use std::io::Read;
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Map, Value as Json};
-use tokio::runtime::Handle;
 
 use super::atom::{self, Object, Workspace};
-use super::http::{Answer, Host, url_part};
+use super::http::{Answer, Host, Way, url_part};
 use super::ledger::key;
 use super::name::escape;
 use super::place::Place;
@@ -56,13 +55,13 @@ pub(crate) struct Cmis {
 }
 
 impl Cmis {
-    pub(crate) fn new(source: &str, place: &Place, runtime: &Handle) -> Result<Self, String> {
+    pub(crate) fn new(source: &str, place: &Place, way: &Way) -> Result<Self, String> {
         let url = source.strip_prefix("cmis+").unwrap_or(source);
         let (url, within) = url.split_once('#').unwrap_or((url, ""));
         let (repository, folder) = within.split_once('/').unwrap_or((within, ""));
         let path = url.splitn(4, '/').nth(3).unwrap_or_default();
         Ok(Self {
-            host: Host::new(url, place, runtime)?,
+            host: Host::new(url, place, way)?,
             service: format!("/{path}"),
             repository: repository.to_owned(),
             folder: folder.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect(),

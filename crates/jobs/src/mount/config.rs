@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json};
 use sha2::{Digest, Sha256};
 use tympan_content::NodePath;
+use tympan_web::outgoing::Outgoing;
 
 use super::place::Place;
 use crate::osgi::{ConfigFault, Configs, OsgiConfig};
@@ -87,6 +88,8 @@ pub struct MountSettings {
     pub places: Vec<Place>,
     /// Mounts.
     pub mounts: Vec<MountConfig>,
+    /// Which addresses near this machine may be behind the hosts of places that are not there at first.
+    pub outgoing: Outgoing,
 }
 
 /// All mounts of an instance.

@@ -2,10 +2,13 @@
 //!
 //! Invariants
 //! * Credentials go to the host of the place and to no other: nothing is redirected.
+//! * The host's name leads neither nearer to this machine than at first nor to where secrets are told, unless `[outgoing]`
+//!   lists it.
 //! * Every wait ends: for the answer, for each piece of it, and for all of it in proportion to its length.
 //! * What may be asked again is, a few times; who refuses is asked once.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -17,6 +20,7 @@ use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use tokio::runtime::Handle;
 use tympan_web::client::{Client, Options};
+use tympan_web::outgoing::Outgoing;
 use tympan_web::tls::Trust;
 
 use super::place::Place;
@@ -48,6 +52,13 @@ pub(crate) fn url_path(escaped: &str) -> Option<String> {
     parts.map(|parts| parts.join("/"))
 }
 
+/// How places are reached: the runtime that asks, and which addresses near this machine may be behind their hosts.
+#[derive(Debug, Clone)]
+pub(crate) struct Way {
+    pub(crate) runtime: Handle,
+    pub(crate) outgoing: Outgoing,
+}
+
 /// A host that is asked.
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
@@ -61,7 +72,7 @@ pub(crate) struct Host {
 
 impl Host {
     /// Makes a client of the host of `url`, an address of HTTP or HTTPS.
-    pub(crate) fn new(url: &str, place: &Place, runtime: &Handle) -> Result<Self, String> {
+    pub(crate) fn new(url: &str, place: &Place, way: &Way) -> Result<Self, String> {
         let uri: http::Uri = url.parse().map_err(|_| format!("`{url}` is no address"))?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err(format!("`{url}` names no host"));
@@ -72,10 +83,13 @@ impl Host {
             (None, _) => None,
         };
         let patience = place.timeout.unwrap_or(PATIENCE);
-        let options = Options { response_timeout: Some(patience), trust, ..Options::default() };
+        // The configuration names the place, which so may be a neighbor.
+        let outgoing = Some(Arc::new(way.outgoing.to_named(&uri)));
+        let options =
+            Options { response_timeout: Some(patience), trust, outgoing, ..Options::default() };
         Ok(Self {
             client: Client::new(options),
-            runtime: runtime.clone(),
+            runtime: way.runtime.clone(),
             basic: basic(place)?,
             origin: format!("{scheme}://{authority}"),
             patience,

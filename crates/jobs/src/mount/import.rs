@@ -79,7 +79,7 @@ impl Mounts {
                 wish.source
             )));
         }
-        if let Err(reason) = place::open(&wish.source, &inner.settings.places, &inner.runtime) {
+        if let Err(reason) = place::open(&wish.source, &inner.settings.places, &inner.way) {
             return Ok(Err(reason));
         }
         let name = wish.name();
@@ -119,7 +119,7 @@ impl Mounts {
         let Ok(folder) = NodePath::new(target) else {
             return failed(format!("`{target}` is no folder"));
         };
-        let opened = match place::open(source, &inner.settings.places, &inner.runtime) {
+        let opened = match place::open(source, &inner.settings.places, &inner.way) {
             Ok(source) => source,
             Err(reason) => return failed(reason),
         };

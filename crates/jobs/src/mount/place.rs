@@ -7,11 +7,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
 use tympan_web::tls::Trust;
 
 use super::cmis::Cmis;
 use super::directory::Directory;
+use super::http::Way;
 use super::s3::Bucket;
 use super::source::Source;
 use super::webdav::WebDav;
@@ -71,11 +71,7 @@ impl Place {
 ///
 /// # Errors
 /// With what is wrong.
-pub(crate) fn open(
-    source: &str,
-    places: &[Place],
-    runtime: &Handle,
-) -> Result<Arc<dyn Source>, String> {
+pub(crate) fn open(source: &str, places: &[Place], way: &Way) -> Result<Arc<dyn Source>, String> {
     let lies_in = places.iter().filter(|place| place.covers(source));
     let place = lies_in.max_by_key(|place| place.url.len()).cloned().unwrap_or_default();
     let address = source.split('#').next().unwrap_or_default();
@@ -90,9 +86,9 @@ pub(crate) fn open(
     }
     match scheme {
         None if source.starts_with('/') => Ok(Arc::new(Directory::new(source))),
-        Some("dav" | "davs") => Ok(Arc::new(WebDav::new(source, &place, runtime)?)),
-        Some("s3") => Ok(Arc::new(Bucket::new(source, &place, runtime)?)),
-        Some("cmis+http" | "cmis+https") => Ok(Arc::new(Cmis::new(source, &place, runtime)?)),
+        Some("dav" | "davs") => Ok(Arc::new(WebDav::new(source, &place, way)?)),
+        Some("s3") => Ok(Arc::new(Bucket::new(source, &place, way)?)),
+        Some("cmis+http" | "cmis+https") => Ok(Arc::new(Cmis::new(source, &place, way)?)),
         _ => Err(format!(
             "`{source}` is no source; write `/folder`, `davs://host/folder`, `s3://bucket/folder` or \
              `cmis+https://host/service#repository/folder`"

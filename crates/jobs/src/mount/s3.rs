@@ -10,9 +10,8 @@ use http::Method;
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
-use tokio::runtime::Handle;
 
-use super::http::{Answer, Host, url_part};
+use super::http::{Answer, Host, Way, url_part};
 use super::name::{escape, unescape};
 use super::place::{Place, Secret};
 use super::source::{Entry, Found, MAX_DEPTH, MAX_FILES, Source, SourceError, is_left_out};
@@ -36,7 +35,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    pub(crate) fn new(source: &str, place: &Place, runtime: &Handle) -> Result<Self, String> {
+    pub(crate) fn new(source: &str, place: &Place, way: &Way) -> Result<Self, String> {
         let rest = source.strip_prefix("s3://").unwrap_or_default();
         let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
@@ -56,7 +55,7 @@ impl Bucket {
         let open = Place { user: None, secret: None, ..place.clone() };
         let prefix = prefix.trim_matches('/');
         Ok(Self {
-            host: Host::new(&endpoint, &open, runtime)?,
+            host: Host::new(&endpoint, &open, way)?,
             name: name.to_owned(),
             prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
             region,

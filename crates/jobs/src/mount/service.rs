@@ -22,6 +22,7 @@ use tracing::{error, info, warn};
 use tympan_content::Repository;
 
 use super::config::{Configured, MountConfig, MountSettings};
+use super::http::Way;
 use super::import::ImportHandler;
 use super::ledger::{LastPass, Ledger};
 use super::pass::{Mount, Order, PassError, Purpose, synchronize};
@@ -78,7 +79,7 @@ pub struct Mounts {
 pub(crate) struct Inner {
     pub(crate) repository: Repository,
     pub(crate) queues: Queues,
-    pub(crate) runtime: Handle,
+    pub(crate) way: Way,
     pub(crate) ledger: Ledger,
     pub(crate) settings: MountSettings,
     current: RwLock<Arc<Current>>,
@@ -101,17 +102,10 @@ impl Mounts {
         settings: MountSettings,
     ) -> Self {
         let ledger = Ledger::new(&queues, runtime.clone());
+        let way = Way { runtime, outgoing: settings.outgoing.clone() };
         let (current, counters) = (RwLock::default(), MountCounters::default());
         Self {
-            inner: Arc::new(Inner {
-                repository,
-                queues,
-                runtime,
-                ledger,
-                settings,
-                current,
-                counters,
-            }),
+            inner: Arc::new(Inner { repository, queues, way, ledger, settings, current, counters }),
         }
     }
 
@@ -175,7 +169,7 @@ impl Mounts {
         let mut configured = inner.settings.with(configs);
         let mut sources = BTreeMap::new();
         configured.mounts.retain(|mount| {
-            match place::open(&mount.source, &inner.settings.places, &inner.runtime) {
+            match place::open(&mount.source, &inner.settings.places, &inner.way) {
                 Ok(source) => {
                     sources.insert(mount.name.clone(), source);
                     true

@@ -8,9 +8,8 @@ use std::time::SystemTime;
 
 use http::Method;
 use percent_encoding::percent_decode_str;
-use tokio::runtime::Handle;
 
-use super::http::{Host, url_part, url_path};
+use super::http::{Host, Way, url_part, url_path};
 use super::name::escape;
 use super::place::Place;
 use super::source::{Entry, Found, MAX_DEPTH, MAX_FILES, Source, SourceError, is_left_out, joined};
@@ -41,7 +40,7 @@ struct Resource {
 }
 
 impl WebDav {
-    pub(crate) fn new(source: &str, place: &Place, runtime: &Handle) -> Result<Self, String> {
+    pub(crate) fn new(source: &str, place: &Place, way: &Way) -> Result<Self, String> {
         let url = match source.split_once("://") {
             Some(("davs", rest)) => format!("https://{rest}"),
             Some((_, rest)) => format!("http://{rest}"),
@@ -50,7 +49,7 @@ impl WebDav {
         let path = url.splitn(4, '/').nth(3).unwrap_or_default();
         let root = names_of(path);
         let address = url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
-        Ok(Self { host: Host::new(&address, place, runtime)?, root })
+        Ok(Self { host: Host::new(&address, place, way)?, root })
     }
 
     fn target(&self, below: &str) -> Option<String> {

@@ -1,5 +1,6 @@
 //! Moving instances on, each time in one transaction.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value as Json};
@@ -7,7 +8,7 @@ use sqlx::Row;
 
 use crate::sql::{Dialect, Transaction, database, millis};
 use crate::workflow::flow::Flow;
-use crate::workflow::model::Model;
+use crate::workflow::model::{Model, ModelRoots};
 use crate::workflow::query::WorkflowState;
 use crate::{Error, Queues, Result};
 
@@ -124,7 +125,21 @@ impl Workflows {
     /// # Errors
     /// [`Error::Workflow`] that names the step and what is known.
     pub fn check_model(&self, model: &Model) -> Result<()> {
-        self.queues.known_steps().map_or(Ok(()), |known| known.check(model))
+        let known = self.queues.known_steps();
+        known.map_or(Ok(()), |known| known.check(model, &self.models()))
+    }
+
+    /// Lets models be at these paths only, for all who share the queues.
+    #[must_use]
+    pub fn with_models(self, roots: ModelRoots) -> Self {
+        self.queues.know_model_roots(roots);
+        self
+    }
+
+    /// Returns where models are.
+    #[must_use]
+    pub fn models(&self) -> Arc<ModelRoots> {
+        self.queues.model_roots()
     }
 
     /// Moves a follower of content from one cursor to the next and starts what follows from the changes, all or none.

@@ -162,7 +162,8 @@ impl WorkflowHandler {
         match step.kind {
             StepKind::DynamicParticipant => self.choose((item, step), &run),
             StepKind::Container => {
-                let model = self.steps.read_model(step.inner_model().unwrap_or_default())?;
+                let inner = step.inner_model().unwrap_or_default();
+                let model = self.steps.read_model(inner, &self.workflows.models())?;
                 let now = SystemTime::now();
                 self.runtime.block_on(self.workflows.begin_part(
                     (item, instance.id),

@@ -23,7 +23,6 @@ use crate::follower::{Behind, Rounds, changes_behind};
 use crate::osgi::properties_of;
 use crate::workflow::engine::{StartWorkflow, Workflows};
 use crate::workflow::flow::holds;
-use crate::workflow::model::{Model, find_models, is_of_model};
 use crate::workflow::process::MESSAGE;
 use crate::{Error, Result};
 
@@ -256,16 +255,17 @@ impl Launcher {
 
     /// Tells operators of models that were saved and start nothing.
     fn warn_of_models(&self, revisions: &[RevisionChanges]) -> Result<()> {
+        let models = self.workflows.models();
         let changed: Vec<&str> = revisions
             .iter()
             .flat_map(|revision| &revision.changes)
             .map(|change| change.path.as_str())
-            .filter(|path| is_of_model(path))
+            .filter(|path| models.contain(path))
             .collect();
         if changed.is_empty() {
             return Ok(());
         }
-        for (path, model) in find_models(&self.repository.snapshot()?)? {
+        for (path, model) in models.find(&self.repository.snapshot()?)? {
             let fault = model.and_then(|model| self.workflows.check_model(&model)).err();
             let is_in = |changed: &&str| {
                 let rest = changed.strip_prefix(&*path);
@@ -303,7 +303,8 @@ impl Launcher {
                 if !rule.holds_for(seen, &change.path)? {
                     continue;
                 }
-                let model = Model::read(&self.repository.snapshot()?, &rule.model);
+                let models = self.workflows.models();
+                let model = models.read(&self.repository.snapshot()?, &rule.model);
                 let start = model.and_then(|model| {
                     let (payload, initiator) = (change.path.to_string(), revision.user.clone());
                     let start = StartWorkflow { model, payload, initiator, data: Map::new() };

@@ -29,7 +29,7 @@ pub use engine::{StartWorkflow, WorkflowId, Workflows};
 pub use handler::{Process, StepOutcome, StepRun, WorkflowHandler};
 pub(crate) use launcher::WORKFLOW_USER;
 pub use launcher::{Launcher, LauncherRule};
-pub use model::{Model, Step, StepKind, Transition, find_models};
+pub use model::{Model, ModelRoots, Step, StepKind, Transition};
 pub use process::NoopProcess;
 pub use query::{HistoryEntry, WorkItem, Workflow, WorkflowFilter, WorkflowState};
 pub use registry::{Chooser, Steps};

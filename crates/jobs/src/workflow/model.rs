@@ -12,9 +12,11 @@ use crate::osgi::properties_of;
 use crate::workflow::timeout::Timeout;
 use crate::{Error, Result, topic_part};
 
-/// Where models are, and nowhere else: who may write content elsewhere must not decide what steps do.
+/// Where models are unless configured.
 const ROOTS: &[&str] =
     &["/conf/global/settings/workflow/models", "/var/workflow/models", "/etc/workflow/models"];
+/// Where no models are, as all who edit write there.
+const OPEN: &[&str] = &["/content", "/home", "/tmp"];
 /// The path under which notices are listed; no content stands there.
 const NOTICE: &str = "/libs/settings/workflow/models/notice";
 /// How deep.
@@ -135,25 +137,109 @@ pub struct Model {
     pub transitions: Vec<Transition>,
 }
 
-impl Model {
+/// Below which paths models are, and nowhere else: who may write content elsewhere must not decide what steps do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelRoots(Vec<NodePath>);
+
+impl Default for ModelRoots {
+    /// Returns those of AEM.
+    fn default() -> Self {
+        let roots = ROOTS.iter().filter_map(|root| NodePath::new(root).ok());
+        Self(roots.collect())
+    }
+}
+
+impl ModelRoots {
+    /// Takes the paths that the configuration names.
+    ///
+    /// # Errors
+    /// [`Error::Workflow`] that names a path below which others than those who look after workflows write.
+    pub fn new(roots: &[String]) -> Result<Self> {
+        let root = |text: &String| {
+            let root = NodePath::new(text)?;
+            let is_open = OPEN.iter().any(|open| root.as_str() == *open || is_below(&root, open));
+            if root.is_root() || is_open {
+                return Err(Error::Workflow(format!(
+                    "`{text}` cannot hold workflow models, as all who edit write there, and a model decides what is done in \
+                     the names of others"
+                )));
+            }
+            Ok(root)
+        };
+        roots.iter().map(root).collect::<Result<_>>().map(Self)
+    }
+
+    /// Tells whether models are looked for at a path.
+    pub(crate) fn contain(&self, path: &str) -> bool {
+        NodePath::new(path)
+            .is_ok_and(|path| self.0.iter().any(|root| is_below(&path, root.as_str())))
+    }
+
     /// Reads the model at a path, which may name its page, its content or itself.
     ///
     /// # Errors
     /// [`Error::Workflow`] that says what is wrong with it; content's.
-    pub fn read(snapshot: &Snapshot, path: &str) -> Result<Self> {
+    pub fn read(&self, snapshot: &Snapshot, path: &str) -> Result<Model> {
         let base = path.strip_suffix("/jcr:content/model").unwrap_or(path);
         let place = NodePath::new(base)?;
-        if !ROOTS
-            .iter()
-            .any(|root| place.as_str().strip_prefix(root).is_some_and(|rest| rest.starts_with('/')))
-        {
+        if !self.contain(place.as_str()) {
+            let roots: Vec<&str> = self.0.iter().map(NodePath::as_str).collect();
             return Err(Error::Workflow(format!(
                 "there is no workflow model at `{path}`: models are below {}, and nowhere else",
-                ROOTS.join(", ")
+                roots.join(", ")
             )));
         }
+        Model::read(snapshot, path, &place)
+    }
+
+    /// Lists the models that content holds, with what is wrong with those that cannot be read.
+    ///
+    /// # Errors
+    /// If content cannot be read.
+    pub fn find(&self, snapshot: &Snapshot) -> Result<Vec<(String, Result<Model>)>> {
+        let mut found = Vec::new();
+        for root in &self.0 {
+            if let Some(node) = snapshot.node(root)? {
+                for child in node.children()? {
+                    self.search(snapshot, &child, MAX_DEPTH, &mut found)?;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn search(
+        &self,
+        snapshot: &Snapshot,
+        node: &Node,
+        depth: usize,
+        found: &mut Vec<(String, Result<Model>)>,
+    ) -> Result<()> {
+        let inner =
+            node.child(JCR_CONTENT)?.map(|content| content.child("model")).transpose()?.flatten();
+        if inner.is_some() || node.primary_type() == "cq:WorkflowModel" {
+            let path = node.path().to_string();
+            let model = self.read(snapshot, &path);
+            found.push((path, model));
+            return Ok(());
+        }
+        if depth > 1 {
+            for child in node.children()? {
+                self.search(snapshot, &child, depth - 1, found)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_below(path: &NodePath, root: &str) -> bool {
+    path.as_str().strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
+}
+
+impl Model {
+    fn read(snapshot: &Snapshot, path: &str, place: &NodePath) -> Result<Self> {
         let missing = || Error::Workflow(format!("there is no workflow model at `{path}`"));
-        let page = snapshot.node(&place)?.ok_or_else(missing)?;
+        let page = snapshot.node(place)?.ok_or_else(missing)?;
         let content = page.child(JCR_CONTENT)?;
         let inner = content.as_ref().map(|content| content.child("model")).transpose()?.flatten();
         let node = inner.as_ref().unwrap_or(&page);
@@ -196,8 +282,10 @@ impl Model {
             .text("title")
             .or_else(|| content.and_then(|content| content.text("jcr:title")))
             .unwrap_or_else(|| page.name().to_owned());
-        let suffix = topic_part(if inner.is_some() { node.path().as_str() } else { base });
-        let model = Self { path: base.to_owned(), title, suffix, is_transient, steps, transitions };
+        let suffix =
+            topic_part(if inner.is_some() { node.path().as_str() } else { place.as_str() });
+        let model =
+            Self { path: place.to_string(), title, suffix, is_transient, steps, transitions };
         model.check()?;
         Ok(model)
     }
@@ -339,45 +427,4 @@ impl Model {
             transitions,
         })
     }
-}
-
-/// Lists the models that content holds, with what is wrong with those that cannot be read.
-///
-/// # Errors
-/// If content cannot be read.
-pub fn find_models(snapshot: &Snapshot) -> Result<Vec<(String, Result<Model>)>> {
-    let mut found = Vec::new();
-    for root in ROOTS {
-        if let Some(node) = snapshot.node(&NodePath::new(root)?)? {
-            search(snapshot, &node, MAX_DEPTH, &mut found)?;
-        }
-    }
-    Ok(found)
-}
-
-/// Tells whether a path lies where models are looked for.
-pub(crate) fn is_of_model(path: &str) -> bool {
-    ROOTS.iter().any(|root| path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/')))
-}
-
-fn search(
-    snapshot: &Snapshot,
-    node: &Node,
-    depth: usize,
-    found: &mut Vec<(String, Result<Model>)>,
-) -> Result<()> {
-    let inner =
-        node.child(JCR_CONTENT)?.map(|content| content.child("model")).transpose()?.flatten();
-    if inner.is_some() || node.primary_type() == "cq:WorkflowModel" {
-        let path = node.path().to_string();
-        let model = Model::read(snapshot, &path);
-        found.push((path, model));
-        return Ok(());
-    }
-    if depth > 0 {
-        for child in node.children()? {
-            search(snapshot, &child, depth - 1, found)?;
-        }
-    }
-    Ok(())
 }

@@ -11,7 +11,7 @@ use tympan_content::{Index, Repository};
 use tympan_web::outgoing::Outgoing;
 
 use crate::workflow::handler::{Process, StepRun};
-use crate::workflow::model::{Model, StepKind};
+use crate::workflow::model::{Model, ModelRoots, StepKind};
 use crate::workflow::process;
 use crate::{Error, Result};
 
@@ -100,7 +100,7 @@ impl Steps {
     }
 
     /// Refuses a model with a step that nothing here can carry out.
-    pub(crate) fn check(&self, model: &Model) -> Result<()> {
+    pub(crate) fn check(&self, model: &Model, roots: &ModelRoots) -> Result<()> {
         for step in model.steps.values() {
             let fault = |what: String| {
                 let (title, path) = (&step.title, &model.path);
@@ -127,7 +127,7 @@ impl Steps {
                 }
                 StepKind::Container => {
                     let path = step.inner_model().unwrap_or_default();
-                    if let Err(reason) = self.read_model(path) {
+                    if let Err(reason) = self.read_model(path, roots) {
                         return fault(format!(
                             "goes through a model that cannot be used: {reason}"
                         ));
@@ -140,10 +140,10 @@ impl Steps {
     }
 
     /// Reads the model of a container.
-    pub(crate) fn read_model(&self, path: &str) -> Result<Model> {
+    pub(crate) fn read_model(&self, path: &str, roots: &ModelRoots) -> Result<Model> {
         let nowhere = || Error::Workflow("this worker reads no models".to_owned());
         let repository = self.repository.as_ref().ok_or_else(nowhere)?;
-        Model::read(&repository.snapshot()?, path)
+        roots.read(&repository.snapshot()?, path)
     }
 }
 

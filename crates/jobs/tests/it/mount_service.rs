@@ -16,7 +16,7 @@ fn settings(folder: &str, mounts: &[&str]) -> MountSettings {
     MountSettings {
         places: vec![Place { url: folder.to_owned(), ..Place::default() }],
         mounts: mounts.iter().map(mount).collect(),
-        period: None,
+        ..MountSettings::default()
     }
 }
 

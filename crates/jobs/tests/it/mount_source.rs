@@ -8,6 +8,7 @@ use tympan_jobs::mount::{MountConfig, MountSettings, Mounts, Place, Report, Secr
 use tympan_jobs::{Configs, Worker, WorkerOptions};
 use tympan_testkit::origin::{Answer, Delivery, Origin, dead_addr};
 use tympan_testkit::shelf::Shelf;
+use tympan_web::outgoing::Outgoing;
 
 use crate::mount::Desk;
 
@@ -21,7 +22,8 @@ pub(crate) struct Office {
 impl Office {
     pub(crate) fn new(source: &str, place: Place) -> Self {
         let mount = MountConfig::new("archive", source, "/content/dam/archive").unwrap();
-        Self::with(MountSettings { places: vec![place], mounts: vec![mount], period: None })
+        let (places, mounts) = (vec![place], vec![mount]);
+        Self::with(MountSettings { places, mounts, ..MountSettings::default() })
     }
 
     pub(crate) fn with(settings: MountSettings) -> Self {
@@ -400,6 +402,40 @@ fn keys_of_a_bucket_become_paths() {
         asked.contains(&"/b/x/../y".to_owned()) && asked.contains(&"/b/%20%2B".to_owned()),
         "{asked:?}"
     );
+}
+
+#[test]
+fn a_place_comes_no_nearer_and_is_none_of_the_link() {
+    let shelf = Shelf::default();
+    shelf.put("a.txt", "a");
+    let server = shelf.serve_webdav();
+    let source = format!("dav://localhost:{}/dav", server.addr().port());
+    let office = |source: &str, outgoing: Outgoing| {
+        let mount = MountConfig::new("archive", source, "/content/dam/archive").unwrap();
+        let (places, mounts) = (vec![place(source)], vec![mount]);
+        let settings = MountSettings { places, mounts, outgoing, ..MountSettings::default() };
+        let office = Office::with(settings);
+        office.mounts.load(&Configs::default());
+        office
+    };
+    // At first, the name led into the internet.
+    let outgoing = Outgoing::default();
+    let named = outgoing.to_named(&source.replace("dav:", "http:").parse().unwrap());
+    assert_eq!(named.judge([([93, 184, 216, 34], 80).into()]).0.len(), 1);
+    let failure = office(&source, outgoing).pass().unwrap_err();
+    assert!(failure.contains("may not be asked") && failure.contains("nearer"), "{failure}");
+    assert_eq!(server.requests(), 0);
+    assert_eq!(office(&source, Outgoing::default()).added().added, 1, "it always was a neighbor");
+    for secret in ["dav://169.254.169.254/x", "cmis+http://169.254.169.254/x#r"] {
+        let failure = office(secret, Outgoing::default()).pass().unwrap_err();
+        assert!(failure.contains("secrets"), "{secret}: {failure}");
+    }
+    let bucket =
+        Place { endpoint: Some("http://169.254.169.254".to_owned()), ..place("s3://bucket/press") };
+    let office = Office::new("s3://bucket/press", bucket);
+    office.mounts.load(&Configs::default());
+    let failure = office.pass().unwrap_err();
+    assert!(failure.contains("secrets"), "{failure}");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tympan_content::{NodePath, Property, Repository, Subtree, Value};
 use tympan_jobs::workflow::{
-    Launcher, Model, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowFilter,
-    WorkflowHandler, WorkflowState, Workflows, find_models,
+    Launcher, ModelRoots, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowFilter,
+    WorkflowHandler, WorkflowState, Workflows,
 };
 use tympan_jobs::{JobContext, JobFilter, Queues, WORKFLOW_TOPIC, Worker, WorkerOptions};
 
@@ -128,7 +128,7 @@ impl Running {
 
     pub(crate) async fn begin(&self, name: &str) -> i64 {
         let snapshot = self.repository.snapshot().unwrap();
-        let model = Model::read(&snapshot, &format!("{MODELS}/{name}")).unwrap();
+        let model = ModelRoots::default().read(&snapshot, &format!("{MODELS}/{name}")).unwrap();
         let start = StartWorkflow {
             model,
             payload: "/content/a".to_owned(),
@@ -221,7 +221,7 @@ async fn steps_of_a_model_have_a_topic_of_their_own() {
         .with_child(Subtree::new("jcr:content", "cq:PageContent").with_child(inner));
     put(&running.repository, "/etc/workflow/models/dam/update_asset", page);
     let snapshot = running.repository.snapshot().unwrap();
-    let found = find_models(&snapshot).unwrap();
+    let found = ModelRoots::default().find(&snapshot).unwrap();
     assert_eq!(found[0].0, "/etc/workflow/models/dam/update_asset");
     let model = found.into_iter().next().unwrap().1.unwrap();
     let (payload, initiator) = ("/content/a".to_owned(), "ann".to_owned());
@@ -339,7 +339,8 @@ fn models_that_lead_nowhere_are_refused() {
     let repository = Repository::memory().unwrap();
     let check = |name: &str, parts: &str, expected: &str| {
         put(&repository, &format!("{MODELS}/{name}"), model(name, parts));
-        let read = Model::read(&repository.snapshot().unwrap(), &format!("{MODELS}/{name}"));
+        let read = ModelRoots::default()
+            .read(&repository.snapshot().unwrap(), &format!("{MODELS}/{name}"));
         assert_eq!(
             read.unwrap_err().to_string(),
             format!("the model `{MODELS}/{name}` {expected}")
@@ -349,8 +350,9 @@ fn models_that_lead_nowhere_are_refused() {
     check("b", "s:START e:END s>gone", "has a transition to the missing step `gone`");
     check("c", "s:START x:PROCESS s>x", "does not say what follows the step `x`");
     check("d", "s:START p:PARTICIPANT e:END s>p p>e", "has a step `p` without `PARTICIPANT`");
-    let missing =
-        Model::read(&repository.snapshot().unwrap(), &format!("{MODELS}/nothing")).unwrap_err();
+    let missing = ModelRoots::default()
+        .read(&repository.snapshot().unwrap(), &format!("{MODELS}/nothing"))
+        .unwrap_err();
     assert_eq!(missing.to_string(), format!("there is no workflow model at `{MODELS}/nothing`"));
 }
 
@@ -360,7 +362,7 @@ fn models_are_read_below_their_roots_only() {
     let parts = "s:START one:PROCESS e:END s>one one>e";
     let read = |at: &str| {
         put(&repository, at, model("m", parts));
-        Model::read(&repository.snapshot().unwrap(), at).map(|model| model.path)
+        ModelRoots::default().read(&repository.snapshot().unwrap(), at).map(|model| model.path)
     };
     for at in [
         "/var/workflow/models/m",
@@ -378,4 +380,46 @@ fn models_are_read_below_their_roots_only() {
         let refused = read(at).unwrap_err().to_string();
         assert!(refused.contains("and nowhere else"), "{at}: {refused}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_are_below_the_configured_roots_only() {
+    let place = crate::place::Place::sqlite();
+    let repository = Repository::memory().unwrap();
+    let steps = Steps::standard(&repository);
+    let running = Running::start_with(place.open().await, repository.clone(), steps);
+    let roots = ModelRoots::new(&["/conf/site/models".to_owned()]).unwrap();
+    let workflows = running.workflows.clone().with_models(roots);
+    let parts = "s:START one:PROCESS e:END s>one one>e";
+    for at in ["/conf/site/models/m", "/var/workflow/models/m", "/conf/site/models-of-mine/m"] {
+        put(&repository, at, model("m", parts));
+    }
+    let through = model("through", "s:START c:CONTAINER e:END s>c c>e");
+    put(&repository, "/conf/site/models/through", through);
+    let mut session = repository.session("ann").unwrap();
+    let data = NodePath::new("/conf/site/models/through/nodes/c/metaData").unwrap();
+    session.set_property(&data, "MODEL", Property::text("/var/workflow/models/m")).unwrap();
+    session.commit("lead elsewhere", SystemTime::now()).unwrap();
+    let snapshot = repository.snapshot().unwrap();
+    let found = workflows.models().find(&snapshot).unwrap();
+    let found: Vec<_> = found.into_iter().map(|(path, _)| path).collect();
+    assert_eq!(found, ["/conf/site/models/m", "/conf/site/models/through"]);
+    let read = |at: &str| workflows.models().read(&snapshot, at);
+    assert_eq!(read("/conf/site/models/m").unwrap().path, "/conf/site/models/m");
+    for at in ["/var/workflow/models/m", "/conf/site/models-of-mine/m", "/conf/site/models"] {
+        let reason = read(at).unwrap_err().to_string();
+        assert!(
+            reason.contains("models are below /conf/site/models, and nowhere else"),
+            "{reason}"
+        );
+    }
+    // All that share the queues have the same roots, a model that goes through another one too.
+    let others = Workflows::new(running.queues.clone());
+    assert_eq!(others.models(), workflows.models());
+    let reason = others.check_model(&read("/conf/site/models/through").unwrap()).unwrap_err();
+    assert!(reason.to_string().contains("there is no workflow model"), "{reason}");
+    for open in ["/", "/content/models", "/content", "/home/users/ann", "models", "/tmp/m"] {
+        assert!(ModelRoots::new(&[open.to_owned()]).is_err(), "{open}");
+    }
+    running.stop.send_replace(true);
 }

@@ -12,8 +12,8 @@ use serde_json::{Map, Value as Json, json};
 use tokio::runtime::Handle;
 use tympan_content::Repository;
 use tympan_jobs::workflow::{
-    Model, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowFilter, WorkflowHandler,
-    WorkflowState, Workflows,
+    ModelRoots, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowFilter,
+    WorkflowHandler, WorkflowState, Workflows,
 };
 use tympan_jobs::{Claim, CutSide, Handler, JobContext, Outcome, Queues};
 
@@ -109,7 +109,9 @@ impl One {
 }
 
 fn start(repository: &Repository, payload: &str) -> StartWorkflow {
-    let model = Model::read(&repository.snapshot().unwrap(), &format!("{MODELS}/outer")).unwrap();
+    let model = ModelRoots::default()
+        .read(&repository.snapshot().unwrap(), &format!("{MODELS}/outer"))
+        .unwrap();
     let (payload, initiator) = (payload.to_owned(), "ann".to_owned());
     StartWorkflow { model, payload, initiator, data: Map::new() }
 }

@@ -17,8 +17,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tympan_content::Repository;
 use tympan_jobs::workflow::{
-    Model, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowHandler, WorkflowState,
-    Workflows,
+    ModelRoots, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowHandler,
+    WorkflowState, Workflows,
 };
 use tympan_jobs::{JobContext, MIGRATIONS, Queues, Worker, WorkerOptions};
 use tympan_testkit::State;
@@ -114,7 +114,9 @@ async fn run(dir: &TempDir, database: Option<(&str, &str)>) {
                  join:AND_JOIN last:PROCESS e:END \
                  s>one one>two two>three three>split split>left split>right left>join right>join join>last last>e";
     put(&repository, &format!("{MODELS}/m"), model("m", parts));
-    let model = Model::read(&repository.snapshot().unwrap(), &format!("{MODELS}/m")).unwrap();
+    let model = ModelRoots::default()
+        .read(&repository.snapshot().unwrap(), &format!("{MODELS}/m"))
+        .unwrap();
     let mut seed = 0x5eed_0b57_u64;
     let mut started = Vec::new();
     for round in 0..=kills() {

@@ -9,7 +9,8 @@ use tympan_content::{NodePath, Property, Repository, Subtree, Value};
 use tympan_jobs::JobContext;
 use tympan_jobs::workflow::process::{choosers, processes};
 use tympan_jobs::workflow::{
-    Chooser, Model, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowHandler, Workflows,
+    Chooser, ModelRoots, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowHandler,
+    Workflows,
 };
 
 use crate::place::Place;
@@ -200,7 +201,9 @@ async fn models_that_name_unknown_steps_start_nothing() {
     let place = Place::sqlite();
     let workflows = Workflows::new(place.open().await);
     put(&repository, &format!("{MODELS}/m"), model("m", "s:START one:PROCESS e:END s>one one>e"));
-    let model = Model::read(&repository.snapshot().unwrap(), &format!("{MODELS}/m")).unwrap();
+    let model = ModelRoots::default()
+        .read(&repository.snapshot().unwrap(), &format!("{MODELS}/m"))
+        .unwrap();
     let (payload, initiator) = (PAGE.to_owned(), "ann".to_owned());
     let start = StartWorkflow { model, payload, initiator, data: Map::new() };
     let handlers =

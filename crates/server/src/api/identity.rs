@@ -22,15 +22,15 @@ pub(crate) async fn require_reader(instance: &Instance, parts: &Parts) -> Result
     identity.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "log in first"))
 }
 
-/// Whoever asks, logged in.
+/// Whoever may see the figures of the instance.
 #[derive(Debug)]
-pub(crate) struct User;
+pub(crate) struct Watcher;
 
-impl FromRequestParts<Arc<Instance>> for User {
+impl FromRequestParts<Arc<Instance>> for Watcher {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, instance: &Arc<Instance>) -> Result<Self> {
-        require_user(instance, parts).await?;
+        instance.require_watcher(parts).await?;
         Ok(Self)
     }
 }

@@ -47,7 +47,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, on};
 
 pub(crate) use self::guard::broken;
-pub(crate) use self::identity::{User, require_reader, require_user};
+pub(crate) use self::identity::{Watcher, require_reader, require_user};
 pub(crate) use self::tag::Condition;
 use crate::Instance;
 use crate::api::endpoint::{Endpoint, Handler, Verb};

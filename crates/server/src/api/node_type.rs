@@ -7,8 +7,8 @@ use http::{StatusCode, header};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
-use tympan_content::Error;
 use tympan_content::types::{TypeDefinition, write_cnd};
+use tympan_content::{Error, NodePath, Privileges};
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -119,6 +119,15 @@ pub(crate) fn schemas() -> Map<String, Json> {
 const TYPES: &str = "jcr:nodeTypeDefinitionManagement";
 const NAMESPACES: &str = "jcr:namespaceManagement";
 
+/// Refuses whoever lacks a privilege of the repository, whether or not anything would change.
+fn require(call: &Call, privilege: &'static str) -> Result<()> {
+    let wanted = Privileges::find(privilege).unwrap_or(Privileges::ALL);
+    if call.snapshot()?.allows_in_repository(wanted) {
+        return Ok(());
+    }
+    Err(Error::AccessDenied { path: NodePath::root(), privilege }.into())
+}
+
 /// Names the privilege to whoever does not even see where types are kept.
 fn told(error: Error, privilege: &'static str) -> Error {
     match error {
@@ -148,6 +157,7 @@ fn list(_: &Instance, call: &Call) -> Result<Reply> {
 }
 
 fn remove(instance: &Instance, call: &Call) -> Result<Reply> {
+    require(call, TYPES)?;
     let name = call.text("name").unwrap_or_default();
     if call.snapshot()?.node_types()?.find(name).is_none() {
         let message = format!("there is no node type `{name}`");
@@ -188,6 +198,7 @@ fn define(call: Call) -> Pending {
         let text = read_text(&call).await?;
         let instance = call.instance.clone();
         let work = move |instance: &Instance| {
+            require(&call, TYPES)?;
             let mut session = call.session()?;
             session.register_types(&text).map_err(|error| told(error, TYPES))?;
             if session.has_changes()? {
@@ -232,6 +243,7 @@ fn register(instance: &Instance, call: &Call) -> Result<Reply> {
     if uri.is_empty() || uri.chars().count() > 1000 {
         return Err(Failure::bad_request("`uri` must be a text of 1 to 1000 characters"));
     }
+    require(call, NAMESPACES)?;
     let mut session = call.session()?;
     session.register_namespace(&prefix, &uri).map_err(|error| told(error, NAMESPACES))?;
     if session.has_changes()? {

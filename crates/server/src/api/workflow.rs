@@ -11,9 +11,7 @@ use std::time::{Duration, SystemTime};
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tympan_content::{Date, NodePath, Snapshot};
-use tympan_jobs::workflow::{
-    Model, StartWorkflow, Workflow, WorkflowFilter, WorkflowState, Workflows, find_models,
-};
+use tympan_jobs::workflow::{StartWorkflow, Workflow, WorkflowFilter, WorkflowState, Workflows};
 
 pub(crate) use self::step::{ENDPOINTS as STEPS, names_of, require_open};
 use crate::Instance;
@@ -265,8 +263,8 @@ fn list(call: Call) -> Pending {
 }
 
 fn models(instance: &Instance, call: &Call) -> Result<Reply> {
-    let found = find_models(&call.snapshot()?)?;
     let workflows = workflows(instance);
+    let found = workflows.models().find(&call.snapshot()?)?;
     let listed = found.iter().map(|(path, model)| match model {
         Ok(model) => {
             let mut shown = json!({
@@ -289,7 +287,7 @@ fn start(call: Call) -> Pending {
     Box::pin(async move {
         let (instance, now) = (call.instance.clone(), call.now);
         let start = instance
-            .work(move |_| {
+            .work(move |instance| {
                 let (model, payload) =
                     (call.text("model").unwrap_or_default(), call.path("payload")?);
                 let seen = call.snapshot()?;
@@ -297,7 +295,7 @@ fn start(call: Call) -> Pending {
                     return Err(Failure::not_found(payload.as_str()));
                 }
                 let (payload, initiator) = (payload.to_string(), call.user().to_owned());
-                let model = Model::read(&seen, model)?;
+                let model = workflows(instance).models().read(&seen, model)?;
                 Ok(StartWorkflow { model, payload, initiator, data: data_of(&call) })
             })
             .await?;

@@ -6,8 +6,10 @@
 //! * A token is stored as its SHA-256 only.
 //! * A token belongs to an account, named by the account's identifier (`jcr:uuid`): however the account goes, no later
 //!   one of the same name is opened by it.
+//! * A token belongs to the password that the account had when it was made: whatever changes the password (the form, a
+//!   package, a write to the node, a command, an earlier state) ends it. Disabling an account ends its tokens for good.
 //! * A token that was made where the content could not be read (`tympan user token` while the instance runs) is bound
-//!   when it is first used, and only to an account that is at least as old as the token.
+//!   when it is first used or tidied, and only to an account that is at least as old as the token.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,8 +17,9 @@ use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use sqlx::any::AnyRow;
 use sqlx::{AnyPool, Row};
+use tympan_content::Repository;
 
-use super::{Account, Logins, SessionUse, cookie, hash_of, hex, seconds};
+use super::{Account, Logins, SessionUse, cookie, hash_of, hex, read_account, seconds};
 use crate::failure::{Failure, Result, is_write_refused};
 
 /// How long a session lives after its login.
@@ -65,6 +68,8 @@ pub enum TokenScope {
     All,
     /// Read what its user may read.
     Read,
+    /// Read the figures and the state of the instance, and no content, whoever its user is.
+    Monitor,
 }
 
 impl TokenScope {
@@ -74,6 +79,16 @@ impl TokenScope {
         match self {
             Self::All => "all",
             Self::Read => "read",
+            Self::Monitor => "monitor",
+        }
+    }
+
+    fn of(name: &str) -> Self {
+        match name {
+            "all" => Self::All,
+            "monitor" => Self::Monitor,
+            // A scope that this program does not know is one that some later program made narrower than all.
+            _ => Self::Read,
         }
     }
 }
@@ -106,7 +121,7 @@ pub struct TokenInfo {
     pub created: i64,
     /// When it ends, in seconds since 1970.
     pub expires: Option<i64>,
-    /// What may be done with it: `all` or `read`.
+    /// What may be done with it: `all`, `read` or `monitor`.
     pub scope: String,
 }
 
@@ -115,14 +130,55 @@ pub struct TokenInfo {
 pub struct Owner<'a> {
     /// The name of the user.
     pub user: &'a str,
-    /// The identifier (`jcr:uuid`) of the account; nothing where it is not known, until the token is first used.
-    pub account: Option<&'a str>,
+    /// What tells the account; nothing where it is not known, until the token is first used.
+    pub account: Option<&'a AccountMark>,
+}
+
+/// What tells an account with its password from others of its name, from earlier and from later ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountMark {
+    /// The account's `jcr:uuid`.
+    identifier: String,
+    /// The hash of the stored hash of the password.
+    password: String,
+}
+
+impl AccountMark {
+    /// Reads the mark of a user who may log in. An account without an identifier gets one.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn of_user(
+        repository: &Repository,
+        user: &str,
+        now: SystemTime,
+    ) -> tympan_content::Result<Option<Self>> {
+        let Some(account) = read_account(repository, user)? else { return Ok(None) };
+        let identifier = match &account.identifier {
+            Some(known) => Some(known.clone()),
+            None => {
+                repository.identify_accounts(now)?;
+                repository.account_identifier(user)?
+            }
+        };
+        let password = account.password_mark();
+        Ok(identifier.map(|identifier| Self { identifier, password }))
+    }
+}
+
+impl Account {
+    /// Returns what tells the password from earlier and later ones, without helping to guess it.
+    fn password_mark(&self) -> String {
+        hash_of(&format!("password {}", self.hash))
+    }
 }
 
 /// A stored token.
 struct Stored {
     user: String,
     account: Option<String>,
+    /// Which password the account had.
+    password_mark: Option<String>,
     created_ms: i64,
     scope: TokenScope,
     /// When it was last used, in seconds since 1970, or made.
@@ -130,28 +186,35 @@ struct Stored {
 }
 
 /// The columns of [`Stored`].
-const STORED: &str = "user_name, account, COALESCE(created_ms, created * 1000), COALESCE(scope, 'all'), COALESCE(seen, created)";
+const STORED: &str = "user_name, account, COALESCE(created_ms, created * 1000), COALESCE(scope, 'all'), COALESCE(seen, created), password_mark";
 
 impl Stored {
     fn read(row: &AnyRow) -> sqlx::Result<Self> {
         let scope: String = row.try_get(3)?;
-        // A scope that this program does not know is one that some later program made narrower than all.
-        let scope = if scope == "all" { TokenScope::All } else { TokenScope::Read };
+        let scope = TokenScope::of(&scope);
         Ok(Self {
             user: row.try_get(0)?,
             account: row.try_get(1)?,
             created_ms: row.try_get(2)?,
             scope,
             seen: row.try_get(4)?,
+            password_mark: row.try_get(5)?,
         })
     }
 
-    /// Tells whether the token is of this account.
+    /// Tells whether the token is of this account and of its present password.
     fn is_of(&self, account: &Account) -> bool {
-        match &self.account {
+        let is_same_account = match &self.account {
             Some(bound) => account.identifier.as_ref() == Some(bound),
             None => account.created.is_some_and(|created| millis(created) <= self.created_ms),
-        }
+        };
+        let is_same_password =
+            self.password_mark.as_ref().is_none_or(|mark| *mark == account.password_mark());
+        is_same_account && is_same_password
+    }
+
+    fn is_bound(&self) -> bool {
+        self.account.is_some() && self.password_mark.is_some()
     }
 }
 
@@ -228,11 +291,22 @@ impl Logins {
         done.map(|done| done.rows_affected()).map_err(std::io::Error::other)
     }
 
-    /// Ends the sessions and takes back the tokens of a user, but for the session that a request came with.
+    /// Ends the sessions and takes back the tokens of a user, but for the session that a request came with, which goes on
+    /// with the present password.
     pub(crate) async fn revoke_others(&self, user: &str, headers: &HeaderMap) -> Result<u64> {
         let own = cookie(headers);
         self.spare.end_others(user, own.as_deref());
         let own = own.map(|token| hash_of(&token)).unwrap_or_default();
+        if let Some(account) = self.account(user).await? {
+            sqlx::query(
+                "UPDATE login SET password_mark = $1 WHERE user_name = $2 AND token_hash = $3",
+            )
+            .bind(account.password_mark())
+            .bind(user)
+            .bind(&own)
+            .execute(&self.pool)
+            .await?;
+        }
         let done = sqlx::query("DELETE FROM login WHERE user_name = $1 AND token_hash <> $2")
             .bind(user)
             .bind(own)
@@ -260,13 +334,24 @@ impl Logins {
         account: &Account,
         now: SystemTime,
     ) -> std::io::Result<String> {
+        let mark = self.mark(user, account, now).await?;
+        let owner = Owner { user, account: Some(&mark) };
+        let terms = TokenTerms { life: kind.life(), scope: TokenScope::All };
+        issue(&self.pool, kind, owner, now, terms).await
+    }
+
+    /// Returns what tells an account, which gets an identifier if it has none.
+    async fn mark(
+        &self,
+        user: &str,
+        account: &Account,
+        now: SystemTime,
+    ) -> std::io::Result<AccountMark> {
         let identifier = match &account.identifier {
             Some(known) => known.clone(),
             None => self.identify_account(user, now).await?,
         };
-        let owner = Owner { user, account: Some(&identifier) };
-        let terms = TokenTerms { life: kind.life(), scope: TokenScope::All };
-        issue(&self.pool, kind, owner, now, terms).await
+        Ok(AccountMark { identifier, password: account.password_mark() })
     }
 
     async fn identify_account(&self, user: &str, now: SystemTime) -> std::io::Result<String> {
@@ -301,34 +386,66 @@ impl Logins {
         Ok((stored.user, account.ok_or_else(spent)?))
     }
 
-    /// Removes the tokens that have ended by a trusted time, and those of accounts that are gone. A clock that jumped ahead
-    /// must end no sessions for good; whether one is good now is judged when it is used.
+    /// Removes the tokens that have ended by a trusted time, and those of accounts and passwords that are gone. A clock that
+    /// jumped ahead must end no sessions for good; whether one is good now is judged when it is used.
     ///
     /// # Errors
     /// If the database or the content fails.
     pub async fn tidy(&self, now: SystemTime) -> std::io::Result<()> {
         self.end_expired(now).await.map_err(std::io::Error::other)?;
-        let rows = sqlx::query("SELECT DISTINCT user_name, account FROM login")
+        let statement = format!("SELECT {STORED}, token_hash FROM login ORDER BY user_name");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
             .fetch_all(&self.pool)
             .await
             .map_err(std::io::Error::other)?;
+        let mut last: Option<(String, Option<Account>)> = None;
         for row in rows {
-            let user: String = row.try_get(0).map_err(std::io::Error::other)?;
-            let bound: Option<String> = row.try_get(1).map_err(std::io::Error::other)?;
-            let (repository, name) = (self.repository.clone(), user.clone());
-            let known = tokio::task::spawn_blocking(move || repository.account_identifier(&name));
-            let known = known.await.map_err(std::io::Error::other)?;
-            let known = known.map_err(std::io::Error::other)?;
-            if let Some(bound) = bound.filter(|bound| known.as_ref() != Some(bound)) {
-                sqlx::query("DELETE FROM login WHERE user_name = $1 AND account = $2")
-                    .bind(user)
-                    .bind(bound)
-                    .execute(&self.pool)
-                    .await
-                    .map_err(std::io::Error::other)?;
+            let stored = Stored::read(&row).map_err(std::io::Error::other)?;
+            let hash: String = row.try_get(6).map_err(std::io::Error::other)?;
+            let account = match last.take().filter(|(user, _)| *user == stored.user) {
+                Some((_, account)) => account,
+                None => {
+                    let account = self.account(&stored.user).await;
+                    account.map_err(|failure| std::io::Error::other(failure.message))?
+                }
+            };
+            match account.as_ref().filter(|account| stored.is_of(account)) {
+                Some(account) if !stored.is_bound() => {
+                    let bound = self.bind(&hash, &stored.user, account, now).await;
+                    bound.or_else(
+                        |error| {
+                            if is_write_refused(&error) { Ok(()) } else { Err(error) }
+                        },
+                    )?;
+                }
+                Some(_) => {}
+                // One that was never bound may be made before its account is.
+                None if stored.account.is_none() => {}
+                None => self.forget(&hash, &stored).await.map_err(std::io::Error::other)?,
             }
+            last = Some((stored.user, account));
         }
         Ok(())
+    }
+
+    /// Removes a token that was judged to belong to no account any more, unless its session has gone on meanwhile with another
+    /// password.
+    async fn forget(&self, hash: &str, stored: &Stored) -> sqlx::Result<()> {
+        sqlx::query("DELETE FROM login WHERE token_hash = $1 AND COALESCE(password_mark, '') = $2")
+            .bind(hash)
+            .bind(stored.password_mark.as_deref().unwrap_or_default())
+            .execute(&self.pool)
+            .await
+            .map(drop)
+    }
+
+    /// Removes the tokens of a user who may not log in, but for those that were never bound to an account.
+    async fn forget_account(&self, user: &str) -> sqlx::Result<()> {
+        sqlx::query("DELETE FROM login WHERE user_name = $1 AND account IS NOT NULL")
+            .bind(user)
+            .execute(&self.pool)
+            .await
+            .map(drop)
     }
 
     async fn end_expired(&self, now: SystemTime) -> sqlx::Result<()> {
@@ -371,11 +488,17 @@ impl Logins {
         if kind == Kind::Session && idle >= self.session_idle.as_secs() {
             return Ok(None);
         }
-        let account = self.account(&stored.user).await?;
-        let Some(account) = account.filter(|account| stored.is_of(account)) else {
+        let Some(account) = self.account(&stored.user).await? else {
+            // An account that is enabled again begins without logins, as after `tympan user disable`.
+            let forgotten = self.forget_account(&stored.user).await;
+            forgotten
+                .or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
             return Ok(None);
         };
-        if stored.account.is_none() {
+        if !stored.is_of(&account) {
+            return Ok(None);
+        }
+        if !stored.is_bound() {
             let bound = self.bind(&hash, &stored.user, &account, now).await;
             // Until the database takes writes again, it is judged as now.
             bound.or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
@@ -412,16 +535,17 @@ impl Logins {
         account: &Account,
         now: SystemTime,
     ) -> std::io::Result<()> {
-        let identifier = match &account.identifier {
-            Some(known) => known.clone(),
-            None => self.identify_account(user, now).await?,
-        };
-        sqlx::query("UPDATE login SET account = $1 WHERE token_hash = $2 AND account IS NULL")
-            .bind(identifier)
-            .bind(hash)
-            .execute(&self.pool)
-            .await
-            .map_err(std::io::Error::other)?;
+        let mark = self.mark(user, account, now).await?;
+        sqlx::query(
+            "UPDATE login SET account = COALESCE(account, $1), password_mark = COALESCE(password_mark, $2) \
+             WHERE token_hash = $3",
+        )
+        .bind(mark.identifier)
+        .bind(mark.password)
+        .bind(hash)
+        .execute(&self.pool)
+        .await
+        .map_err(std::io::Error::other)?;
         Ok(())
     }
 }
@@ -436,17 +560,18 @@ async fn issue(
 ) -> std::io::Result<String> {
     let token = random_token()?;
     sqlx::query(
-        "INSERT INTO login (token_hash, kind, user_name, account, created, expires, created_ms, scope) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        "INSERT INTO login (token_hash, kind, user_name, account, created, expires, created_ms, scope, password_mark) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(hash_of(&token))
     .bind(kind.name())
     .bind(owner.user)
-    .bind(owner.account)
+    .bind(owner.account.map(|account| &account.identifier))
     .bind(seconds(now))
     .bind(terms.life.map(|life| seconds(now).saturating_add_unsigned(life.as_secs())))
     .bind(millis(now))
     .bind(terms.scope.name())
+    .bind(owner.account.map(|account| &account.password))
     .execute(pool)
     .await
     .map_err(std::io::Error::other)?;

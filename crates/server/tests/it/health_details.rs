@@ -1,8 +1,10 @@
 //! Who is told the details of `/health`.
 
 use std::net::IpAddr;
+use std::time::SystemTime;
 
 use http::Method;
+use tympan_server::{Logins, Owner, TokenScope, TokenTerms};
 
 use crate::support::TestInstance;
 
@@ -34,4 +36,47 @@ async fn users_of_an_author_are_told_its_state_from_anywhere() {
     let health = author.as_admin(Method::GET, "/health").header("x-forwarded-for", "192.0.2.1");
     let told = health.send().await.json();
     assert!(told["checks"].is_array(), "{told}");
+}
+
+#[tokio::test]
+async fn figures_are_for_administrators_and_for_tokens_of_monitors() {
+    let author = TestInstance::author().await;
+    let editor = author.user("editor", &["content-authors"]).await;
+    author.user("chief", &["administrators"]).await;
+    let token = async |user, scope| {
+        let (owner, terms) = (Owner { user, account: None }, TokenTerms { life: None, scope });
+        Logins::issue_token(author.state.pool(), owner, SystemTime::now(), terms).await.unwrap()
+    };
+    let monitor = token("editor", TokenScope::Monitor).await;
+    let reader = token("editor", TokenScope::Read).await;
+    let (chief, reading_chief) =
+        (token("chief", TokenScope::All).await, token("chief", TokenScope::Read).await);
+    let ask = async |token: &str, target: &str| {
+        author.request(Method::GET, target).bearer(token).send().await.status.as_u16()
+    };
+    for target in ["/metrics", "/manager/status", "/manager/status?JSON=true"] {
+        assert_eq!(author.visit(target).await.status, 401, "{target}");
+        let expected = [(&editor, 403), (&reader, 403), (&monitor, 200), (&chief, 200)];
+        for (token, status) in expected.into_iter().chain([(&reading_chief, 200)]) {
+            assert_eq!(ask(token, target).await, status, "{target}");
+        }
+    }
+    // It opens nothing else, not even what is for reading.
+    for target in [
+        "/content.json",
+        "/api/v1/me",
+        "/system/timing.json",
+        "/bin/store/refs",
+        "/crx/packmgr/list.jsp",
+    ] {
+        assert_eq!(ask(&monitor, target).await, 403, "{target}");
+    }
+    let query =
+        author.request(Method::POST, "/bin/querybuilder.json").form(&[("path", "/content")]);
+    assert_eq!(query.bearer(&monitor).send().await.status, 403);
+    let post = author.request(Method::POST, "/content/n").form(&[("a", "b")]);
+    assert_eq!(post.bearer(&monitor).send().await.status, 403);
+    let health = author.request(Method::GET, "/health").bearer(&monitor);
+    let health = health.header("x-forwarded-for", "192.0.2.1").send().await.json();
+    assert!(health["checks"].is_array(), "{health}");
 }

@@ -4,12 +4,15 @@ use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::{Method, StatusCode};
 use serde_json::json;
-use tympan_server::{Logins, Owner, Role, TokenScope, TokenTerms};
+use tympan_content::{Property, Revising};
+use tympan_server::{Logins, Owner, Role, TokenScope, TokenTerms, create_user, set_password};
 use tympan_web::network::Network;
 
-use crate::support::{PASSWORD, Reply, TestInstance, TestRequest};
+use crate::support::{PASSWORD, Reply, TestInstance, TestRequest, zipped};
 
 /// Tries a password as a visitor whom a dispatcher on this machine passes on.
 async fn log_in(instance: &TestInstance, from: &str, user: &str, password: &str) -> Reply {
@@ -201,6 +204,215 @@ async fn a_token_may_be_for_reading_and_may_end() {
     assert_eq!(reply.status, 401);
     let listed = Logins::tokens(author.state.pool(), Some("admin"), now).await.unwrap();
     assert!(listed.iter().any(|token| token.scope == "read" && token.expires.is_some()));
+}
+
+/// A package with one user, whose password has another hash.
+fn package_with_user(folder: &str, user: &str, identifier: &str, hash: &str) -> Vec<u8> {
+    let filter = format!(
+        "<workspaceFilter version=\"1.0\"><filter root=\"{folder}/{user}\"/></workspaceFilter>"
+    );
+    let content = format!(
+        "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" xmlns:rep=\"internal\" jcr:primaryType=\"rep:User\" \
+         jcr:uuid=\"{identifier}\" rep:authorizableId=\"{user}\" rep:principalName=\"{user}\" rep:password=\"{hash}\"/>"
+    );
+    let properties = "<?xml version=\"1.0\"?><properties><entry key=\"group\">g</entry>\
+                      <entry key=\"name\">users</entry><entry key=\"version\">1</entry></properties>";
+    zipped(&[
+        ("META-INF/vault/properties.xml", properties),
+        ("META-INF/vault/filter.xml", &filter),
+        (&format!("jcr_root{folder}/{user}/.content.xml"), &content),
+    ])
+}
+
+/// A user with a session, a token, a login link and Basic credentials that are remembered.
+struct Opened {
+    session: Reply,
+    token: String,
+    link: String,
+}
+
+impl Opened {
+    async fn of(author: &TestInstance, user: &str) -> Self {
+        let session = log_in(author, "192.0.2.1", user, PASSWORD).await;
+        assert_eq!(session.status, 200, "{session:?}");
+        let token = author.token_of(user).await;
+        let logins = Logins::new(author.state.pool().clone(), author.repository.clone());
+        let link = logins.create_link(user, SystemTime::now()).await.unwrap();
+        let opened = Self { session, token, link };
+        assert_eq!(opened.statuses(author, user).await, [200, 200, 200]);
+        opened
+    }
+
+    /// Asks with the session, the token and the Basic credentials.
+    async fn statuses(&self, author: &TestInstance, user: &str) -> [u16; 3] {
+        let ask = || author.request(Method::GET, "/api/v1/me");
+        let basic = STANDARD.encode(format!("{user}:{PASSWORD}"));
+        let basic = ask().header("authorization", &format!("Basic {basic}")).send().await;
+        let bearer = ask().bearer(&self.token).send().await;
+        [me(author, &self.session).await.as_u16(), bearer.status.as_u16(), basic.status.as_u16()]
+    }
+
+    async fn link_cookie(&self, author: &TestInstance) -> String {
+        let used = author.visit(&format!("/login/link?token={}", self.link)).await;
+        used.header("set-cookie").to_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_changed_password_ends_all_logins_whatever_changed_it() {
+    let doors =
+        ["form", "PUT", "PATCH", "batch", "package", "POST", "command", "branch", "earlier state"];
+    for door in doors {
+        let author = TestInstance::author().await;
+        author.edit(|session| {
+            create_user(session, "ann", "an older password").unwrap();
+            // What another password looks like.
+            create_user(session, "bob", "another password").unwrap();
+        });
+        let at = author.repository.account_path("ann").unwrap().unwrap();
+        let stored = || author.snapshot().node(&at).unwrap().unwrap();
+        let earlier = author.repository.head().unwrap();
+        author.edit(|session| set_password(session, "ann", PASSWORD).unwrap());
+        let bob = author.repository.account_path("bob").unwrap().unwrap();
+        let hash = author.snapshot().node(&bob).unwrap().unwrap().text("rep:password").unwrap();
+        let opened = Opened::of(&author, "ann").await;
+        let bystander = author.token_of("bob").await;
+        let before = stored().text("rep:password").unwrap();
+        let typed = json!({ "type": "String", "value": hash });
+        let target = format!("/api/v1/nodes?path={at}");
+        let reply = match door {
+            "form" => {
+                let request = author.as_admin(Method::PUT, "/api/v1/user/password?name=ann");
+                request.json(&json!({ "password": "violet-harbor-9" })).send().await
+            }
+            "PUT" => {
+                let mut properties = serde_json::Map::new();
+                for name in ["jcr:uuid", "rep:authorizableId", "rep:principalName"] {
+                    let value = stored().text(name).unwrap();
+                    properties.insert(name.to_owned(), json!({ "type": "String", "value": value }));
+                }
+                properties.insert("rep:password".to_owned(), typed);
+                let node = json!({ "type": "rep:User", "properties": properties });
+                author.as_admin(Method::PUT, &target).json(&node).send().await
+            }
+            "PATCH" => {
+                let patch = json!({ "properties": { "rep:password": typed } });
+                let request = author.as_admin(Method::PATCH, &target).body(patch.to_string());
+                request.header("content-type", "application/merge-patch+json").send().await
+            }
+            "batch" => {
+                let patch = json!({ "op": "patch", "path": at.as_str(), "patch": { "properties": { "rep:password": typed } } });
+                let request = author.as_admin(Method::POST, "/api/v1/batch");
+                request.json(&json!({ "operations": [patch] })).send().await
+            }
+            "package" => {
+                let identifier = stored().text("jcr:uuid").unwrap();
+                let folder = at.parent().unwrap();
+                let package = package_with_user(folder.as_str(), "ann", &identifier, &hash);
+                let request = author.as_admin(Method::POST, "/api/v1/packages?install=true");
+                request.header("content-type", "application/zip").body(package).send().await
+            }
+            "POST" => author.try_post(at.as_str(), &[("rep:password", hash.as_str())]).await,
+            "branch" => {
+                let revising =
+                    Revising { user: "admin", message: "create a branch", at: SystemTime::now() };
+                author.repository.create_branch("b", revising).unwrap();
+                let branch = author.repository.on_branch("b").unwrap();
+                let mut session = branch.session("system").unwrap();
+                set_password(&mut session, "ann", "violet-harbor-9").unwrap();
+                session.commit("change the password", SystemTime::now()).unwrap();
+                let merge = author.as_admin(Method::POST, "/api/v1/branches/merge");
+                merge.json(&json!({ "name": "b" })).send().await
+            }
+            "command" => {
+                author.edit(|session| set_password(session, "ann", "violet-harbor-9").unwrap());
+                author.visit("/health").await
+            }
+            _ => {
+                let revising = Revising { user: "admin", message: "revert", at: SystemTime::now() };
+                author.repository.revert_to(earlier, revising).unwrap();
+                author.visit("/health").await
+            }
+        };
+        let has_changed = stored().text("rep:password").unwrap() != before;
+        // Where nodes are written, nobody writes what the repository alone sets.
+        if ["PUT", "PATCH", "batch", "POST"].contains(&door) {
+            assert!(!has_changed && reply.status == 422, "{door}: {reply:?}");
+            continue;
+        }
+        assert!(has_changed, "{door}: {reply:?}");
+        assert!(reply.status.is_success(), "{door}: {reply:?}");
+        assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401], "{door}");
+        assert_eq!(opened.link_cookie(&author).await, "", "{door}");
+        let other = author.request(Method::GET, "/api/v1/me").bearer(&bystander).send().await;
+        assert_eq!(other.status, 200, "{door}");
+        // And they are gone for good, also with the old password back.
+        let logins = Logins::new(author.state.pool().clone(), author.repository.clone());
+        logins.tidy(SystemTime::now()).await.unwrap();
+        author.edit(|session| {
+            session.set_property(&at, "rep:password", Property::text(before.clone())).unwrap();
+        });
+        assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 200], "{door}");
+    }
+}
+
+#[tokio::test]
+async fn the_session_that_changes_its_own_password_goes_on() {
+    let author = TestInstance::author().await;
+    author.user("ann", &[]).await;
+    let opened = Opened::of(&author, "ann").await;
+    let own = log_in(&author, "192.0.2.1", "ann", PASSWORD).await;
+    let asked = author.request(Method::GET, "/api/v1/me").header("cookie", &cookies(&own));
+    let csrf = asked.send().await.json()["csrf"].as_str().unwrap().to_owned();
+    let body = json!({ "password": "violet-harbor-9", "current": PASSWORD });
+    let request = author.request(Method::PUT, "/api/v1/user/password?name=ann").json(&body);
+    let request = request.header("cookie", &cookies(&own)).header("x-csrf-token", &csrf);
+    let reply = request.send().await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert_eq!(me(&author, &own).await, 200);
+    assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401]);
+    let logins = Logins::new(author.state.pool().clone(), author.repository.clone());
+    logins.tidy(SystemTime::now()).await.unwrap();
+    assert_eq!(me(&author, &own).await, 200);
+}
+
+#[tokio::test]
+async fn a_disabled_or_removed_account_has_no_logins_when_it_comes_back() {
+    let author = TestInstance::author().await;
+    author.user("ann", &[]).await;
+    let at = author.repository.account_path("ann").unwrap().unwrap();
+    // As a package or a write to the node does it.
+    let opened = Opened::of(&author, "ann").await;
+    author.edit(|session| session.set_disabled("ann", Some("on leave")).unwrap());
+    assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401]);
+    author.edit(|session| session.set_disabled("ann", None).unwrap());
+    assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 200], "used while disabled");
+    assert_eq!(opened.link_cookie(&author).await, "", "one that was not used is gone with them");
+    let opened = Opened::of(&author, "ann").await;
+    author.edit(|session| session.set_disabled("ann", Some("on leave")).unwrap());
+    let logins = Logins::new(author.state.pool().clone(), author.repository.clone());
+    logins.tidy(SystemTime::now()).await.unwrap();
+    author.edit(|session| session.set_disabled("ann", None).unwrap());
+    assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 200], "tidied while disabled");
+    let opened = Opened::of(&author, "ann").await;
+    author.edit(|session| session.remove(&at).unwrap());
+    assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401]);
+    author.edit(|session| create_user(session, "ann", PASSWORD).unwrap());
+    assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 200], "another of this name");
+}
+
+#[tokio::test]
+async fn logins_of_an_earlier_version_are_bound_to_the_password_at_the_start() {
+    let author = TestInstance::author().await;
+    author.user("ann", &[]).await;
+    let opened = Opened::of(&author, "ann").await;
+    let pool = author.state.pool();
+    sqlx::query("UPDATE login SET password_mark = NULL").execute(pool).await.unwrap();
+    let logins = Logins::new(pool.clone(), author.repository.clone());
+    logins.tidy(SystemTime::now()).await.unwrap();
+    assert_eq!(opened.statuses(&author, "ann").await, [200, 200, 200]);
+    author.edit(|session| set_password(session, "ann", "violet-harbor-9").unwrap());
+    assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401]);
 }
 
 #[tokio::test]

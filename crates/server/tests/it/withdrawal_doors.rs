@@ -1,21 +1,27 @@
-//! Withdrawn is withdrawn, whatever request it was: POST operations, the JSON API, launches, packages, versions.
+//! Withdrawn is withdrawn, whatever did it: POST operations, the JSON API, launches, packages, versions, mounts, and the
+//! commands that work on the home of an author that is stopped, by the calls that they are made of.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::io::Cursor;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::SystemTime;
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use http::Method;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
-use tympan_content::{NodePath, Property, Snapshot, Subtree, Value};
-use tympan_jobs::{JobState, Queues};
+use tympan_content::package::{InstallOptions, Installation, Limits, Package, Stamp};
+use tympan_content::{ChunkId, Node, NodePath, Property, Revising, Snapshot, Subtree, Value};
+use tympan_jobs::mount::{MOUNT_MIGRATIONS, MountConfig, MountSettings, Mounts, Place};
+use tympan_jobs::{Configs, JobState, Queues, Worker, WorkerOptions};
 use tympan_replicate::{Replicator, live, orphans, topic_of};
 use tympan_server::Role;
 use tympan_web::listen::Peer;
 
-use crate::support::{TestInstance, path};
+use crate::support::{TestInstance, path, zipped};
 
 /// An author with an agent, and the publisher that it sends to.
 struct Stage {
@@ -23,7 +29,15 @@ struct Stage {
     publisher: TestInstance,
     replicator: Replicator,
     queues: Queues,
+    /// The states that content had.
+    past: Mutex<Vec<ChunkId>>,
+    /// A folder whose files are assets, and what follows it.
+    folder: tempfile::TempDir,
+    mounts: Mounts,
 }
+
+/// The folder for assets that shows the mounted one.
+const MOUNTED: &str = "/content/dam/archive";
 
 impl Stage {
     async fn start() -> Self {
@@ -53,7 +67,51 @@ impl Stage {
                 .put(&path("/etc"), Subtree::new("etc", "sling:Folder").with_child(folder))
                 .unwrap();
         });
-        Self { author, publisher, replicator, queues }
+        author.state.migrate("mounts", MOUNT_MIGRATIONS).await.unwrap();
+        author.edit(|session| {
+            session.put(&path("/content/dam"), Subtree::new("dam", "sling:Folder")).unwrap();
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().to_str().unwrap();
+        let settings = MountSettings {
+            places: vec![Place { url: source.to_owned(), ..Place::default() }],
+            mounts: vec![MountConfig::new("archive", source, MOUNTED).unwrap()],
+            ..MountSettings::default()
+        };
+        let runtime = tokio::runtime::Handle::current();
+        let mounts = Mounts::new(author.repository.clone(), queues.clone(), runtime, settings);
+        mounts.load(&Configs::default());
+        let past = Mutex::new(vec![author.repository.head().unwrap()]);
+        Self { author, publisher, replicator, queues, past, folder, mounts }
+    }
+
+    /// Runs what follows the mounted folder.
+    fn follow_mounts(&self, stopped: watch::Receiver<bool>) {
+        let options = WorkerOptions {
+            idle: Duration::from_millis(20),
+            ..WorkerOptions::new("author", "mounts".to_owned())
+        };
+        let worker = Worker::new(self.queues.clone(), options);
+        self.mounts.handlers().into_iter().for_each(|handler| worker.register(handler));
+        tokio::spawn(worker.run(stopped));
+    }
+
+    /// Looks at the mounted folder once.
+    async fn pass(&self) {
+        self.mounts.run_now("archive", SystemTime::now()).await.unwrap();
+        loop {
+            let status = self.mounts.status().await.unwrap();
+            if status.iter().all(|mount| mount.job.is_none()) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Returns a state that content had.
+    fn past(&self, numbers: &mut Numbers) -> ChunkId {
+        let past = self.past.lock().unwrap();
+        past[numbers.below(past.len())]
     }
 
     /// Lets the follower and the agent come to rest, and compares what visitors have with what the author says.
@@ -78,18 +136,77 @@ impl Stage {
 
 fn pages(snapshot: &Snapshot) -> BTreeSet<String> {
     let all = snapshot.node(&path("/content")).unwrap().unwrap().listed_descendants().unwrap();
-    let pages = all.iter().filter(|node| node.is_page() && node.content().unwrap().is_some());
+    let pages = all
+        .iter()
+        .filter(|node| is_compared(node))
+        .filter(|node| node.content().unwrap().is_some());
     pages.map(|node| node.path().to_string()).collect()
+}
+
+/// Tells whether a node is a page or an asset.
+fn is_compared(node: &Node) -> bool {
+    node.is_page() || node.primary_type() == "dam:Asset"
 }
 
 fn promised(snapshot: &Snapshot) -> BTreeSet<String> {
     let top = path("/content");
     let documents = live(snapshot, &top, None, 1000).unwrap().into_iter().map(|one| one.path);
-    let is_page = |at: &NodePath| snapshot.node(at).unwrap().is_some_and(|node| node.is_page());
+    let is_there =
+        |at: &NodePath| snapshot.node(at).unwrap().is_some_and(|node| is_compared(&node));
     let waiting = orphans(snapshot, &top).unwrap().into_iter();
     let waiting =
-        waiting.filter(|one| one.is_waiting && one.moved_to.as_ref().is_some_and(is_page));
+        waiting.filter(|one| one.is_waiting && one.moved_to.as_ref().is_some_and(is_there));
     documents.chain(waiting.map(|one| one.path)).map(|path| path.to_string()).collect()
+}
+
+/// Installs a package with a page, and without what was below it, as `tympan package install --home` does.
+fn install(stage: &Stage, at: &NodePath) {
+    let filter =
+        format!("<workspaceFilter version=\"1.0\"><filter root=\"{at}\"/></workspaceFilter>");
+    let page = "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" xmlns:cq=\"http://www.day.com/jcr/cq/1.0\" \
+                jcr:primaryType=\"cq:Page\"><jcr:content jcr:primaryType=\"cq:PageContent\"/></jcr:root>";
+    let properties = "<?xml version=\"1.0\"?><properties><entry key=\"group\">g</entry>\
+                      <entry key=\"name\">pages</entry><entry key=\"version\">1</entry></properties>";
+    let bytes = zipped(&[
+        ("META-INF/vault/properties.xml", properties),
+        ("META-INF/vault/filter.xml", &filter),
+        (&format!("jcr_root{at}/.content.xml"), page),
+    ]);
+    let mut package =
+        Package::read(Cursor::new(bytes.clone()), "pages", &Limits::default()).unwrap();
+    let stamp = Stamp { user: "admin".to_owned(), at: SystemTime::now() };
+    let options = InstallOptions::default();
+    let how = Installation { options: &options, stamp: &stamp, progress: &mut |_| {} };
+    let mut session = stage.author.repository.session("admin").unwrap();
+    session.install_file(&mut package, &mut Cursor::new(bytes), how).unwrap();
+}
+
+/// Brings a node back as it was, as `tympan repo restore-path` does.
+fn restore_path(stage: &Stage, past: ChunkId, (at, to): (&NodePath, &NodePath)) {
+    let repository = &stage.author.repository;
+    let mut session = repository.session("system").unwrap();
+    session.pass_check_ins();
+    let past = repository.snapshot_at(past).unwrap();
+    if session.put_from(&past, at, to).is_ok() {
+        // A name may be needed elsewhere, so that it is refused.
+        drop(session.commit("restore", SystemTime::now()));
+    }
+}
+
+/// Writes or removes a file of the mounted folder; sometimes makes live what it shows.
+async fn change_mounted(stage: &Stage, numbers: &mut Numbers) {
+    let name = ["a.txt", "b.txt", "c.txt"][numbers.below(3)];
+    let file = stage.folder.path().join(name);
+    if file.exists() && numbers.below(2) == 0 {
+        fs::remove_file(&file).unwrap();
+    } else {
+        fs::write(&file, format!("{}", numbers.below(1000))).unwrap();
+        let long_ago = SystemTime::now() - Duration::from_secs(3600);
+        fs::File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
+    }
+    stage.pass().await;
+    let body = json!({ "action": "activate", "paths": [format!("{MOUNTED}/{name}")] });
+    stage.send(Method::POST, "/api/v1/replication", &body).await;
 }
 
 /// Numbers without end from a seed.
@@ -112,7 +229,7 @@ impl Numbers {
     }
 }
 
-const DOORS: usize = 18;
+const DOORS: usize = 25;
 
 /// Sends one request. What cannot be done changes nothing.
 async fn go(stage: &Stage, numbers: &mut Numbers) -> String {
@@ -204,6 +321,24 @@ async fn go(stage: &Stage, numbers: &mut Numbers) -> String {
             stage.send(Method::POST, "/api/v1/branches/merge", &merge).await;
             author.as_admin(Method::DELETE, "/api/v1/branches?name=launch").send().await;
         }
+        17 => install(stage, &one),
+        // The whole of content as it was, as `tympan repo revert` does it.
+        18 => {
+            let revising = Revising { user: "system", message: "revert", at: SystemTime::now() };
+            author.repository.revert_to(stage.past(numbers), revising).unwrap();
+        }
+        19 => restore_path(stage, stage.past(numbers), (&one, &one)),
+        20 => restore_path(stage, stage.past(numbers), (&one, &other)),
+        21 | 22 => change_mounted(stage, numbers).await,
+        // A branch that takes the place of `main`.
+        23 => {
+            stage.send(Method::POST, "/api/v1/branches", &json!({ "name": "next" })).await;
+            let target = format!("/api/v1/nodes?path={at}&branch=next");
+            author.as_admin(Method::DELETE, &target).send().await;
+            let promotion = json!({ "name": "next", "replace": true });
+            stage.send(Method::POST, "/api/v1/branches/promote", &promotion).await;
+            author.as_admin(Method::DELETE, "/api/v1/branches?name=next").send().await;
+        }
         // A version from before.
         _ => {
             let versions = author.get(&format!("/api/v1/versions?path={at}")).await;
@@ -213,6 +348,7 @@ async fn go(stage: &Stage, numbers: &mut Numbers) -> String {
             stage.send(Method::POST, "/api/v1/versions/restore", &body).await;
         }
     }
+    stage.past.lock().unwrap().push(author.repository.head().unwrap());
     format!("door {door}, {one}, {other}")
 }
 
@@ -221,7 +357,8 @@ async fn publish_shows_what_the_author_says_whatever_the_request() {
     for seed in 0..6 {
         let stage = Stage::start().await;
         let (stop, stopped) = watch::channel(false);
-        let running = tokio::spawn(stage.replicator.clone().run(stopped));
+        let running = tokio::spawn(stage.replicator.clone().run(stopped.clone()));
+        stage.follow_mounts(stopped);
         for at in ["/content/a", "/content/a/b", "/content/b", "/content/b/c"] {
             let form = [("jcr:primaryType", "cq:Page"), ("jcr:content/jcr:title", at)];
             stage.author.post(at, &form).await;
@@ -231,7 +368,7 @@ async fn publish_shows_what_the_author_says_whatever_the_request() {
         stage.send(Method::POST, "/api/v1/replication", &all).await;
         let mut numbers = Numbers(seed);
         let mut told = Vec::new();
-        for _ in 0..30 {
+        for _ in 0..40 {
             told.push(go(&stage, &mut numbers).await);
             // Sometimes several requests come between two looks.
             if numbers.below(3) > 0 {

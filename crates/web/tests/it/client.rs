@@ -1,5 +1,7 @@
 //! The client against a scripted origin.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,6 +9,7 @@ use http::Request;
 use http_body_util::{BodyExt, Empty, Full};
 use tympan_testkit::origin::{Answer, Delivery, Origin, dead_addr};
 use tympan_web::client::{Client, Error, Options};
+use tympan_web::outgoing::Outgoing;
 
 fn get(addr: std::net::SocketAddr, target: &str) -> Request<Empty<Bytes>> {
     Request::get(format!("http://{addr}{target}")).body(Empty::new()).unwrap()
@@ -82,4 +85,53 @@ async fn tls_without_trust_is_refused_before_anything_is_sent() {
     let request = Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
     assert!(Client::default().send(request).await.unwrap_err().is_unsent());
     assert_eq!(origin.requests(), 0);
+}
+
+/// Returns a client for one host that a configuration names.
+fn client_for(outgoing: &Outgoing, uri: &str) -> Client {
+    let outgoing = Some(Arc::new(outgoing.to_named(&uri.parse().unwrap())));
+    Client::new(Options { outgoing, ..Options::default() })
+}
+
+async fn asked(client: &Client, uri: &str) -> Result<u16, Error> {
+    let request = Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
+    client.send(request).await.map(|answer| answer.status().as_u16())
+}
+
+#[tokio::test]
+async fn a_named_host_is_asked_where_it_is_and_nobody_else() {
+    let away = Answer::status(302).header("Location", "http://169.254.169.254/latest/meta-data");
+    let origin = Origin::always(away);
+    let uri = format!("http://localhost:{}/a", origin.addr().port());
+    let client = client_for(&Outgoing::default(), &uri);
+    assert_eq!(asked(&client, &uri).await.unwrap(), 302, "and nobody follows");
+    assert_eq!(origin.requests(), 1);
+    for other in [format!("http://{}/a", origin.addr()), "http://localhost:1/".to_owned()] {
+        let error = asked(&client, &other).await.unwrap_err();
+        assert!(matches!(error, Error::NotAdmitted { .. }), "{error:?}");
+    }
+    for secret in ["http://169.254.169.254/", "http://[fe80::1]/", "http://2852039166/"] {
+        let error = asked(&client_for(&Outgoing::default(), secret), secret).await.unwrap_err();
+        assert!(error.to_string().contains("secrets") && error.is_unsent(), "{secret}: {error}");
+    }
+    assert_eq!(origin.requests(), 1);
+}
+
+#[tokio::test]
+async fn a_name_that_comes_to_lead_nearer_is_refused_unless_that_is_listed() {
+    let origin = Origin::always(Answer::html("x"));
+    let uri = format!("http://localhost:{}/a", origin.addr().port());
+    for (networks, is_asked) in [(vec![], false), (vec!["127.0.0.0/8", "::1"], true)] {
+        let networks = networks.iter().map(|one| one.parse().unwrap()).collect();
+        let outgoing = Outgoing::new(&[], networks).unwrap();
+        // At first, the name led into the internet.
+        let public = SocketAddr::from(([93, 184, 216, 34], 80));
+        let (admitted, _) = outgoing.to_named(&uri.parse().unwrap()).judge([public]);
+        assert_eq!(admitted, [public]);
+        match asked(&client_for(&outgoing, &uri), &uri).await {
+            Ok(status) => assert!(is_asked && status == 200, "{status}"),
+            Err(error) => assert!(!is_asked && error.to_string().contains("nearer"), "{error}"),
+        }
+        assert_eq!(origin.requests(), usize::from(is_asked));
+    }
 }

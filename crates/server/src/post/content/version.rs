@@ -1,6 +1,6 @@
 //! Versions: checking in and out, and making a node as one of its versions holds it.
 
-use tympan_content::{After, CheckIn, MIXIN_TYPES, NodePath, Property};
+use tympan_content::{After, CheckIn, MIXIN_TYPES, Node, NodePath, Property, Value};
 
 use super::Work;
 use crate::failure::{Failure, Result};
@@ -42,6 +42,15 @@ impl Work<'_> {
 
     /// Checks a node out if it is versionable.
     pub(super) fn check_out(&mut self, path: &NodePath) -> Result<()> {
+        let is_in = |node: Node| {
+            let is_out = node.property("jcr:isCheckedOut");
+            let is_out = is_out.as_ref().and_then(Property::first);
+            is_out.is_some_and(|is_out| *is_out == Value::Boolean(false))
+        };
+        // Only what is checked in needs it, and the right to.
+        if !self.session.node(path)?.is_some_and(is_in) {
+            return Ok(());
+        }
         match self.session.check_out(path) {
             Ok(()) | Err(tympan_content::Error::Refused { .. }) => Ok(()),
             Err(error) => Err(error.into()),
