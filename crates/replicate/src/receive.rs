@@ -58,10 +58,17 @@ pub fn apply(
     match action {
         Action::Activate => activate(&mut session, message)?,
         Action::Deactivate => {
-            let path = NodePath::new(&message.path)?;
-            if session.node(&path)?.is_some() {
-                let kept = message.kept.iter().map(|path| Ok(NodePath::new(path)?));
-                take_away(&mut session, &path, &kept.collect::<Result<_>>()?)?;
+            let kept = message.kept.iter().map(|path| Ok(NodePath::new(path)?));
+            let kept = kept.collect::<Result<BTreeSet<NodePath>>>()?;
+            let tops = match message.taken_away.as_slice() {
+                [] => std::slice::from_ref(&message.path),
+                part => part,
+            };
+            for top in tops {
+                let top = NodePath::new(top)?;
+                if session.node(&top)?.is_some() {
+                    take_away(&mut session, &top, &kept)?;
+                }
             }
         }
     }

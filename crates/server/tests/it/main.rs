@@ -19,6 +19,7 @@ mod node_round_trip;
 mod own_agents;
 mod page_headers;
 mod publish_matrix;
+mod received_parts;
 mod references;
 mod refused_bytes;
 mod refused_readings;
