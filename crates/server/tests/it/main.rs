@@ -8,6 +8,7 @@
 
 mod access_matrix;
 mod author_headers;
+mod backup_start;
 mod costly_requests;
 mod cross_site;
 mod damaged_data;
