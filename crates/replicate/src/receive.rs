@@ -97,6 +97,10 @@ fn take_away(session: &mut Session, top: &NodePath, kept: &BTreeSet<NodePath>) -
     let mut removed: BTreeSet<NodePath> = BTreeSet::new();
     for document in before.documents(top, Depth::Subtree)? {
         let path = document.path;
+        // Documents are read as they are stored; this message may have taken some away already.
+        if before.node(&path)?.is_none() {
+            continue;
+        }
         let parent = path.parent();
         if parent.as_ref().is_some_and(|parent| removed.contains(parent)) {
             removed.insert(path);
