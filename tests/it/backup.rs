@@ -540,3 +540,39 @@ fn an_estimate_tells_of_a_first_save_and_of_the_next() {
     assert_eq!(estimate["full"]["bytes"], 5 << 20);
     assert_eq!(bench.packs(), before, "nothing is written");
 }
+
+/// `latest` is what one save has made, for `verify` and `diff`, too.
+#[test]
+fn latest_is_verified_and_compared() {
+    let bench = Bench::new();
+    let source = bench.source();
+    let whose = source.to_str().unwrap();
+    fs::write(source.join("same"), "same").unwrap();
+    fs::write(source.join("changed"), "first").unwrap();
+    fs::write(source.join("gone"), "gone").unwrap();
+    let said = |word: &str, arguments: &[&str], code: i32| {
+        let output = bench.command(word, arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{word} {arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    bench.ok("save", &[whose]);
+    let list = said("list", &["--json"], 0);
+    let first: serde_json::Value = serde_json::from_str(list.lines().next().unwrap()).unwrap();
+    let first = first["id"].as_str().unwrap().to_owned();
+    assert!(said("verify", &["latest"], 0).contains("0 differences"));
+    assert_eq!(said("diff", &["latest", "latest"], 0), "");
+
+    fs::write(source.join("changed"), "second").unwrap();
+    fs::remove_file(source.join("gone")).unwrap();
+    fs::write(source.join("new"), "new").unwrap();
+    let differs = said("verify", &["latest"], 1);
+    assert!(differs.contains("changed") && !differs.contains("same"), "{differs}");
+    bench.ok("save", &[whose]);
+    assert!(said("verify", &["latest"], 0).contains("0 differences"));
+    let compared = said("diff", &[&first, "latest"], 0);
+    for (sign, name) in [("M", "changed"), ("-", "gone"), ("+", "new")] {
+        let is_said = |line: &str| line.starts_with(sign) && line.ends_with(&format!("/{name}"));
+        assert!(compared.lines().any(is_said), "{sign} {name} in {compared}");
+    }
+    assert!(!compared.contains("/same"), "{compared}");
+}

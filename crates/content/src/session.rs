@@ -394,6 +394,12 @@ impl Session {
         self.replication = Some(ReplicationNotes { taken_away, ..ReplicationNotes::default() });
     }
 
+    /// Says that the pending edits note what replication does, among it documents that it takes away from visitors, while
+    /// something below them stays.
+    pub fn note_emptied(&mut self, documents: impl IntoIterator<Item = NodePath>) {
+        self.replication.get_or_insert_default().emptied.extend(documents);
+    }
+
     /// Says that the pending edits note what replication does, among it documents that visitors get and that carry no stamps
     /// in their content, all but pages and assets. `at` is the time of the wish.
     pub fn note_activated(

@@ -108,6 +108,35 @@ impl Snapshot {
         Ok(paths)
     }
 
+    /// Returns the paths of the documents at and below a node in the reverse order of keys, children before their parents: those
+    /// before `before`, at most `limit`. Pending edits of a session do not show.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn document_paths_back(
+        &self,
+        top: &NodePath,
+        before: Option<&NodePath>,
+        limit: usize,
+    ) -> Result<Vec<NodePath>> {
+        let mut paths = Vec::new();
+        if before == Some(top) {
+            return Ok(paths);
+        }
+        let reads = self.0.shared.reads();
+        let below = keys::below(top)?;
+        let (start, end) = below.bounds();
+        let last = before.map(keys::key_of).transpose()?;
+        let end = last.as_deref().map_or(end, Bound::Excluded);
+        for entry in self.0.content.range_back(reads, (start, end)).take(limit) {
+            paths.push(keys::path_of(&entry?.0)?);
+        }
+        if paths.len() < limit && self.0.content.get(reads, &keys::key_of(top)?)?.is_some() {
+            paths.push(top.clone());
+        }
+        Ok(paths)
+    }
+
     /// Returns the chunks and blobs that a document needs.
     ///
     /// # Errors

@@ -82,6 +82,8 @@ pub(crate) struct VisitorEdits {
 pub(crate) struct ReplicationNotes {
     /// The nodes that are taken away from visitors, with everything below them.
     pub(crate) taken_away: Vec<NodePath>,
+    /// The documents that are taken away from visitors while something below them stays.
+    pub(crate) emptied: Vec<NodePath>,
     /// The documents that visitors get and that carry no stamps, with the time of the wish.
     pub(crate) activated: Vec<(NodePath, SystemTime)>,
 }
@@ -363,6 +365,9 @@ pub(crate) fn edits(
         for entry in unstamped.range(reads, keys::below(path)?.bounds()) {
             activated.insert(entry?.0.to_vec(), None);
         }
+    }
+    for path in &notes.emptied {
+        activated.insert(keys::key_of(path)?, None);
     }
     for (path, at) in &notes.activated {
         let key = keys::key_of(path)?;

@@ -3,12 +3,13 @@
 //! In: an answer's head and body. Out: the body as it is, whatever coding it came in.
 //!
 //! Transfer codings (`Transfer-Encoding: gzip, chunked`) belong to one connection, so each answer loses them; one that nobody
-//! here can read makes the answer unusable. Content codings (`Content-Encoding: gzip`) are taken off where a page is stored: it
-//! was asked for without `Accept-Encoding`, and goes to visitors who take no coding.
+//! here can read makes the answer unusable. Content codings (`Content-Encoding: gzip`, and `br`, `zstd` and `deflate`) are taken
+//! off where a page is stored: it was asked for without `Accept-Encoding`, and goes to visitors who take no coding. Those who
+//! take one get the page in a coding of `memory::encode`.
 //!
 //! Invariants
 //! * A body that ends before its coding does, or is none of that coding, is broken off and never whole.
-//! * Memory is bounded: input is decoded in small pieces, however much comes of them.
+//! * Memory is bounded: input is decoded in small pieces, and a body is broken off where one makes too much.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -16,6 +17,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
 use http::{HeaderMap, HeaderName, header};
 use http_body::{Body, Frame, SizeHint};
 
@@ -24,11 +26,21 @@ use crate::upstream::BoxError;
 /// Input is decoded in pieces of this size; each makes at most about a thousand times as much.
 const PIECE_BYTES: usize = 4096;
 
+/// A piece may make this many bytes; a body that grows faster is broken off. Brotli and zstd have no bound of their own.
+const MAX_PIECE_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
+
+/// Larger windows of zstd are not for content codings (RFC 9659).
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+
 /// A coding that can be taken off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Coding {
     Identity,
     Gzip,
+    /// zlib, or what some servers send under its name: bare deflate.
+    Deflate,
+    Brotli,
+    Zstd,
     Chunked,
 }
 
@@ -46,6 +58,10 @@ fn codings_of(headers: &HeaderMap, name: &HeaderName) -> Result<Vec<Coding>, Unk
         .map(|word| match word.to_ascii_lowercase().as_slice() {
             b"identity" => Ok(Coding::Identity),
             b"gzip" | b"x-gzip" => Ok(Coding::Gzip),
+            b"deflate" => Ok(Coding::Deflate),
+            // These two are no transfer codings.
+            b"br" if name == header::CONTENT_ENCODING => Ok(Coding::Brotli),
+            b"zstd" if name == header::CONTENT_ENCODING => Ok(Coding::Zstd),
             b"chunked" => Ok(Coding::Chunked),
             other => Err(UnknownCoding(String::from_utf8_lossy(other).into_owned())),
         })
@@ -65,29 +81,161 @@ pub(crate) struct Decoded<B> {
     is_done: bool,
 }
 
-#[derive(Debug)]
+/// What a decoder has made of a piece.
+#[derive(Debug, Default)]
+struct PieceOutput(Vec<u8>);
+
+impl Write for PieceOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len().saturating_add(bytes.len()) > MAX_PIECE_OUTPUT_BYTES {
+            let reason = "the body of the answer grows too fast as its coding is taken off";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+type ZstdDecoder = zstd::stream::zio::Writer<PieceOutput, zstd::stream::raw::Decoder<'static>>;
+
 struct Decoder {
-    writer: MultiGzDecoder<Vec<u8>>,
+    engine: DecoderEngine,
     is_empty: bool,
 }
 
+enum DecoderEngine {
+    Gzip(MultiGzDecoder<PieceOutput>),
+    Deflate(DeflateDecoder),
+    Brotli(Box<brotli::DecompressorWriter<PieceOutput>>),
+    Zstd(ZstdDecoder),
+}
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Decoder").field("is_empty", &self.is_empty).finish_non_exhaustive()
+    }
+}
+
 impl Decoder {
-    fn new() -> Self {
-        Self { writer: MultiGzDecoder::new(Vec::new()), is_empty: true }
+    /// Makes the decoder of a coding; nothing for one that changes no bytes.
+    fn of(coding: Coding) -> io::Result<Option<Self>> {
+        let engine = match coding {
+            Coding::Identity | Coding::Chunked => return Ok(None),
+            Coding::Gzip => DecoderEngine::Gzip(MultiGzDecoder::new(PieceOutput::default())),
+            Coding::Deflate => DecoderEngine::Deflate(DeflateDecoder::default()),
+            Coding::Brotli => {
+                let output = PieceOutput::default();
+                DecoderEngine::Brotli(Box::new(brotli::DecompressorWriter::new(
+                    output,
+                    PIECE_BYTES,
+                )))
+            }
+            Coding::Zstd => {
+                let mut decoder = zstd::stream::raw::Decoder::new()?;
+                let window = zstd::zstd_safe::DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX);
+                decoder.set_parameter(window)?;
+                DecoderEngine::Zstd(ZstdDecoder::new(PieceOutput::default(), decoder))
+            }
+        };
+        Ok(Some(Self { engine, is_empty: true }))
     }
 
     fn decode(&mut self, piece: &[u8]) -> io::Result<Vec<u8>> {
         self.is_empty &= piece.is_empty();
-        self.writer.write_all(piece)?;
-        Ok(std::mem::take(self.writer.get_mut()))
+        match &mut self.engine {
+            DecoderEngine::Gzip(decoder) => decoder.write_all(piece)?,
+            DecoderEngine::Deflate(decoder) => decoder.write_all(piece)?,
+            DecoderEngine::Brotli(decoder) => decoder.write_all(piece)?,
+            DecoderEngine::Zstd(decoder) => {
+                decoder.write_all(piece)?;
+                decoder.flush()?;
+            }
+        }
+        Ok(self.take_output())
     }
 
     /// Returns what was left; an empty body needs no end of its coding.
     fn finish(&mut self) -> io::Result<Vec<u8>> {
         if !self.is_empty {
-            self.writer.try_finish()?;
+            match &mut self.engine {
+                DecoderEngine::Gzip(decoder) => decoder.try_finish()?,
+                DecoderEngine::Deflate(decoder) => decoder.finish()?,
+                DecoderEngine::Brotli(decoder) => decoder.close()?,
+                DecoderEngine::Zstd(decoder) => decoder.finish()?,
+            }
         }
-        Ok(std::mem::take(self.writer.get_mut()))
+        Ok(self.take_output())
+    }
+
+    fn take_output(&mut self) -> Vec<u8> {
+        let output = match &mut self.engine {
+            DecoderEngine::Gzip(decoder) => decoder.get_mut(),
+            DecoderEngine::Deflate(decoder) => &mut decoder.output,
+            DecoderEngine::Brotli(decoder) => decoder.get_mut(),
+            DecoderEngine::Zstd(decoder) => decoder.writer_mut(),
+        };
+        std::mem::take(&mut output.0)
+    }
+}
+
+/// Takes off `deflate`, with the frame of zlib or bare.
+#[derive(Default)]
+struct DeflateDecoder {
+    /// The first byte, until the second tells with it whether there is a frame.
+    start: Option<u8>,
+    engine: Option<Decompress>,
+    is_ended: bool,
+    output: PieceOutput,
+}
+
+impl DeflateDecoder {
+    fn write_all(&mut self, piece: &[u8]) -> io::Result<()> {
+        let (mut input, held);
+        match (self.start, &self.engine, piece) {
+            (None, None, [first]) => {
+                self.start = Some(*first);
+                return Ok(());
+            }
+            (Some(first), None, piece) => {
+                held = [&[first][..], piece].concat();
+                input = held.as_slice();
+            }
+            _ => input = piece,
+        }
+        if self.engine.is_none() {
+            let [first, second, ..] = input else { return Ok(()) };
+            let is_framed =
+                first & 0x0f == 8 && u16::from_be_bytes([*first, *second]).is_multiple_of(31);
+            self.engine = Some(Decompress::new(is_framed));
+        }
+        let Some(engine) = &mut self.engine else { return Ok(()) };
+        let mut buffer = [0; 4 * PIECE_BYTES];
+        while !self.is_ended {
+            let (read, written) = (engine.total_in(), engine.total_out());
+            let status = engine.decompress(input, &mut buffer, FlushDecompress::None)?;
+            let length = |now: u64, before: u64| usize::try_from(now - before).unwrap_or(0);
+            let read = length(engine.total_in(), read);
+            let written = length(engine.total_out(), written);
+            self.output.write_all(buffer.get(..written).unwrap_or_default())?;
+            input = input.get(read..).unwrap_or_default();
+            self.is_ended = status == Status::StreamEnd;
+            // With room left, there is no more to be had from this input.
+            if written < buffer.len() && (input.is_empty() || read == 0) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        match self.is_ended {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 }
 
@@ -107,7 +255,7 @@ impl<B> Decoded<B> {
             is_done: false,
         };
         let codings = codings_of(headers, &header::TRANSFER_ENCODING)?;
-        decoded.push_decoders(&codings);
+        decoded.push_decoders(&codings).map_err(|error| UnknownCoding(error.to_string()))?;
         if !decoded.decoders.is_empty() {
             headers.remove(header::CONTENT_LENGTH);
         }
@@ -128,11 +276,13 @@ impl<B> Decoded<B> {
         if codings.contains(&Coding::Chunked) {
             return;
         }
-        headers.remove(header::CONTENT_ENCODING);
-        if !codings.contains(&Coding::Gzip) {
+        if self.push_decoders(&codings).is_err() {
             return;
         }
-        self.push_decoders(&codings);
+        headers.remove(header::CONTENT_ENCODING);
+        if codings.iter().all(|coding| *coding == Coding::Identity) {
+            return;
+        }
         let is_empty = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length == "0");
         if !is_empty {
             headers.remove(header::CONTENT_LENGTH);
@@ -148,9 +298,12 @@ impl<B> Decoded<B> {
         }
     }
 
-    fn push_decoders(&mut self, codings: &[Coding]) {
-        let count = codings.iter().filter(|coding| **coding == Coding::Gzip).count();
-        self.decoders.extend((0..count).map(|_| Decoder::new()));
+    /// Adds what takes codings off, all or none.
+    fn push_decoders(&mut self, codings: &[Coding]) -> io::Result<()> {
+        let decoders = codings.iter().rev().map(|coding| Decoder::of(*coding));
+        let decoders: Vec<Option<Decoder>> = decoders.collect::<io::Result<_>>()?;
+        self.decoders.extend(decoders.into_iter().flatten());
+        Ok(())
     }
 
     /// Decodes the next piece of the input, or what is left at its end; nothing if more input is needed or all is done.
@@ -319,12 +472,60 @@ mod tests {
             assert_eq!(read(&head, b"hello", size).await, None);
             assert_eq!(read(&head, b"", size).await.as_deref(), Some(&b""[..]));
             // What nobody can take off stays, and is told.
-            let head = headers(&[(ce.clone(), "br")]);
+            let head = headers(&[(ce.clone(), "compress")]);
             assert_eq!(read(&head, &coded, size).await.as_ref(), Some(&coded));
         }
         let mut head = headers(&[(te, "compress, chunked")]);
         let unknown = Decoded::of_answer(&mut head, ()).err();
         assert_eq!(unknown, Some(UnknownCoding("compress".to_owned())));
+    }
+
+    fn brotli(text: &[u8]) -> Vec<u8> {
+        let mut coded = Vec::new();
+        let parameters = brotli::enc::BrotliEncoderParams { quality: 2, ..Default::default() };
+        brotli::BrotliCompress(&mut &*text, &mut coded, &parameters).unwrap();
+        coded
+    }
+
+    fn zlib(text: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn bare_deflate(text: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_content_coding_is_taken_off() {
+        let text: Vec<u8> = (0..50_000_u32).flat_map(|number| (number / 7).to_be_bytes()).collect();
+        let zstd = |text: &[u8]| zstd::bulk::compress(text, 3).unwrap();
+        let ce = header::CONTENT_ENCODING;
+        for size in [1, 7, 4096, 1_000_000] {
+            for (name, coded) in [
+                ("br", brotli(&text)),
+                ("zstd", zstd(&text)),
+                ("deflate", zlib(&text)),
+                ("deflate", bare_deflate(&text)),
+                ("gzip, br", brotli(&gzip(&text))),
+                ("br, zstd", zstd(&brotli(&text))),
+            ] {
+                let head = headers(&[(ce.clone(), name)]);
+                assert_eq!(read(&head, &coded, size).await.as_ref(), Some(&text), "{name} {size}");
+                // A piece, or something else, is no body.
+                assert_eq!(read(&head, &coded[..coded.len() - 5], size).await, None, "{name}");
+                assert_eq!(read(&head, b"\xff\xff\xff\xff\xff", size).await, None, "{name}");
+                assert_eq!(read(&head, b"", size).await.as_deref(), Some(&b""[..]), "{name}");
+            }
+        }
+        // Few bytes that stand for very many are no page.
+        let zeros = vec![0; 64 * 1024 * 1024];
+        for (name, coded) in [("br", brotli(&zeros)), ("zstd", zstd(&zeros))] {
+            assert_eq!(read(&headers(&[(ce.clone(), name)]), &coded, 65536).await, None, "{name}");
+        }
     }
 
     #[tokio::test]

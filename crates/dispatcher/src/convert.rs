@@ -18,6 +18,7 @@ use crate::any::{Diagnostic, Findings, Position};
 use crate::settings::read_level;
 
 mod access;
+mod environment;
 mod expression;
 mod host;
 mod include;
@@ -27,6 +28,7 @@ mod tests;
 mod words;
 
 use access::Section;
+use environment::Environment;
 use host::{HostPart, Inherits};
 use include::{Found, Places, SERVER_ROOT};
 use words::split_words;
@@ -46,11 +48,16 @@ pub struct Converted {
 /// without it from the folders above the file that includes them.
 #[must_use]
 pub fn convert(files: &[(&Path, &str)], root: Option<&Path>) -> Converted {
-    let mut reader = Reader { given: files, root, ..Reader::default() };
-    for (file, text) in files {
-        reader.read(file, text);
-    }
-    reader.finish()
+    let read = |known| {
+        let mut reader = Reader { given: files, root, known, ..Reader::default() };
+        for (file, text) in files {
+            reader.read(file, text);
+        }
+        reader
+    };
+    // What sets a variable may stand behind what asks for it.
+    let known = read(Environment::default()).noted;
+    read(known).finish()
 }
 
 /// A directive with its place.
@@ -69,6 +76,10 @@ struct Reader<'a> {
     variables: BTreeMap<String, String>,
     /// Variables that rules set for the rules behind them.
     environment: BTreeSet<String>,
+    /// The variables of all files, as they were read the time before.
+    known: Environment,
+    /// The variables of the files that were read.
+    noted: Environment,
     switches: BTreeMap<&'static str, String>,
     error_documents: BTreeMap<String, String>,
     config: Option<String>,
@@ -385,9 +396,10 @@ impl Reader<'_> {
 
     /// Reads who may see something.
     fn access(&mut self, line: &Line<'_>) {
+        access::variables(&line.name, &line.words).for_each(|name| self.noted.note_asked(name));
         let is_lost = self.is_within(Kind::Lost);
         let result = match self.sections.last_mut() {
-            Some(section) if !is_lost => section.read(&line.name, &line.words).map_err(|why| {
+            Some(section) if !is_lost => section.read(&line.name, &line.words, &self.known).map_err(|why| {
                 format!(
                     "{why}; what the section holds is refused until a rule of yours stands there"
                 )
@@ -405,6 +417,9 @@ impl Reader<'_> {
         let name = line.name.to_ascii_lowercase();
         if name == "directoryslash" {
             return self.directive(line);
+        }
+        if environment::is_environment(&name) {
+            self.lose_environment(line);
         }
         let location = self.sections.last().and_then(Section::location);
         let is_proxy = matches!(name.as_str(), "proxypass" | "proxypassmatch");
@@ -478,6 +493,7 @@ impl Reader<'_> {
                     self.unsupported(line.at, &line.name, "folders are never redirected");
                 }
             }
+            name if environment::is_environment(name) => self.environment_directive(line),
             name if name.starts_with("dispatcher") => self.switch(line),
             name if is_of_httpd(name) => {}
             _ => self.unsupported(line.at, &line.name, "it has no counterpart"),
@@ -567,15 +583,22 @@ impl Reader<'_> {
             ["always" | "onsuccess", rest @ ..] => rest,
             rest => rest,
         };
+        let (words, is_sent) = match words {
+            [words @ .., condition] if condition.starts_with("env=") => {
+                (words, self.is_header_sent(condition))
+            }
+            words => (words, Some(true)),
+        };
         match words {
-            ["set", name, value] if !value.contains('%') => {
+            ["set", _, value] if is_sent == Some(false) && !value.contains('%') => {}
+            ["set", name, value] if is_sent == Some(true) && !value.contains('%') => {
                 let (name, value) = ((*name).to_owned(), (*value).to_owned());
                 self.host().headers.insert(name, value);
             }
             _ => self.unsupported(
                 line.at,
                 &line.name,
-                "only `Header set NAME VALUE` without conditions and variables is",
+                "only `Header set NAME VALUE` without variables is, with no condition but `env=` of what `SetEnv` sets",
             ),
         }
     }

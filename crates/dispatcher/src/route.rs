@@ -66,21 +66,60 @@ struct Rule {
 }
 
 /// How what a pattern found is written into a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct GroupEscaping {
+    space: EscapedSpace,
+    /// The characters that are escaped; without a list, all but letters, digits and `_`.
+    only: Option<String>,
+}
+
+/// What a space in a group is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GroupEscaping {
-    /// A space is `+`.
-    Query,
-    /// A space is `%20`.
-    Path,
+enum EscapedSpace {
+    /// `+`, as in a query.
+    Plus,
+    /// `%20`, as in a path.
+    Code,
 }
 
 impl GroupEscaping {
-    fn escape(self, text: &str) -> String {
-        let escaped = utf8_percent_encode(text, IN_GROUP).to_string();
-        match self {
-            Self::Query => escaped.replace("%20", "+"),
-            Self::Path => escaped,
+    fn read(settings: &RuleSettings) -> Result<Option<Self>, Error> {
+        let only = settings.escape_only.clone();
+        let space = match settings.escape_groups.as_deref() {
+            None if only.is_some() => {
+                let reason = "it says how `escape_groups` does its work, which is not there";
+                return Err(fault("host.rule.escape_only", reason));
+            }
+            None => return Ok(None),
+            Some("query") => EscapedSpace::Plus,
+            Some("path") => EscapedSpace::Code,
+            Some(other) => {
+                let reason = format!("`{other}` is neither `query` nor `path`");
+                return Err(fault("host.rule.escape_groups", reason));
+            }
+        };
+        Ok(Some(Self { space, only }))
+    }
+
+    fn escape(&self, text: &str) -> String {
+        let mut escaped = String::with_capacity(text.len());
+        for char in text.chars() {
+            let mut bytes = [0; 4];
+            let char_text = &*char.encode_utf8(&mut bytes);
+            let is_listed = self.only.as_ref().is_none_or(|only| only.contains(char));
+            match (char, self.space) {
+                (' ', EscapedSpace::Plus) if is_listed => escaped.push('+'),
+                // A listed letter is escaped, too.
+                _ if is_listed && self.only.is_some() => {
+                    for byte in char_text.bytes() {
+                        escaped.push_str(percent_encoding::percent_encode_byte(byte));
+                    }
+                }
+                _ if is_listed => escaped.extend(utf8_percent_encode(char_text, IN_GROUP)),
+                _ => escaped.push(char),
+            }
         }
+        escaped
     }
 }
 
@@ -219,7 +258,8 @@ impl Routes {
             Led::Proxied(proxied) => Some(proxied),
             Led::Through => None,
         };
-        let unled = Way::new(view);
+        // What it is about is as it was sent; what is known of the visitor is the same.
+        let unled = Way { environment: way.environment.clone(), ..Way::new(view) };
         // Farms may look up what was sent, whatever the rules made of it.
         let is_sent = proxied.is_none() && !self.rewrites_lookups;
         let refuses = |access: &Access| match access.of {
@@ -434,15 +474,7 @@ impl Rule {
             keeps_host: settings.keep_host,
             sets: settings.set.clone().into_iter().collect(),
             begins_again: settings.again,
-            escaped_groups: match settings.escape_groups.as_deref() {
-                None => None,
-                Some("query") => Some(GroupEscaping::Query),
-                Some("path") => Some(GroupEscaping::Path),
-                Some(other) => {
-                    let reason = format!("`{other}` is neither `query` nor `path`");
-                    return Err(fault("host.rule.escape_groups", reason));
-                }
-            },
+            escaped_groups: GroupEscaping::read(settings)?,
         })
     }
 
@@ -505,7 +537,7 @@ impl Rule {
     /// part of the path, as it was sent as one.
     fn target(&self, scope: &Scope<'_>, template: &str) -> (String, Option<String>) {
         let (path, own) = split_target(template);
-        let expand = |template| scope.expand_escaping(template, self.escaped_groups);
+        let expand = |template| scope.expand_escaping(template, self.escaped_groups.as_ref());
         let (path, own) = (expand(path), own.map(expand));
         let theirs = scope.view.query.as_deref();
         let query = match (self.query, own.as_deref()) {
@@ -683,7 +715,7 @@ impl<'a> Scope<'a> {
     }
 
     /// As [`Scope::expand`], with groups escaped if that is asked for.
-    fn expand_escaping(&self, template: &str, groups: Option<GroupEscaping>) -> String {
+    fn expand_escaping(&self, template: &str, groups: Option<&GroupEscaping>) -> String {
         let mut filled = String::with_capacity(template.len() + 32);
         let mut rest = template;
         while let Some(at) = rest.find(['$', '%', '\\']) {

@@ -181,6 +181,9 @@ pub struct RuleSettings {
     /// How groups (`$1`, `%1`) are percent-encoded where they are put in, all but letters, digits and `_`: `"query"` writes `+`
     /// for a space, as `[B]` does, and `"path"` `%20`, as `[B,BNP]` does. Default: they are put in as they are.
     pub escape_groups: Option<String>,
+    /// The characters that `escape_groups` encodes, and no others, as `[B=CHARACTERS]` has it. Default all but letters, digits
+    /// and `_`.
+    pub escape_only: Option<String>,
 }
 
 /// `[[dispatcher.host.access]]`: requests that are refused.

@@ -13,7 +13,7 @@ use tympan_jobs::{JobId, NewJob, Queues};
 use crate::agent::{AgentKind, agents};
 use crate::replicator::topic_of;
 use crate::send::blocking;
-use crate::tree::{TREES, forget_taken_away, is_in_parts, tree_payload};
+use crate::tree::{TREES, is_in_parts, note_with_trees, tree_payload};
 use crate::{Agent, Error, Result};
 
 /// What a user wishes.
@@ -143,14 +143,14 @@ pub fn require_replicate(seen: &Snapshot, wish: &Wish) -> Result<()> {
     let whole = seen.seen_by(&Viewer::system());
     let Some(top) = whole.node(&wish.path)? else { return Ok(()) };
     let is_shown = |node: &Node| node.summary().is_some_and(|summary| summary.is_activated());
-    for node in top.listed_descendants()? {
+    top.visit_listed_descendants(|node| {
         let is_concerned = wish.action == Action::Activate || is_shown(&node);
         if is_concerned && !seen.allows(node.path(), Privileges::REPLICATE)? {
             let is_seen = seen.would_see(node.path(), node.primary_type());
             return denied(if is_seen { node.path() } else { &wish.path });
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Notes on the content of a page or an asset what was said about it last.
@@ -258,7 +258,7 @@ pub async fn hold(
         Ok((agents(&snapshot, "author")?, in_parts))
     })
     .await??;
-    forget_taken_away(queues, wishes).await?;
+    note_with_trees(queues, wishes).await?;
     let agents: Vec<Agent> = agents
         .into_iter()
         .filter(|agent| agent.is_enabled && agent.kind == AgentKind::Publish)

@@ -38,6 +38,10 @@ pub struct Message {
     /// For a deactivation: the documents at and below the node that stay as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<String>,
+    /// For a part of a deactivation: the documents that go with everything below them, children first; the rest of the node
+    /// stays.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken_away: Vec<String>,
 }
 
 /// A document in a message.

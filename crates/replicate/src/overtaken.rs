@@ -51,7 +51,8 @@ impl Scope {
         if documents.is_empty() {
             return vec![scope];
         }
-        let document = |path| Self { action: scope.action, path, is_whole: false };
+        let is_whole = scope.action == Action::Deactivate;
+        let document = |path| Self { action: scope.action, path, is_whole };
         documents.into_iter().map(document).collect()
     }
 
@@ -149,6 +150,17 @@ impl Later {
             Some(note) => Err(Error::Overtaken(note.path.clone())),
             None => Ok(!self.notes.iter().any(|note| note.covers(path))),
         }
+    }
+
+    /// Tells whether a document of a part that takes away still has to go: whether nobody decided about it since.
+    pub(crate) fn leaves_document(&self, path: &NodePath) -> bool {
+        !self.notes.iter().any(|note| note.path == *path || note.covers(path))
+    }
+
+    /// Tells whether something below a document was activated since.
+    pub(crate) fn has_activated_below(&self, path: &NodePath) -> bool {
+        let is_activated = |note: &Scope| note.action == Action::Activate;
+        self.notes.iter().any(|note| is_activated(note) && note.path.is_within(path))
     }
 
     /// Removes the documents that were sent or taken away since.

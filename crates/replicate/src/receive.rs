@@ -58,10 +58,17 @@ pub fn apply(
     match action {
         Action::Activate => activate(&mut session, message)?,
         Action::Deactivate => {
-            let path = NodePath::new(&message.path)?;
-            if session.node(&path)?.is_some() {
-                let kept = message.kept.iter().map(|path| Ok(NodePath::new(path)?));
-                take_away(&mut session, &path, &kept.collect::<Result<_>>()?)?;
+            let kept = message.kept.iter().map(|path| Ok(NodePath::new(path)?));
+            let kept = kept.collect::<Result<BTreeSet<NodePath>>>()?;
+            let tops = match message.taken_away.as_slice() {
+                [] => std::slice::from_ref(&message.path),
+                part => part,
+            };
+            for top in tops {
+                let top = NodePath::new(top)?;
+                if session.node(&top)?.is_some() {
+                    take_away(&mut session, &top, &kept)?;
+                }
             }
         }
     }
@@ -90,6 +97,10 @@ fn take_away(session: &mut Session, top: &NodePath, kept: &BTreeSet<NodePath>) -
     let mut removed: BTreeSet<NodePath> = BTreeSet::new();
     for document in before.documents(top, Depth::Subtree)? {
         let path = document.path;
+        // Documents are read as they are stored; this message may have taken some away already.
+        if before.node(&path)?.is_none() {
+            continue;
+        }
         let parent = path.parent();
         if parent.as_ref().is_some_and(|parent| removed.contains(parent)) {
             removed.insert(path);

@@ -229,7 +229,7 @@ impl Replicator {
         let mut workers: BTreeMap<String, ()> = BTreeMap::new();
         let mut tasks = JoinSet::new();
         if self.inner.role == "author" {
-            tasks.spawn(self.clone().activate_trees(stop.clone()));
+            tasks.spawn(self.clone().carry_out_trees(stop.clone()));
         }
         while !*stop.borrow() {
             for agent in self.agents().await {
@@ -296,6 +296,10 @@ impl Replicator {
             let wait = next.and_then(|next| next.duration_since(now).ok()).unwrap_or(IDLE);
             return Ok(Some(wait.clamp(Duration::from_millis(1), IDLE)));
         };
+        if is_part_of_tree(&job) {
+            // The next part is made while this one is being sent.
+            self.ring();
+        }
         self.carry_out(&agent, &job).await?;
         Ok(None)
     }

@@ -20,7 +20,7 @@ use crate::overtaken::Later;
 use crate::pair::{Pairs, Purpose};
 use crate::times::is_due;
 use crate::tree::{TreePart, part_of_tree};
-use crate::withdraw::{WITHDRAWAL, is_still_wished, kept_at};
+use crate::withdraw::{WITHDRAWAL, is_still_wished, kept_at, live_at};
 use crate::{Agent, Error, Message, RECEIVE_PATH, Result, WireDocument};
 
 /// The header that proves knowledge of the key that author and publisher share.
@@ -102,6 +102,7 @@ impl Sender {
             chunks: Vec::new(),
             blobs: Vec::new(),
             kept: Vec::new(),
+            taken_away: Vec::new(),
         };
         if is_withdrawal(job) {
             let kept = kept_at(&self.repository.snapshot()?, &path)?;
@@ -109,7 +110,11 @@ impl Sender {
             return Ok(Some(message));
         }
         let later = Later::of(job)?;
+        let part = part_of_tree(job)?;
         if action == Action::Deactivate {
+            if let Some(part) = &part {
+                return self.compose_taken_away(agent, part, (&later, message));
+            }
             return Ok(later.leave_deactivation(&path)?.then_some(message));
         }
         // A job without a root was stored just before a crash: what it announced is in the newest state, if anywhere.
@@ -117,7 +122,6 @@ impl Sender {
             Ok(root) => self.repository.snapshot_at(parse_chunk_id(root)?)?,
             Err(_) => self.repository.snapshot()?,
         };
-        let part = part_of_tree(job)?;
         message.ancestors = match &part {
             Some(part) => ancestors_of_part(&snapshot, part)?,
             None => ancestors(&snapshot, &path)?,
@@ -157,6 +161,26 @@ impl Sender {
         message.chunks = chunks.iter().map(ToString::to_string).collect();
         message.blobs = blobs.iter().map(ToString::to_string).collect();
         Ok(Some(message).filter(|message| !message.documents.is_empty()))
+    }
+
+    /// Reads what a part of a deactivation takes away, and what of that stays as it was activated since.
+    fn compose_taken_away(
+        &self,
+        agent: &Agent,
+        part: &TreePart,
+        (later, mut message): (&Later, Message),
+    ) -> Result<Option<Message>> {
+        let newest = self.repository.snapshot()?;
+        let mut kept = BTreeSet::new();
+        let is_left = |path: &&NodePath| agent.takes(path) && later.leaves_document(path);
+        for path in part.paths().iter().filter(is_left) {
+            if part.is_activated_since(path) || later.has_activated_below(path) {
+                kept.extend(live_at(&newest, path)?);
+            }
+            message.taken_away.push(path.to_string());
+        }
+        message.kept = kept.iter().map(ToString::to_string).collect();
+        Ok(Some(message).filter(|message| !message.taken_away.is_empty()))
     }
 
     /// Posts the message; gives what the publisher lacks, or nothing if it applied the message.

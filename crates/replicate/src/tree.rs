@@ -1,18 +1,20 @@
-//! Trees that are activated in parts: a wish for very many documents is one job, which becomes messages of bounded size one
-//! by one.
+//! Trees that are activated or deactivated in parts: a wish for very many documents is one job, which becomes messages of
+//! bounded size one by one.
 //!
-//! In: a wish with [`Depth::Subtree`] that covers more than [`MAX_AT_ONCE`] documents. Out: for each part of up to
-//! [`PART_DOCUMENTS`] a commit that notes it in content, and a job for each agent.
+//! In: a wish that covers more than [`MAX_AT_ONCE`] documents: an activation with [`Depth::Subtree`], or a deactivation. Out: for
+//! each part of up to [`PART_DOCUMENTS`] a commit that notes it in content, and a job for each agent.
 //!
 //! Invariants
-//! * Memory holds one part. A tree has at most one part in the queue of an agent that can send, so that what is wished
-//!   meanwhile waits for no more than that.
+//! * Memory holds one part. A tree has at most one part that waits in the queue of an agent that can send, beside one that is
+//!   being sent, so that what is wished meanwhile waits for no more than these.
 //! * A document is sent as it was when the tree was wished. It carries the time of the wish, so that a later change shows.
 //! * What was activated or taken away by name since the wish is left as it is.
+//! * An activation goes from parents to children, a deactivation from children to parents. Policies go with what they are for,
+//!   so that nothing is open to visitors for a while that was closed before.
 //! * The next part is stored before the job of this one goes. A crash between the two makes a part twice, which changes
 //!   nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value as Json, json};
@@ -31,7 +33,7 @@ use crate::replicator::{IDLE, LEASE, Replicator, topic_of};
 use crate::send::blocking;
 use crate::{Agent, Error, Result};
 
-/// The topic of trees that are activated in parts.
+/// The topic of trees that are activated or deactivated in parts.
 pub const TREES: &str = "com/day/cq/replication/tree/author";
 /// The most documents of one part.
 pub const PART_DOCUMENTS: usize = 200;
@@ -41,8 +43,8 @@ const MAX_AT_ONCE: usize = 500;
 const LOOK: Duration = Duration::from_millis(200);
 /// So many jobs of an agent are looked through for a part of a tree.
 const MAX_LOOKED_AT: u32 = 500;
-/// The most nodes whose taking away is noted with a tree.
-const MAX_TAKEN_AWAY: usize = 1000;
+/// The most nodes of later wishes that are noted with a tree.
+const MAX_NOTED: usize = 1000;
 
 /// The property of a job with the documents of a part.
 const DOCUMENTS: &str = "documents";
@@ -50,10 +52,12 @@ const DOCUMENTS: &str = "documents";
 const CHANGED: &str = "changed";
 /// The property with the state that the tree was wished in.
 const WISHED_ROOT: &str = "wishedRoot";
+/// The property of a deactivation with what was activated by name since.
+const ACTIVATED_SINCE: &str = "activatedSince";
 
 /// Tells whether a wish is carried out in parts.
 pub(crate) fn is_in_parts(snapshot: &Snapshot, wish: &Wish) -> Result<bool> {
-    if wish.action != Action::Activate || wish.depth != Depth::Subtree {
+    if wish.action == Action::Activate && wish.depth == Depth::Document {
         return Ok(false);
     }
     Ok(snapshot.document_paths(&wish.path, None, MAX_AT_ONCE + 1)?.len() > MAX_AT_ONCE)
@@ -69,34 +73,64 @@ pub(crate) fn tree_payload(wish: &Wish, now: SystemTime) -> Json {
     })
 }
 
-/// Notes with the trees that wait what is taken away by name: parts to come leave it.
-pub(crate) async fn forget_taken_away(queues: &Queues, wishes: &[Wish]) -> Result<()> {
-    let is_deactivation = |wish: &&Wish| wish.action == Action::Deactivate;
-    if !wishes.iter().any(|wish| is_deactivation(&wish)) {
-        return Ok(());
-    }
+/// Notes later wishes with the trees that wait: parts to come leave what they are about.
+pub(crate) async fn note_with_trees(queues: &Queues, wishes: &[Wish]) -> Result<()> {
     for job in queues.list_topic(TREES, MAX_LOOKED_AT).await? {
-        let Some(tree) = WishedTree::of(&job) else { continue };
-        let mut taken_away = tree.taken_away;
-        for wish in wishes.iter().filter(is_deactivation) {
-            let meets = wish.path.is_within(&tree.path) || tree.path.is_within(&wish.path);
-            if meets && taken_away.len() < MAX_TAKEN_AWAY {
-                taken_away.insert(wish.path.clone());
-            }
+        let Some(mut tree) = WishedTree::of(&job) else { continue };
+        let mut is_changed = false;
+        for wish in wishes {
+            is_changed |= tree.note(wish);
         }
         let mut properties = job.properties;
-        if let Some(members) = properties.as_object_mut() {
-            let paths: Vec<&str> = taken_away.iter().map(NodePath::as_str).collect();
+        if let Some(members) = properties.as_object_mut().filter(|_| is_changed) {
+            let paths: Vec<&str> = tree.taken_away.iter().map(NodePath::as_str).collect();
             members.insert("takenAway".to_owned(), json!(paths));
+            members.insert(ACTIVATED_SINCE.to_owned(), tree.activated.to_json());
+            queues.amend(job.id, &properties).await?;
         }
-        queues.amend(job.id, &properties).await?;
     }
     Ok(())
 }
 
-/// A tree that is to be activated, as its job says.
+/// What was activated by name since a deactivation was wished: nodes, and for each whether everything below went along.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct ActivatedSince(BTreeMap<NodePath, bool>);
+
+impl ActivatedSince {
+    fn of(properties: &Json) -> Self {
+        let nodes = properties.get(ACTIVATED_SINCE).and_then(Json::as_object);
+        let nodes = nodes.into_iter().flatten().filter_map(|(path, is_deep)| {
+            Some((NodePath::new(path).ok()?, is_deep.as_bool().unwrap_or(false)))
+        });
+        Self(nodes.collect())
+    }
+
+    fn to_json(&self) -> Json {
+        let nodes = self.0.iter().map(|(path, is_deep)| (path.to_string(), json!(is_deep)));
+        Json::Object(nodes.collect())
+    }
+
+    /// Adds a node. Too many are taken for everything below the top of the tree.
+    fn add(&mut self, wish: &Wish, top: &NodePath) {
+        if self.0.len() >= MAX_NOTED {
+            self.0 = BTreeMap::from([(top.clone(), true)]);
+        }
+        *self.0.entry(wish.path.clone()).or_default() |= wish.depth == Depth::Subtree;
+    }
+
+    /// Tells whether anything at or below a node may be among it.
+    fn meets(&self, path: &NodePath) -> bool {
+        let meets = |(top, is_deep): (&NodePath, &bool)| {
+            top.is_within(path) || (*is_deep && path.is_within(top))
+        };
+        self.0.iter().any(meets)
+    }
+}
+
+/// A tree that is to be activated or deactivated, as its job says.
 #[derive(Debug, Clone)]
 struct WishedTree {
+    action: Action,
     path: NodePath,
     user: String,
     wished: SystemTime,
@@ -104,8 +138,10 @@ struct WishedTree {
     root: Option<ChunkId>,
     /// The last document of the part before.
     after: Option<NodePath>,
-    /// What was taken away by name since.
+    /// For an activation: what was taken away by name since.
     taken_away: BTreeSet<NodePath>,
+    /// For a deactivation: what was activated by name since.
+    activated: ActivatedSince,
 }
 
 impl WishedTree {
@@ -117,12 +153,40 @@ impl WishedTree {
         let taken_away = job.properties.get("takenAway").and_then(Json::as_array);
         let taken_away = taken_away.into_iter().flatten().filter_map(Json::as_str);
         Some(Self {
+            action: Action::find(text("action")?)?,
             path: path(text("path")?)?,
             user: job.user.clone(),
             wished: Date { millis, offset_minutes: 0 }.to_system_time(),
             root: text("root").and_then(|root| parse_chunk_id(root).ok()),
             after: text("after").and_then(path),
             taken_away: taken_away.filter_map(path).collect(),
+            activated: ActivatedSince::of(&job.properties),
+        })
+    }
+
+    /// Notes a later wish if it takes something back; tells whether it does.
+    fn note(&mut self, wish: &Wish) -> bool {
+        let is_deep = wish.depth == Depth::Subtree || wish.action == Action::Deactivate;
+        let meets = wish.path.is_within(&self.path) || (is_deep && self.path.is_within(&wish.path));
+        if !meets || wish.action == self.action {
+            return false;
+        }
+        match wish.action {
+            Action::Activate => self.activated.add(wish, &self.path),
+            Action::Deactivate if self.taken_away.len() < MAX_NOTED => {
+                self.taken_away.insert(wish.path.clone());
+            }
+            Action::Deactivate => return false,
+        }
+        true
+    }
+
+    /// Returns the next documents in the state in which the tree was wished.
+    fn next_documents(&self, wished: &Snapshot) -> Result<Vec<NodePath>> {
+        let after = self.after.as_ref();
+        Ok(match self.action {
+            Action::Activate => wished.document_paths(&self.path, after, PART_DOCUMENTS)?,
+            Action::Deactivate => wished.document_paths_back(&self.path, after, PART_DOCUMENTS)?,
         })
     }
 
@@ -150,12 +214,18 @@ pub(crate) struct TreePart {
     paths: Vec<NodePath>,
     changed: BTreeSet<NodePath>,
     wished_root: ChunkId,
+    activated: ActivatedSince,
 }
 
 impl TreePart {
     /// Returns the paths of its documents.
     pub(crate) fn paths(&self) -> &[NodePath] {
         &self.paths
+    }
+
+    /// Tells whether anything at or below a document may have been activated by name since the tree was wished.
+    pub(crate) fn is_activated_since(&self, path: &NodePath) -> bool {
+        self.activated.meets(path)
     }
 
     /// Reads its documents: as they were marked, or, where they changed since the wish, as they were wished.
@@ -196,7 +266,8 @@ pub(crate) fn part_of_tree(job: &Job) -> Result<Option<TreePart>> {
     let changed = job.properties.get(CHANGED).and_then(Json::as_array);
     let changed = changed.into_iter().flatten().filter_map(Json::as_str);
     let changed = changed.filter_map(|path| NodePath::new(path).ok()).collect();
-    Ok(Some(TreePart { paths: paths_of_part(&job.properties), changed, wished_root }))
+    let activated = ActivatedSince::of(&job.properties);
+    Ok(Some(TreePart { paths: paths_of_part(&job.properties), changed, wished_root, activated }))
 }
 
 /// A part that was noted in content.
@@ -220,32 +291,56 @@ fn note_part(
     // A job without a root was stored just before a crash: what it announced is in the newest state, if anywhere.
     let wished_root = tree.root.map_or_else(|| repository.head(), Ok)?;
     let wished = repository.snapshot_at(wished_root)?;
-    let looked_at = wished.document_paths(&tree.path, tree.after.as_ref(), PART_DOCUMENTS)?;
+    let looked_at = tree.next_documents(&wished)?;
     let mut session = repository.session(&tree.user)?;
     session.note_replication(Vec::new());
     let newest = session.snapshot()?;
-    let (mut paths, mut changed) = (Vec::new(), Vec::new());
+    let mut paths = Vec::new();
     for path in &looked_at {
-        if is_policy(path) || tree.is_decided_since(&newest, path)? {
-            continue;
+        if !is_policy(path) && !tree.is_decided_since(&newest, path)? {
+            paths.push(path.clone());
         }
-        let is_same = wished.documents(path, Depth::Document)?.first()
-            == newest.documents(path, Depth::Document)?.first();
-        note_document(&mut session, path, (tree, is_same, keeping), now)?;
-        paths.push(path.clone());
-        if !is_same {
-            changed.push(path.clone());
+    }
+    let mut changed = Vec::new();
+    match tree.action {
+        Action::Activate => {
+            for path in &paths {
+                let is_same = wished.documents(path, Depth::Document)?.first()
+                    == newest.documents(path, Depth::Document)?.first();
+                note_document(&mut session, path, (tree, is_same, keeping), now)?;
+                if !is_same {
+                    changed.push(path.clone());
+                }
+            }
         }
+        Action::Deactivate => note_taken_away(&mut session, tree, &paths)?,
     }
     let root = match paths.is_empty() {
         true => newest.root_id(),
         false => {
-            let message = format!("{} {} in parts", Action::Activate.name(), tree.path);
+            let message = format!("{} {} in parts", tree.action.name(), tree.path);
             session.commit(&message, now)?
         }
     };
     let last = looked_at.last().filter(|_| looked_at.len() == PART_DOCUMENTS).cloned();
     Ok(NotedPart { root, wished_root, paths, changed, last })
+}
+
+/// Notes that documents are taken away from visitors, with everything below them but for what was activated since.
+fn note_taken_away(session: &mut Session, tree: &WishedTree, paths: &[NodePath]) -> Result<()> {
+    let (emptied, gone): (Vec<_>, Vec<_>) =
+        paths.iter().cloned().partition(|path| tree.activated.meets(path));
+    session.note_replication(gone);
+    session.note_emptied(emptied);
+    for path in paths {
+        let Some(node) = session.node(path)? else { continue };
+        if is_stamped(&node) && node.content()?.is_some() {
+            drop(node);
+            let content = path.child(JCR_CONTENT)?;
+            stamp(session, &content, (tree.action, &tree.user), tree.wished)?;
+        }
+    }
+    Ok(())
 }
 
 fn note_document(
@@ -274,26 +369,29 @@ fn note_document(
 /// What one look at the trees has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeStep {
-    /// There is no tree to activate.
+    /// There is no tree to carry out.
     Idle,
-    /// A part is still in the queue of an agent that can send.
+    /// A part still waits in the queue of an agent that can send.
     Waiting,
     /// A part was noted and stored for the agents.
     Stored,
 }
 
 impl Replicator {
-    /// Activates trees part by part until `stop` turns true.
-    pub(crate) async fn activate_trees(self, mut stop: watch::Receiver<bool>) {
+    /// Activates and deactivates trees part by part until `stop` turns true.
+    pub(crate) async fn carry_out_trees(self, mut stop: watch::Receiver<bool>) {
         while !*stop.borrow() {
             // Registered before looking, so that a bell between looking and waiting is heard.
             let bell = self.bell().notified();
-            let pause = match self.activate_part(SystemTime::now()).await {
+            let pause = match self.carry_out_part(SystemTime::now()).await {
                 Ok(TreeStep::Stored) => continue,
                 Ok(TreeStep::Waiting) => LOOK,
                 Ok(TreeStep::Idle) => IDLE,
                 Err(error) => {
-                    warn!(reason = chain(&error), "a tree cannot be activated further");
+                    warn!(
+                        reason = chain(&error),
+                        "a tree cannot be activated or deactivated further"
+                    );
                     IDLE
                 }
             };
@@ -305,11 +403,11 @@ impl Replicator {
         }
     }
 
-    /// Carries out the next part of the tree that was wished first, unless the part before is still to be sent.
+    /// Carries out the next part of the tree that was wished first, unless the part before still waits to be sent.
     ///
     /// # Errors
     /// If content or the queues fail.
-    pub async fn activate_part(&self, now: SystemTime) -> Result<TreeStep> {
+    pub async fn carry_out_part(&self, now: SystemTime) -> Result<TreeStep> {
         let queues = self.queues();
         if queues.list_topic(TREES, 1).await?.is_empty() {
             return Ok(TreeStep::Idle);
@@ -321,7 +419,10 @@ impl Replicator {
         for agent in &agents {
             let topic = topic_of(self.role(), &agent.name);
             let jobs = queues.list_topic(&topic, MAX_LOOKED_AT).await?;
-            let waits = |job: &Job| is_part_of_tree(job) && job.state != JobState::GivenUp;
+            // The next part is made while one is being sent.
+            let waits = |job: &Job| {
+                is_part_of_tree(job) && !matches!(job.state, JobState::GivenUp | JobState::Active)
+            };
             if self.blocked(&agent.name).is_none() && jobs.iter().any(waits) {
                 return Ok(TreeStep::Waiting);
             }
@@ -352,6 +453,7 @@ impl Replicator {
         let malformed = || Error::Malformed(format!("job {} says no tree", job.id));
         let tree = WishedTree::of(job).ok_or_else(malformed)?;
         let (repository, path) = (self.repository().clone(), tree.path.clone());
+        let (action, activated) = (tree.action, tree.activated.to_json());
         let keeping = self.keeping();
         let part = blocking(move || note_part(&repository, &tree, keeping, now)).await??;
         let mut jobs = Vec::new();
@@ -361,13 +463,14 @@ impl Replicator {
                 paths.iter().map(ToString::to_string).collect()
             };
             let payload = json!({
-                "action": Action::Activate.name(),
+                "action": action.name(),
                 "path": path.as_str(),
                 "deep": false,
                 "root": part.root.to_string(),
                 DOCUMENTS: text(&part.paths),
                 CHANGED: text(&part.changed),
                 WISHED_ROOT: part.wished_root.to_string(),
+                ACTIVATED_SINCE: activated,
             });
             let topic = topic_of(self.role(), &agent.name);
             jobs.push(NewJob::new(topic, payload).user(job.user.as_str()).about(path.clone()));
@@ -380,7 +483,7 @@ impl Replicator {
             }
             jobs.push(NewJob::new(TREES, rest).user(job.user.as_str()).about(path.clone()));
         } else {
-            info!(path = %path, "a tree was activated");
+            info!(path = %path, action = action.name(), "a tree was carried out");
         }
         self.queues().add_all(jobs, now).await?;
         Ok(self.queues().finish(job.id, self.name()).await?)

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use serde_json::json;
 use tokio::sync::watch;
 use tracing::info;
-use tympan_content::{ChunkId, Depth, NodePath, Revising, Snapshot, Withdrawal};
+use tympan_content::{ChunkId, Depth, Node, NodePath, Revising, Snapshot, Withdrawal};
 use tympan_jobs::{NewJob, Rounds, chain};
 
 use crate::activation::{Action, is_stamped};
@@ -104,17 +104,29 @@ fn divided(
     Ok((due, waiting))
 }
 
-/// Returns the documents at and below an address that visitors are to keep when everything else there is taken away.
-pub(crate) fn kept_at(snapshot: &Snapshot, top: &NodePath) -> Result<Vec<NodePath>> {
-    let mut kept = BTreeSet::new();
+/// Returns the documents at and below an address that were activated last.
+pub(crate) fn live_at(snapshot: &Snapshot, top: &NodePath) -> Result<BTreeSet<NodePath>> {
+    let mut live = BTreeSet::new();
+    let mut add = |node: &Node| {
+        if node.summary().is_some_and(|summary| summary.is_activated()) {
+            live.insert(node.path().clone());
+        }
+    };
     if let Some(node) = snapshot.node(top)? {
-        let nodes = std::iter::once(node.clone()).chain(node.listed_descendants()?);
-        let live =
-            nodes.filter(|node| node.summary().is_some_and(|summary| summary.is_activated()));
-        kept.extend(live.map(|node| node.path().clone()));
+        add(&node);
+        node.visit_listed_descendants(|node| -> Result<()> {
+            add(&node);
+            Ok(())
+        })?;
     }
     let activated = snapshot.activated_documents(top, Depth::Subtree)?;
-    kept.extend(activated.into_iter().map(|document| document.path));
+    live.extend(activated.into_iter().map(|document| document.path));
+    Ok(live)
+}
+
+/// Returns the documents at and below an address that visitors are to keep when everything else there is taken away.
+pub(crate) fn kept_at(snapshot: &Snapshot, top: &NodePath) -> Result<Vec<NodePath>> {
+    let mut kept = live_at(snapshot, top)?;
     let (_, waiting) = divided(snapshot, snapshot.withdrawals(top)?)?;
     kept.extend(waiting.into_iter().map(|entry| entry.path));
     Ok(kept.into_iter().collect())

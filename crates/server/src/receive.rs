@@ -97,8 +97,15 @@ fn check_paths(instance: &Instance, message: &Message) -> Result<()> {
     }
     for (ancestor, _) in &message.ancestors {
         let ancestor = NodePath::new(ancestor)?;
-        if !path.is_within(&ancestor) {
+        // Of a part of a tree, those between the tree and its documents are among them.
+        if !path.is_within(&ancestor) && !is_taken(&ancestor) {
             refused = Some(ancestor);
+        }
+    }
+    for gone in &message.taken_away {
+        let gone = NodePath::new(gone)?;
+        if !is_taken(&gone) {
+            refused = Some(gone);
         }
     }
     let Some(refused) = refused else { return Ok(()) };

@@ -21,7 +21,7 @@ use crate::access::{Children, is_guarded_child};
 use crate::body::Body;
 use crate::boundary::{has_ordered_children, is_container};
 use crate::record::Record;
-use crate::{NodePath, Result, keys};
+use crate::{Error, NodePath, Result, keys};
 
 /// Longer lists of children are read anew each time: navigations have no such lists, and few of them would fill the memory.
 const MAX_KEPT_CHILDREN: usize = 2048;
@@ -357,12 +357,35 @@ impl Node {
         if !self.is_folder() {
             return Ok(Vec::new());
         }
+        let mut nodes = Vec::new();
+        self.visit_listed_descendants(|node| -> Result<()> {
+            nodes.push(node);
+            Ok(())
+        })?;
+        Ok(nodes)
+    }
+
+    /// Calls `visit` with every node below that has a record of its own, in order of keys, without reading any body. One node
+    /// at a time is in memory; the first error ends it.
+    ///
+    /// # Errors
+    /// If the store fails; the errors of `visit`.
+    pub fn visit_listed_descendants<E: From<Error>>(
+        &self,
+        mut visit: impl FnMut(Self) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        if !self.is_folder() {
+            return Ok(());
+        }
         let range = keys::below(self.path())?;
-        let nodes = self.snapshot.0.entries(&range).map(|entry| {
+        for entry in self.snapshot.0.entries(&range) {
             let (key, found) = entry?;
-            Ok(self.listed(keys::path_of(&key)?, found.record(&key)?))
-        });
-        nodes.filter(|node| node.as_ref().ok().is_none_or(Self::is_seen)).collect()
+            let node = self.listed(keys::path_of(&key)?, found.record(&key)?);
+            if node.is_seen() {
+                visit(node)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns how the viewer sees the children; nothing if it is the program itself.

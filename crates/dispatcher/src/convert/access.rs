@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use regex::Regex;
 
+use super::environment::Environment;
 use super::{condition, or_next, quote, write_conditions};
 use crate::any::{Findings, Position};
 
@@ -91,12 +92,59 @@ enum What {
     Denied,
     Address(String),
     Method(String),
+    /// One of these variables of the environment is set.
+    Environment(Vec<String>),
 }
 
 #[derive(Debug, Clone)]
 enum Who {
     All,
     Address(String),
+    /// Whoever has this variable of the environment set, or not.
+    Environment {
+        name: String,
+        is_set: bool,
+    },
+}
+
+impl Who {
+    /// Reads `env=NAME` and `env=!NAME`.
+    fn of_environment(text: &str) -> Option<Self> {
+        let text =
+            text.get(..4).filter(|start| start.eq_ignore_ascii_case("env=")).and(text.get(4..))?;
+        let (name, is_set) = match text.strip_prefix('!') {
+            Some(name) => (name, false),
+            None => (text, true),
+        };
+        Some(Self::Environment { name: name.to_owned(), is_set })
+    }
+}
+
+/// Returns the condition that a variable of the environment is set, or is not. What may be empty although it is set is not
+/// asked for.
+fn environment_condition(name: &str, is_set: bool) -> String {
+    condition(&format!("%{{ENV:{name}}}"), "^$", is_set)
+}
+
+/// Returns the variables of the environment that an access rule asks for.
+pub(super) fn variables<'a>(name: &str, words: &'a [String]) -> impl Iterator<Item = &'a str> {
+    let is_require = name.eq_ignore_ascii_case("require");
+    let mut words = words.iter().map(String::as_str).peekable();
+    if is_require && words.peek().is_some_and(|word| word.eq_ignore_ascii_case("not")) {
+        words.next();
+    }
+    let is_by_name =
+        is_require && words.peek().is_some_and(|word| word.eq_ignore_ascii_case("env"));
+    if is_by_name {
+        words.next();
+    }
+    words.filter_map(move |word| match word.split_once('=') {
+        _ if is_by_name => Some(word),
+        Some((env, name)) if env.eq_ignore_ascii_case("env") => {
+            Some(name.strip_prefix('!').unwrap_or(name))
+        }
+        _ => None,
+    })
 }
 
 /// Two modules of httpd that both must agree.
@@ -110,7 +158,8 @@ enum Family {
 enum Fails {
     Never,
     Always,
-    When(String),
+    /// When all of these conditions hold.
+    When(Vec<String>),
 }
 
 /// Which pages of a host a section is about.
@@ -321,9 +370,24 @@ impl Section {
     ///
     /// # Errors
     /// Why it cannot be converted; the section is refused as a whole then.
-    pub(super) fn read(&mut self, name: &str, words: &[String]) -> Result<(), String> {
+    pub(super) fn read(
+        &mut self,
+        name: &str,
+        words: &[String],
+        environment: &Environment,
+    ) -> Result<(), String> {
         let is_require = name.eq_ignore_ascii_case("require");
-        let read = if is_require { self.read_require(words) } else { self.read_order(name, words) };
+        let unknown = variables(name, words).find(|variable| !environment.is_askable(variable));
+        let read = match unknown {
+            Some(variable) if is_require => Err(format!(
+                "nothing that is converted tells when the variable `{variable}` is set"
+            )),
+            Some(variable) => Err(format!(
+                "`env={variable}` is no address, and nothing that is converted tells when the variable is set"
+            )),
+            None if is_require => self.read_require(words),
+            None => self.read_order(name, words),
+        };
         if read.is_err() && is_require {
             self.is_require_lost = true;
         } else if read.is_err() {
@@ -344,6 +408,9 @@ impl Section {
             ("all", [word]) if word.eq_ignore_ascii_case("denied") => What::Denied,
             ("ip", [_, ..]) => What::Address(addresses_pattern(words)?),
             ("local", []) => What::Address(addresses_pattern(&["127.0.0.0/8", "::1"])?),
+            ("env", [_, ..]) => {
+                What::Environment(words.iter().map(|&name| name.to_owned()).collect())
+            }
             ("method", [_, ..]) => What::Method(method_pattern(words.iter().copied())),
             _ => return Err(format!("`{kind}` cannot be asked here")),
         };
@@ -361,6 +428,10 @@ impl Section {
     }
 
     fn read_order(&mut self, name: &str, words: &[String]) -> Result<(), String> {
+        let (variables, words): (Vec<_>, Vec<_>) =
+            words.iter().cloned().partition(|word| Who::of_environment(word).is_some());
+        let variables: Vec<Who> =
+            variables.iter().filter_map(|word| Who::of_environment(word)).collect();
         let words: Vec<String> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match (name.to_ascii_lowercase().as_str(), words.as_slice()) {
@@ -368,9 +439,14 @@ impl Section {
             ("order", ["allow,deny" | "mutual-failure"]) => self.order = Some(Order::AllowDeny),
             ("satisfy", ["all"]) => {}
             (list @ ("allow" | "deny"), ["from", "all"]) => self.list(list).push(Who::All),
-            (list @ ("allow" | "deny"), ["from", from @ ..]) if !from.is_empty() => {
-                let addresses = Who::Address(addresses_pattern(from)?);
-                self.list(list).push(addresses);
+            (list @ ("allow" | "deny"), ["from", from @ ..])
+                if !from.is_empty() || !variables.is_empty() =>
+            {
+                if !from.is_empty() {
+                    let addresses = Who::Address(addresses_pattern(from)?);
+                    self.list(list).push(addresses);
+                }
+                self.list(list).extend(variables);
             }
             _ => return Err(format!("`{}` is not known here", words.join(" "))),
         }
@@ -392,7 +468,7 @@ impl Section {
                     .filter_map(|fails| match fails {
                         Fails::Never => None,
                         Fails::Always => Some(Vec::new()),
-                        Fails::When(condition) => Some(vec![condition]),
+                        Fails::When(conditions) => Some(conditions),
                     })
                     .collect()
             }
@@ -402,7 +478,7 @@ impl Section {
                     match requirement.fails() {
                         Fails::Never => return Vec::new(),
                         Fails::Always => {}
-                        Fails::When(condition) => when.push(condition),
+                        Fails::When(conditions) => when.extend(conditions),
                     }
                 }
                 vec![when]
@@ -423,9 +499,9 @@ impl Section {
                 let parts = [denied, allowed].into_iter();
                 vec![
                     parts
-                        .filter_map(|part| match part {
-                            Fails::When(condition) => Some(condition),
-                            Fails::Always | Fails::Never => None,
+                        .flat_map(|part| match part {
+                            Fails::When(conditions) => conditions,
+                            Fails::Always | Fails::Never => Vec::new(),
                         })
                         .collect(),
                 ]
@@ -436,7 +512,7 @@ impl Section {
                 .filter_map(|part| match part {
                     Fails::Never => None,
                     Fails::Always => Some(Vec::new()),
-                    Fails::When(condition) => Some(vec![condition]),
+                    Fails::When(conditions) => Some(conditions),
                 })
                 .collect(),
         }
@@ -490,17 +566,31 @@ fn below<'a>(inner: &'a str, outer: &str) -> Option<&'a str> {
 /// Returns when somebody is not on the list, or, with `is_negated` false, when somebody is.
 fn listed(list: &[Who], is_negated: bool) -> Fails {
     let mut patterns = Vec::new();
+    let mut conditions = Vec::new();
     for from in list {
         match from {
             Who::All => return if is_negated { Fails::Never } else { Fails::Always },
             Who::Address(pattern) => patterns.push(pattern.as_str()),
+            Who::Environment { name, is_set } => {
+                conditions.push(environment_condition(name, *is_set != is_negated));
+            }
         }
     }
-    match patterns.as_slice() {
-        [] if is_negated => Fails::Always,
-        [] => Fails::Never,
-        patterns => Fails::When(condition("%{REMOTE_ADDR}", &patterns.join("|"), is_negated)),
+    if !patterns.is_empty() {
+        conditions.push(condition("%{REMOTE_ADDR}", &patterns.join("|"), is_negated));
     }
+    match conditions.is_empty() {
+        true if is_negated => Fails::Always,
+        true => Fails::Never,
+        false if is_negated => Fails::When(conditions),
+        false => Fails::When(any_of(conditions)),
+    }
+}
+
+/// Returns conditions of which one is enough.
+fn any_of(mut conditions: Vec<String>) -> Vec<String> {
+    let last = conditions.pop();
+    conditions.iter().map(|condition| or_next(condition)).chain(last).collect()
 }
 
 impl Requirement {
@@ -509,10 +599,15 @@ impl Requirement {
             (What::Granted, false) | (What::Denied, true) => Fails::Never,
             (What::Granted, true) | (What::Denied, false) => Fails::Always,
             (What::Address(pattern), is_negated) => {
-                Fails::When(condition("%{REMOTE_ADDR}", pattern, !is_negated))
+                Fails::When(vec![condition("%{REMOTE_ADDR}", pattern, !is_negated)])
             }
             (What::Method(pattern), is_negated) => {
-                Fails::When(condition("%{REQUEST_METHOD}", pattern, !is_negated))
+                Fails::When(vec![condition("%{REQUEST_METHOD}", pattern, !is_negated)])
+            }
+            (What::Environment(names), is_negated) => {
+                let conditions =
+                    names.iter().map(|name| environment_condition(name, is_negated)).collect();
+                Fails::When(if is_negated { any_of(conditions) } else { conditions })
             }
         }
     }

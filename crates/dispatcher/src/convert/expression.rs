@@ -40,7 +40,8 @@ enum Expression {
     Any(Vec<Self>),
 }
 
-/// Reads an expression; the conditions that are alternatives of each other stand together.
+/// Reads an expression; the conditions that are alternatives of each other stand together. Whether something sets the variables
+/// of the environment that it asks for is up to the caller.
 ///
 /// # Errors
 /// What has no counterpart.
@@ -181,7 +182,7 @@ fn variable(name: &str) -> Result<Token, String> {
         Some((function, argument)) => look_up(function, argument)?,
         None => name.to_owned(),
     };
-    if !is_variable(&name) {
+    if !is_variable(&name) && !name.starts_with("ENV:") {
         return Err(format!("the variable `%{{{name}}}` is not known, so it would be empty"));
     }
     Ok(Token::Text { template: format!("%{{{name}}}"), plain: None })
@@ -191,6 +192,7 @@ fn variable(name: &str) -> Result<Token, String> {
 fn look_up(function: &str, argument: &str) -> Result<String, String> {
     match function.to_ascii_lowercase().as_str() {
         "http" | "req" | "req_novary" => Ok(format!("HTTP:{argument}")),
+        "env" | "reqenv" => Ok(format!("ENV:{argument}")),
         _ => Err(format!("the function `{function}` is not known")),
     }
 }

@@ -64,6 +64,8 @@ pub(super) struct HostPart {
     pub(super) headers: BTreeMap<String, String>,
     pub(super) error_documents: BTreeMap<String, String>,
     pub(super) sections: Vec<Section>,
+    /// Rules that set variables before all others, whether or not rewriting is on.
+    pub(super) environment: Vec<Rule>,
     pub(super) rewrites: Vec<Rule>,
     pub(super) proxies: Vec<Rule>,
     pub(super) redirects: Vec<Rule>,
@@ -352,6 +354,10 @@ impl<'a> Group<'a> {
             _ => self.hosts.iter().map(|(door, host)| (guard(*door, doors), *host)).collect(),
         };
         let keeps_host = |host: &HostPart| host.keeps_host.or(global.keeps_host).unwrap_or(false);
+        global.environment.iter().for_each(|rule| rule.write(toml, &[], false));
+        for (guard, host) in &guarded {
+            host.environment.iter().for_each(|rule| rule.write(toml, guard, false));
+        }
         for (guard, host) in &guarded {
             let keeps_host = keeps_host(host);
             let rewrites = host.rewrites(global, findings);

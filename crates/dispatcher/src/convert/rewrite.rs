@@ -25,6 +25,8 @@ struct Flags {
     variables: Vec<(String, String)>,
     begins_again: bool,
     escapes_groups: bool,
+    /// The characters of groups that are escaped, where not all but letters, digits and `_` are.
+    escaped: Option<String>,
     /// Whether a space in a group is `%20` and not `+`.
     has_no_plus: bool,
     unknown: Vec<String>,
@@ -59,7 +61,10 @@ impl Flags {
                     }
                 },
                 "N" | "NEXT" => flags.begins_again = true,
-                "B" if value.is_empty() => flags.escapes_groups = true,
+                "B" => {
+                    flags.escapes_groups = true;
+                    flags.escaped = Some(value.to_owned()).filter(|chars| !chars.is_empty());
+                }
                 "BNP" | "BACKREFNOPLUS" => flags.has_no_plus = true,
                 "DPI" | "NS" | "NOSUBREQ" => {}
                 _ => flags.unknown.push(flag.to_owned()),
@@ -94,7 +99,7 @@ impl Reader<'_> {
         }
         for name in variables(test) {
             let is_known = match name.strip_prefix("ENV:") {
-                Some(variable) => self.is_environment_variable(variable),
+                Some(variable) => self.is_environment_variable(line, variable),
                 None => is_variable(name),
             };
             if !is_known {
@@ -137,7 +142,18 @@ impl Reader<'_> {
 
     /// Reads `RewriteCond expr EXPRESSION`.
     fn expression(&mut self, line: &Line<'_>, text: &str, is_alternative: bool) {
-        let clauses = match expression::conditions(text) {
+        let conditions = expression::conditions(text).and_then(|clauses| {
+            let names = clauses.iter().flatten().flat_map(|condition| variables(condition));
+            for name in names.filter_map(|name| name.strip_prefix("ENV:")) {
+                if !self.is_environment_variable(line, name) {
+                    return Err(format!(
+                        "the variable `%{{ENV:{name}}}` is not known, so it would be empty"
+                    ));
+                }
+            }
+            Ok(clauses)
+        });
+        let clauses = match conditions {
             // Beside alternatives, what is more than one of them has no counterpart.
             Ok(clauses) if is_alternative && clauses.len() != 1 => {
                 self.lost(
@@ -165,13 +181,31 @@ impl Reader<'_> {
         }
     }
 
-    /// Tells whether a rule before this line sets a variable of the environment. httpd sets one by itself, on what it asks
-    /// itself for again, which does not happen here.
-    fn is_environment_variable(&self, name: &str) -> bool {
-        name == "REDIRECT_STATUS" || self.environment.contains(name)
+    /// Tells whether `SetEnvIf` or a rule before this line sets a variable of the environment. httpd sets one by itself, on
+    /// what it asks itself for again, which does not happen here.
+    fn is_environment_variable(&mut self, line: &Line<'_>, name: &str) -> bool {
+        self.noted.note_asked(name);
+        if self.known.is_set_after_rules_alone(name) {
+            let message = format!(
+                "`%{{ENV:{name}}}` is empty here, as in httpd: `SetEnv` sets it behind all rules, `SetEnvIf` before them"
+            );
+            self.findings.warn(line.at, message);
+            return true;
+        }
+        name == "REDIRECT_STATUS"
+            || self.environment.contains(name)
+            || self.known.is_set_before_rules(name)
     }
 
     pub(super) fn rewrite_rule(&mut self, line: &Line<'_>) {
+        let count = self.host().rewrites.len();
+        self.read_rewrite_rule(line);
+        let is_converted = self.host().rewrites.len() > count;
+        let flags = Flags::parse(line.word(2));
+        self.noted.note_rule(&flags.variables, is_converted);
+    }
+
+    fn read_rewrite_rule(&mut self, line: &Line<'_>) {
         let conditions = std::mem::take(&mut self.host().conditions);
         // A rule that lost a condition would do too much, so it is left out; its condition was reported.
         if std::mem::take(&mut self.host().is_condition_lost) {
@@ -195,7 +229,7 @@ impl Reader<'_> {
         let values = flags.variables.iter().map(|(_, value)| value.as_str());
         for name in std::iter::once(target).chain(values).flat_map(variables) {
             if let Some(variable) = name.strip_prefix("ENV:")
-                && !self.is_environment_variable(variable)
+                && !self.is_environment_variable(line, variable)
             {
                 let why = format!("the variable `%{{{name}}}` is not known, so it would be empty");
                 return self.lost(line, &why);
@@ -241,6 +275,9 @@ impl Reader<'_> {
         if flags.escapes_groups {
             let escape = if flags.has_no_plus { "path" } else { "query" };
             add(format!("escape_groups = \"{escape}\""));
+            if let Some(chars) = &flags.escaped {
+                add(format!("escape_only = {}", quote(chars)));
+            }
         }
         self.host().rewrites.push(Rule {
             at: line.at.clone(),

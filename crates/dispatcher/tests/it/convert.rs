@@ -899,14 +899,15 @@ DispatcherUseProcessedURL On
     RewriteRule ^/changed\.html$ /never.html [L]
     RewriteCond %{ENV:UNKNOWN} ^$
     RewriteRule ^/unknown /x [L]
-    RewriteRule ^/chars/(.*)$ /x?$1 [B=/]
+    RewriteRule ^/chars/(.*)$ /x?$1 [B=/&,L]
+    RewriteRule ^/cookie/(.*)$ /x?$1 [CO=a:b]
 </VirtualHost>
 "#;
     let (converted, section) = converted(text);
     let found = findings(&converted);
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(found[0].contains("the variable `%{ENV:UNKNOWN}` is not known"), "{found:#?}");
-    assert!(found[1].contains("the flags `B=/` are not known"), "{found:#?}");
+    assert!(found[1].contains("the flags `CO=a:b` are not known"), "{found:#?}");
     let origin = Origin::start(|seen| Answer::html(format!("render {}", seen.target)));
     let front = Front::start(&Setup {
         renders: vec![origin.addr()],
@@ -920,6 +921,7 @@ DispatcherUseProcessedURL On
         ("/a_b_c_d.html", &[], "/a-b-c-d.html"),
         ("/find/a%20b%26c=d", &[], "/search.html?q=a+b%26c%3Dd"),
         ("/look/a%20b%26c=d", &[], "/search.html?q=a%20b%26c%3Dd"),
+        ("/chars/a=b%26c/d", &[], "/x?a=b%26c%2Fd"),
         ("/expression.html", &[], "/expression.html"),
         ("/expression.html", &[("X-A", "1")], "/met.html"),
         ("/expression.html", &[("X-B", "Yes")], "/met.html"),
@@ -931,4 +933,110 @@ DispatcherUseProcessedURL On
     }
     let posted = front.send("POST", "/changed.html", &[], "x");
     assert_eq!(posted.body, "render /never.html");
+}
+
+/// What `SetEnvIf` and its relatives set is there for rules and access, wherever it stands; `SetEnv` is there for headers.
+#[test]
+fn variables_of_requests_are_converted() {
+    let text = r#"
+DispatcherUseProcessedURL On
+SetEnvIf X-Scheme ^https$ is_tls=yes
+<VirtualHost *:80>
+    ServerName www.example.com
+    Header set X-Always there env=STAGE
+    Header set X-Never there env=!STAGE
+    Header set X-Perhaps there env=mobile
+    SetEnv STAGE live
+    SetEnv UNUSED x
+    RewriteEngine On
+    RewriteCond %{ENV:mobile} =1
+    RewriteRule ^/start\.html$ /m/start.html [L]
+    RewriteCond %{ENV:language} ^(de|fr)$
+    RewriteRule ^/page\.html$ /%1/page.html [L]
+    RewriteCond expr "reqenv('is_tls') == 'yes'"
+    RewriteRule ^/tls\.html$ /secure.html [L]
+    RewriteCond %{ENV:STAGE} ^$
+    RewriteRule ^/stage\.html$ /empty.html [L]
+    RewriteRule ^/marked/ - [E=marked:1]
+    BrowserMatchNoCase (iphone|android) mobile
+    BrowserMatch iPad !mobile
+    SetEnvIf Accept-Language ^([a-z]+) language=$1
+    SetEnvIfNoCase Request_URI ^/(inner|staff)/ inner
+    SetEnvIf inner 1 twice
+    SetEnvIfExpr "%{HTTP:X-Key} == 'secret'" key
+    SetEnvIf X-Bad ^(?=a) bad
+    SetEnvIf Request_URI gif$ unasked
+    <Location /inner>
+        Require env key
+    </Location>
+    <Location /staff>
+        Order deny,allow
+        Deny from env=twice
+        Allow from 10.1.2.3 env=key
+    </Location>
+    <Location /marked>
+        <RequireAll>
+            Require all granted
+            Require not env marked
+        </RequireAll>
+    </Location>
+    <Location /bad>
+        Order allow,deny
+        Allow from all
+        Deny from env=bad
+    </Location>
+    <Location /language>
+        Require env language
+    </Location>
+</VirtualHost>
+"#;
+    let (converted, section) = converted(text);
+    let found = findings(&converted);
+    for expected in [
+        "site.vhost:8:5: warning: `Header` is not converted",
+        "site.vhost:10:5: warning: `SetEnv` is not converted: `UNUSED` is set behind",
+        "site.vhost:18:5: warning: `%{ENV:STAGE}` is empty here, as in httpd",
+        "site.vhost:27:5: error: `SetEnvIf` is not converted: the pattern `^(?=a)` is not known",
+        "site.vhost:28:5: warning: `SetEnvIf` is not converted: nothing that is converted asks for `unasked`",
+        "site.vhost:46:9: error: `Deny` is not converted: `env=bad` is no address",
+        // Its value may be empty, which rules cannot tell from a variable that is not set.
+        "site.vhost:49:9: error: `Require` is not converted: nothing that is converted tells when",
+    ] {
+        assert!(found.iter().any(|found| found.starts_with(expected)), "{expected} in {found:#?}");
+    }
+    assert_eq!(found.len(), 7, "{found:#?}");
+    let (front, _render) = start(&section);
+    let get = |target: &str, headers: &[(&str, &str)]| {
+        let headers = [&[("Host", "www.example.com")][..], headers].concat();
+        front.send("GET", target, &headers, "")
+    };
+    let plain = get("/start.html", &[]);
+    assert_eq!(plain.header("x-always"), Some("there"));
+    assert_eq!((plain.header("x-never"), plain.header("x-perhaps")), (None, None));
+    for (target, headers, expected) in [
+        ("/start.html", &[][..], "/start.html"),
+        ("/start.html", &[("User-Agent", "My iPhone")], "/m/start.html"),
+        ("/start.html", &[("User-Agent", "android on iPad")], "/start.html"),
+        ("/page.html", &[("Accept-Language", "de-CH")], "/de/page.html"),
+        ("/page.html", &[("Accept-Language", "it")], "/page.html"),
+        ("/tls.html", &[], "/tls.html"),
+        ("/tls.html", &[("X-Scheme", "https")], "/secure.html"),
+        ("/stage.html", &[], "/empty.html"),
+        ("/inner/a.html", &[("X-Key", "secret")], "/inner/a.html"),
+        ("/staff/a.html", &[("X-Key", "secret")], "/staff/a.html"),
+        ("/staff/b.html", &[("X-Forwarded-For", "10.1.2.3")], "/staff/b.html"),
+    ] {
+        let reply = get(target, headers);
+        assert_eq!(reply.body, format!("render {expected}"), "{target} {headers:?}");
+    }
+    for (target, headers) in [
+        ("/inner/a.html", &[][..]),
+        ("/inner/a.html", &[("X-Key", "guess")]),
+        ("/staff/a.html", &[]),
+        ("/marked/a.html", &[]),
+        ("/bad/a.html", &[]),
+        ("/language/a.html", &[("Accept-Language", "de")]),
+    ] {
+        assert_eq!(get(target, headers).status, 403, "{target} {headers:?}");
+    }
 }

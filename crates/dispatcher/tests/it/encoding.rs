@@ -281,16 +281,31 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+fn zlib(text: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn brotli(text: &[u8]) -> Vec<u8> {
+    let mut coded = Vec::new();
+    let parameters = brotli::enc::BrotliEncoderParams { quality: 2, ..Default::default() };
+    brotli::BrotliCompress(&mut &*text, &mut coded, &parameters).unwrap();
+    coded
+}
+
 /// Renders are asked without `Accept-Encoding`; some answer in a coding all the same.
 #[test]
 fn pages_that_come_in_a_coding_are_stored_and_sent_without_it() {
     let large = text(7).repeat(40);
-    for coding in ["gzip", "x-gzip", "GZIP", "identity"] {
+    for coding in ["gzip", "x-gzip", "GZIP", "identity", "br", "zstd", "deflate"] {
         for body in [text(3), large.clone()] {
-            let sent = if coding == "identity" {
-                body.clone().into_bytes()
-            } else {
-                gzip(body.as_bytes())
+            let sent = match coding {
+                "identity" => body.clone().into_bytes(),
+                "br" => brotli(body.as_bytes()),
+                "zstd" => zstd::bulk::compress(body.as_bytes(), 3).unwrap(),
+                "deflate" => zlib(body.as_bytes()),
+                _ => gzip(body.as_bytes()),
             };
             let answer = Answer::html(sent).header("Content-Encoding", coding);
             let origin = Origin::always(answer.header("ETag", "\"tag\""));
@@ -310,13 +325,19 @@ fn pages_that_come_in_a_coding_are_stored_and_sent_without_it() {
         }
     }
     // What is no such body never reaches anybody as one.
-    for (coding, body) in [("gzip", b"hello".to_vec()), ("gzip", gzip(b"hello")[..12].to_vec())] {
+    for (coding, body) in [
+        ("gzip", b"hello".to_vec()),
+        ("gzip", gzip(b"hello")[..12].to_vec()),
+        ("br", b"\xff\xff\xff".to_vec()),
+        ("zstd", b"hello".to_vec()),
+        ("deflate", zlib(b"hello")[..5].to_vec()),
+    ] {
         let origin = Origin::always(Answer::html(body).header("Content-Encoding", coding));
         let front = front(&origin, "");
         assert_eq!(ask(&front, "GET", "/a.html", "").status(), "502");
         assert!(!front.has("a.html"));
     }
-    let origin = Origin::always(Answer::html("br").header("Content-Encoding", "br"));
+    let origin = Origin::always(Answer::html("x").header("Content-Encoding", "compress"));
     let front = front(&origin, "");
     assert_eq!(front.get("/a.html").info(), "not cacheable: response is encoded");
 }

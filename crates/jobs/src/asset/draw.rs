@@ -52,6 +52,13 @@ pub(crate) fn draw(
             })
         }
         Some(format) if format.is_still() => told_by_header(bytes, format, order, drawn),
+        Some(format @ (Format::Matroska | Format::WebM)) => {
+            drawn.size = header_size(bytes, format);
+            if let Some(size) = drawn.size.filter(|_| order.metadata) {
+                drawn.metadata = metadata::of_header(format, size);
+            }
+            Ok(drawn)
+        }
         Some(Format::Pdf) if order.metadata => {
             drawn.metadata = metadata::pdf::read(bytes)?;
             Ok(drawn)

@@ -1,4 +1,4 @@
-//! How large a picture is by its header, for formats that are not decoded here.
+//! How large a picture or film is by its header, for formats that are not decoded here.
 //!
 //! Pure. What is cut off or makes no sense has no size; nothing is allocated for what a header promises.
 
@@ -20,6 +20,7 @@ pub(super) fn header_size(bytes: &[u8], format: Format) -> Option<Size> {
             Size { width: big_endian(header, 4)?, height: big_endian(header, 0)? }
         }
         Format::Tiff => tiff_size(bytes)?,
+        Format::Matroska | Format::WebM => matroska_size(bytes)?,
         _ => return None,
     };
     (size.width > 0 && size.height > 0).then_some(size)
@@ -73,6 +74,63 @@ fn item_size(bytes: &[u8]) -> Option<Size> {
     let size = sizes.max_by_key(|size| size.pixels())?;
     let quarters = boxed(properties, *b"irot").and_then(|turn| turn.first().copied());
     Some(if quarters.is_some_and(|quarters| quarters & 1 == 1) { size.turned() } else { size })
+}
+
+/// Takes the first element of EBML (RFC 8794) apart: its number with the mark of its length, what is in it, and what follows.
+fn first_element(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
+    let number_length = bytes.first()?.leading_zeros() as usize + 1;
+    if number_length > 4 {
+        return None;
+    }
+    let number =
+        bytes.get(..number_length)?.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+    let rest = bytes.get(number_length..)?;
+    let first = *rest.first()?;
+    let length_bytes = first.leading_zeros() as usize + 1;
+    if length_bytes > 8 {
+        return None;
+    }
+    let mask = u64::MAX >> (64 - 7 * length_bytes);
+    let length = rest.get(..length_bytes)?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let length = length & mask;
+    let rest = rest.get(length_bytes..)?;
+    // With all bits set it goes on to the end. What is cut off may hold what is looked for all the same.
+    let end = match length == mask {
+        true => rest.len(),
+        false => usize::try_from(length).ok()?.min(rest.len()),
+    };
+    Some((number, rest.get(..end)?, rest.get(end..)?))
+}
+
+/// Returns the elements of a level.
+fn elements(bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
+    let mut rest = bytes;
+    let next = move || {
+        let (number, content, behind) = first_element(rest)?;
+        rest = behind;
+        Some((number, content))
+    };
+    std::iter::from_fn(next).take(MAX_BOXES)
+}
+
+/// Returns the size of the first film of Matroska and WebM (RFC 9559).
+fn matroska_size(bytes: &[u8]) -> Option<Size> {
+    const SEGMENT: u32 = 0x1853_8067;
+    const TRACKS: u32 = 0x1654_AE6B;
+    const TRACK: u32 = 0xAE;
+    const VIDEO: u32 = 0xE0;
+    const WIDTH: u32 = 0xB0;
+    const HEIGHT: u32 = 0xBA;
+    let within = |bytes, wanted| elements(bytes).find(|(number, _)| *number == wanted);
+    let (_, segment) = within(bytes, SEGMENT)?;
+    let (_, tracks) = within(segment, TRACKS)?;
+    let mut tracks = elements(tracks).filter(|(number, _)| *number == TRACK);
+    let video = tracks.find_map(|(_, track)| within(track, VIDEO))?.1;
+    let pixels = |wanted| {
+        let digits = within(video, wanted)?.1;
+        (digits.len() <= 4).then(|| digits.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
+    };
+    Some(Size { width: pixels(WIDTH)?, height: pixels(HEIGHT)? })
 }
 
 /// Reads the first directory of a TIFF.
@@ -152,5 +210,30 @@ mod tests {
         let tiff = [&b"MM\0*\0\0\0\x08"[..], directory].concat();
         check(&tiff, Format::Tiff, Some((320, 200)));
         check(b"plain", Format::Png, None);
+    }
+
+    fn element(number: &[u8], content: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(content.len()).unwrap() | 0x1000_0000;
+        [number, &length.to_be_bytes(), content].concat()
+    }
+
+    #[test]
+    fn films_tell_their_size() {
+        let head = element(b"\x1a\x45\xdf\xa3", &element(b"\x42\x82", b"webm"));
+        let sound = element(b"\xae", &element(b"\xe1", b""));
+        let sides = [element(b"\xb0", &[0x02, 0x80]), element(b"\xba", &[0x01, 0x68])].concat();
+        let film = element(b"\xae", &[element(b"\xd7", &[2]), element(b"\xe0", &sides)].concat());
+        let tracks = element(b"\x16\x54\xae\x6b", &[sound.clone(), film].concat());
+        let info = element(b"\x15\x49\xa9\x66", &element(b"\x44\x89", &1500_f32.to_be_bytes()));
+        let inner = [info, tracks].concat();
+        let whole = [head.clone(), element(b"\x18\x53\x80\x67", &inner)].concat();
+        check(&whole, Format::WebM, Some((640, 360)));
+        // As a live stream has it: the length of the segment is not known.
+        let live =
+            [&head[..], b"\x18\x53\x80\x67\x01\xff\xff\xff\xff\xff\xff\xff", &inner].concat();
+        check(&live, Format::Matroska, Some((640, 360)));
+        let heard = element(b"\x16\x54\xae\x6b", &sound);
+        let heard = [head, element(b"\x18\x53\x80\x67", &heard)].concat();
+        check(&heard, Format::WebM, None);
     }
 }

@@ -231,6 +231,32 @@ fn of_a_film_a_moment_is_drawn() {
     }
 }
 
+/// An element of EBML with a length of four bytes.
+fn element(number: &[u8], content: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(content.len()).unwrap() | 0x1000_0000;
+    [number, &length.to_be_bytes(), content].concat()
+}
+
+#[test]
+fn of_a_webm_its_header_tells_kind_and_size() {
+    let head = element(b"\x1a\x45\xdf\xa3", b"\x42\x86\x81\x01\x42\x82\x84webm\x42\x87\x81\x02");
+    let sides = [element(b"\xb0", &[0x02, 0x80]), element(b"\xba", &[0x01, 0x68])].concat();
+    let track = element(b"\xae", &element(b"\xe0", &sides));
+    let segment = element(b"\x18\x53\x80\x67", &element(b"\x16\x54\xae\x6b", &track));
+    let film = [head, segment].concat();
+    let wanted = Order { metadata: true, ..web() };
+    let drawn = draw_bare(&film, &wanted).unwrap();
+    assert_eq!(drawn.media_type, "video/webm");
+    assert_eq!(drawn.size, Some(size(640, 360)));
+    let width = drawn.metadata.iter().find(|(name, _)| name == "tiff:ImageWidth");
+    assert!(width.is_some(), "{:?}", drawn.metadata);
+    assert!(drawn.renditions.is_empty());
+    assert!(drawn.warnings[0].contains("`ffmpeg`, which is not installed"), "{drawn:?}");
+    // Without its tracks it is one, too; and what another program makes of it does not matter.
+    let cut = draw_bare(&film[..40], &wanted).unwrap();
+    assert_eq!((&*cut.media_type, cut.size), ("video/webm", None));
+}
+
 #[test]
 fn avif_is_written() {
     let rendition = |name: &str, encoding| RenditionOrder {

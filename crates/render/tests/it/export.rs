@@ -177,6 +177,27 @@ fn pages_and_what_they_link_to_become_files() {
 }
 
 #[test]
+fn pages_that_search_texts_follow_what_they_find() {
+    let export = Export::sample();
+    export.site.script(
+        "/apps/test/found/found.html.j2",
+        "{% for hit in search(\"/content/site/en\", \"walnut\").hits %}<a href=\"{{ hit.page.url }}\">{% endfor %}",
+    );
+    export.site.put("/content/site/en/found", page("found", "Found", "test/found"));
+    assert_eq!(export.full().failures(), 0);
+    let found = || hrefs(&export.files()["content/site/en/found.html"]);
+    assert_eq!(found(), [""; 0]);
+    export.set("/content/site/en/apple", "jcr:description", "beside a walnut tree");
+    assert_eq!(export.changed().failures(), 0);
+    assert_eq!(found(), ["/content/site/en/apple.html"]);
+    assert_eq!(export.files(), export.files_anew());
+    export.delete("/content/site/en/apple");
+    export.changed();
+    assert_eq!(found(), [""; 0]);
+    assert_eq!(export.files(), export.files_anew());
+}
+
+#[test]
 fn names_below_other_files_are_names_beside_them() {
     let export = Export::sample();
     export.set(

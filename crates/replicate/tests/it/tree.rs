@@ -1,15 +1,15 @@
-//! Trees that are activated in parts: bounded, in order, and behind nobody's back.
+//! Trees that are activated or deactivated in parts: bounded, in order, and behind nobody's back.
 
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
-use tympan_content::{Date, Depth, Property, Subtree, Value};
-use tympan_jobs::Job;
+use tympan_content::{Date, Depth, NodePath, Property, Subtree, Value};
+use tympan_jobs::{Job, JobState, NewJob};
 use tympan_replicate::{
-    Action, Keeping, PART_DOCUMENTS, Status, TREES, TreeStep, Wish, status_of, topic_of,
+    Action, Keeping, PART_DOCUMENTS, Status, TREES, TreeStep, Wish, hold, status_of, topic_of,
 };
 
-use crate::agent::{page, path, put};
+use crate::agent::{page, path, put, replicator};
 use crate::overtaken::Author;
 
 const PAGES: usize = 1_150;
@@ -64,9 +64,9 @@ async fn a_single_activation_waits_for_one_part_of_a_tree_and_no_more() {
     assert_eq!(queued(&author).await.len(), 0, "the wish is one job, whatever the tree");
     assert_eq!(status(&author, "/content/tree/p0000"), Status::Never);
     let now = SystemTime::now();
-    assert_eq!(author.sender.activate_part(now).await.unwrap(), TreeStep::Stored);
+    assert_eq!(author.sender.carry_out_part(now).await.unwrap(), TreeStep::Stored);
     for _ in 0..3 {
-        assert_eq!(author.sender.activate_part(now).await.unwrap(), TreeStep::Waiting);
+        assert_eq!(author.sender.carry_out_part(now).await.unwrap(), TreeStep::Waiting);
     }
     wish(&author, Action::Activate, "/content/single", Depth::Document).await;
     let jobs = queued(&author).await;
@@ -129,7 +129,7 @@ async fn a_tree_is_sent_as_it_was_wished_but_for_what_was_said_since() {
 async fn a_tree_that_is_taken_away_goes_no_further() {
     let dir = tempfile::tempdir().unwrap();
     let author = author_with_tree(&dir).await;
-    author.sender.activate_part(SystemTime::now()).await.unwrap();
+    author.sender.carry_out_part(SystemTime::now()).await.unwrap();
     let later = SystemTime::now() + Duration::from_secs(1);
     let gone = Wish {
         action: Action::Deactivate,
@@ -141,4 +141,163 @@ async fn a_tree_that_is_taken_away_goes_no_further() {
     send_all(&author).await;
     let snapshot = author.publisher.repository.snapshot().unwrap();
     assert!(snapshot.node(&path("/content/tree")).unwrap().is_none());
+}
+
+const CLOSED: usize = 500;
+const PARENT: usize = 30;
+
+fn page_at(number: usize) -> String {
+    format!("/content/tree/p{number:04}")
+}
+
+fn has(author: &Author, at: &str) -> bool {
+    author.publisher.repository.snapshot().unwrap().node(&path(at)).unwrap().is_some()
+}
+
+/// An author whose tree is at the publisher, too: with a page that is closed, one with a page below it, and a folder with a
+/// tag.
+async fn author_with_live_tree(dir: &tempfile::TempDir) -> Author {
+    let author = author_with_tree(dir).await;
+    send_all(&author).await;
+    let mut session = author.repository.session("ann").unwrap();
+    session.follow();
+    let policy = path(&page_at(CLOSED)).child("rep:cugPolicy").unwrap();
+    session.put(&policy, Subtree::new("rep:cugPolicy", "rep:CugPolicy")).unwrap();
+    session.commit("close", SystemTime::now()).unwrap();
+    put(&author.repository, &format!("{}/below", page_at(PARENT)), page("below", "below"));
+    put(&author.repository, "/content/tree/folder/tag", Subtree::new("tag", "cq:Tag"));
+    for at in [page_at(CLOSED), page_at(PARENT), "/content/tree/folder".to_owned()] {
+        wish(&author, Action::Activate, &at, Depth::Subtree).await;
+    }
+    send_all(&author).await;
+    assert!(has(&author, policy.as_str()) && has(&author, "/content/tree/folder/tag"));
+    author
+}
+
+/// Wishes by name, a second later.
+async fn wish_later(author: &Author, action: Action, at: &str) {
+    let wish = Wish { action, path: path(at), depth: Depth::Document, user: "bob".to_owned() };
+    let later = SystemTime::now() + Duration::from_secs(1);
+    author.sender.wish(vec![wish], Keeping::Nothing, later).await.unwrap();
+}
+
+fn documents(job: &Job) -> Vec<&str> {
+    let documents = job.properties["documents"].as_array().unwrap();
+    documents.iter().filter_map(serde_json::Value::as_str).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_deactivation_goes_in_parts_from_children_to_parents() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = author_with_live_tree(&dir).await;
+    wish(&author, Action::Deactivate, "/content/tree", Depth::Document).await;
+    assert_eq!(queued(&author).await.len(), 0, "the wish is one job, whatever the tree");
+    assert_eq!(status(&author, &page_at(PAGES - 1)), Status::Live);
+    let now = SystemTime::now();
+    assert_eq!(author.sender.carry_out_part(now).await.unwrap(), TreeStep::Stored);
+    assert_eq!(author.sender.carry_out_part(now).await.unwrap(), TreeStep::Waiting);
+    wish(&author, Action::Activate, "/content/single", Depth::Document).await;
+    let jobs = queued(&author).await;
+    assert_eq!((jobs.len(), &jobs[1].properties["path"]), (2, &"/content/single".into()));
+    let part = documents(&jobs[0]);
+    assert!(part.len() <= PART_DOCUMENTS && part.contains(&"/content/tree/folder/tag"));
+    assert!(!part.iter().any(|path| path.contains("rep:")), "policies go with their pages");
+    assert_eq!(status(&author, &page_at(PAGES - 1)), Status::TakenAway);
+    assert_eq!(status(&author, &page_at(0)), Status::Live);
+
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(author.sender.clone().run(stopped));
+    while has(&author, "/content/tree") {
+        let snapshot = author.publisher.repository.snapshot().unwrap();
+        let closed = path(&page_at(CLOSED));
+        let policy = closed.child("rep:cugPolicy").unwrap();
+        let is_there = |at: &NodePath| snapshot.node(at).unwrap().is_some();
+        assert_eq!(is_there(&closed), is_there(&policy), "a page is closed until it is gone");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(author.until_still().await.len(), 0);
+    stop.send_replace(true);
+    running.await.unwrap();
+    assert_eq!(title(&author, "/content/single").as_deref(), Some("single"));
+    for number in 0..PAGES {
+        assert_eq!(status(&author, &page_at(number)), Status::TakenAway, "{number}");
+    }
+    let snapshot = author.repository.snapshot().unwrap();
+    let top = path("/content/tree");
+    assert!(snapshot.activated_documents(&top, Depth::Subtree).unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deactivation_in_parts_leaves_what_was_activated_since() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = author_with_live_tree(&dir).await;
+    wish(&author, Action::Deactivate, "/content/tree", Depth::Document).await;
+    author.sender.carry_out_part(SystemTime::now()).await.unwrap();
+    let below = format!("{}/below", page_at(PARENT));
+    put(&author.repository, &format!("{}/new", page_at(8)), page("new", "new"));
+    // Pages below pages that go, one of a later part, one of the part that was made, and a tag.
+    for at in [
+        below.clone(),
+        format!("{}/new", page_at(8)),
+        page_at(7),
+        page_at(PAGES - 1),
+        "/content/tree/folder/tag".to_owned(),
+    ] {
+        wish_later(&author, Action::Activate, &at).await;
+    }
+    let mut session = author.repository.session("bob").unwrap();
+    session.remove(&path(&page_at(11))).unwrap();
+    session.commit("remove", SystemTime::now()).unwrap();
+
+    send_all(&author).await;
+    let left: Vec<usize> = (0..PAGES).filter(|number| has(&author, &page_at(*number))).collect();
+    assert_eq!(left, [7, 8, PARENT, PAGES - 1]);
+    assert_eq!(title(&author, &below).as_deref(), Some("below"));
+    assert_eq!(title(&author, &format!("{}/new", page_at(8))).as_deref(), Some("new"));
+    let snapshot = author.publisher.repository.snapshot().unwrap();
+    for number in [8, PARENT] {
+        let node = snapshot.node(&path(&page_at(number))).unwrap().unwrap();
+        assert!(node.content().unwrap().is_none(), "of {number} only the place is left");
+    }
+    assert!(has(&author, "/content/tree/folder/tag"));
+    assert_eq!(status(&author, &page_at(7)), Status::Live);
+    assert_eq!(status(&author, &page_at(PARENT)), Status::TakenAway);
+    let activated = author.repository.snapshot().unwrap();
+    let activated = activated.activated_documents(&path("/content/tree"), Depth::Subtree).unwrap();
+    let paths: Vec<&str> = activated.iter().map(|document| document.path.as_str()).collect();
+    assert_eq!(paths, ["/content/tree/folder/tag"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deactivation_in_parts_goes_on_after_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = author_with_live_tree(&dir).await;
+    let gone = Wish {
+        action: Action::Deactivate,
+        path: path("/content/tree"),
+        depth: Depth::Document,
+        user: "ann".to_owned(),
+    };
+    // The process ends after the job was stored and before it was released.
+    let now = SystemTime::now();
+    hold(&author.repository, &author.queues, &[gone], now).await.unwrap();
+    assert_eq!(author.queues.release_all().await.unwrap(), 1);
+    // The next one ends after a part was stored, and its job is still there; so it is done again.
+    let before = author.queues.list_topic(TREES, 10).await.unwrap();
+    let restarted = replicator("author", &author.repository, &author.queues);
+    assert_eq!(restarted.carry_out_part(now).await.unwrap(), TreeStep::Stored);
+    drop(restarted);
+    let Job { properties, user, .. } = before[0].clone();
+    author.queues.add(NewJob::new(TREES, properties).user(user), now).await.unwrap();
+    let parts = queued(&author).await;
+    assert!(parts.len() == 1 && parts[0].state == JobState::Queued);
+    assert_eq!(status(&author, &page_at(PAGES - 1)), Status::TakenAway);
+    assert_eq!(status(&author, &page_at(0)), Status::Live);
+    assert!(has(&author, &page_at(PAGES - 1)));
+
+    send_all(&author).await;
+    assert!(!has(&author, "/content/tree"));
+    for number in 0..PAGES {
+        assert_eq!(status(&author, &page_at(number)), Status::TakenAway, "{number}");
+    }
 }

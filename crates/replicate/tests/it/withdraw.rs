@@ -487,6 +487,7 @@ fn pages_that_stay_keep_the_policies_above_them_and_nothing_else() {
         chunks: Vec::new(),
         blobs: Vec::new(),
         kept: vec!["/content/a/kept".to_owned()],
+        taken_away: Vec::new(),
     };
     apply(&publisher, &message, Receiver::Publisher, SystemTime::now()).unwrap();
     let snapshot = publisher.snapshot().unwrap();
@@ -518,6 +519,7 @@ fn an_author_that_receives_withdraws_from_its_own_visitors() {
         chunks: Vec::new(),
         blobs: Vec::new(),
         kept: Vec::new(),
+        taken_away: Vec::new(),
     };
     apply(&author, &message("Deactivate"), Receiver::Author, SystemTime::now()).unwrap();
     assert_eq!(orphans(&author.snapshot().unwrap(), &NodePath::root()).unwrap().len(), 1);

@@ -8,6 +8,7 @@
 
 mod access_matrix;
 mod author_headers;
+mod backup_start;
 mod costly_requests;
 mod cross_site;
 mod damaged_data;
@@ -19,6 +20,7 @@ mod node_round_trip;
 mod own_agents;
 mod page_headers;
 mod publish_matrix;
+mod received_parts;
 mod references;
 mod refused_bytes;
 mod refused_readings;

@@ -136,7 +136,7 @@ pub(crate) fn of_picture(format: Format, header: &Header) -> Vec<(String, Value)
     found.into_list()
 }
 
-/// Returns what is known of a picture that another program decodes.
+/// Returns what is known of a picture or film that another program decodes.
 pub(crate) fn of_header(format: Format, size: Size) -> Vec<(String, Value)> {
     let mut found = Properties::default();
     found.add("tiff:ImageWidth", Value::Long(size.width.into()));
