@@ -562,8 +562,8 @@ fn packages_hold_and_change_what_the_asker_may() {
         send("ann", "/api/v1/packages/diff", &all.body),
         author.ask("ann", "POST", install, &Value::Null),
     ] {
-        // Nobody replaces what they do not see.
-        assert_eq!(refused.status, 412, "{}", refused.text());
+        // Nobody replaces what they do not see, nor learns from the refusal that it is there.
+        assert_eq!(refused.status, 403, "{}", refused.text());
         assert!(!refused.text().contains("numbat-since"), "{}", refused.text());
     }
     let diff = send("ann", "/api/v1/packages/diff", &part.body);
@@ -683,7 +683,12 @@ fn what_is_not_seen_is_not_replaced() {
         ("PUT", "/content/hidden", json!({})),
     ] {
         let answer = author.ask("ann", method, path, &body);
-        assert_eq!(answer.status, 412, "{method} {path}: {}", answer.text());
+        assert_eq!(answer.status, 403, "{method} {path}: {}", answer.text());
+        assert!(
+            detail(&answer).contains("jcr:addChildNodes"),
+            "{method} {path}: {}",
+            answer.text()
+        );
     }
     for place in ["hidden", "doc/hidden"] {
         let node = author.get(&format!("/api/v1/nodes?path=/content/{place}"));

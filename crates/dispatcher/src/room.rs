@@ -349,11 +349,12 @@ impl Keeper {
         let is_over = || self.is_over();
         let is_patient = !is_full;
         let rules = Rules { is_own: &is_own, is_over: &is_over, now, is_patient };
+        let count = usage.begin_count();
         let survey = docroot.survey(&rules);
         if self.is_over() {
             return Ok(());
         }
-        usage.set(survey.all);
+        usage.finish_count(count, survey.all);
         memo.counted = Some(Instant::now());
         let Some(goal) = goal(&self.bounds, State { taken: survey.all, ..state }) else {
             return Ok(());

@@ -258,7 +258,7 @@ fn tells_secrets(address: IpAddr) -> bool {
     ];
     let address = match address.to_canonical() {
         IpAddr::V6(address) => embedded_v4(address).map_or(IpAddr::V6(address), IpAddr::V4),
-        address => address,
+        address @ IpAddr::V4(_) => address,
     };
     let is_of_link = match address {
         IpAddr::V4(address) => address.is_link_local(),

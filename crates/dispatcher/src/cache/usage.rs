@@ -78,8 +78,7 @@ impl Sub for Amount {
 /// The room that a document root takes, and what was done to keep it small.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
-    files: AtomicU64,
-    bytes: AtomicU64,
+    counts: Mutex<Counts>,
     /// Whether all files were counted since the root was opened.
     is_known: AtomicBool,
     /// Whether more was removed than was counted.
@@ -96,6 +95,21 @@ pub(crate) struct Usage {
     pub(crate) evicted_bytes: AtomicU64,
     /// Stores that met a full disk.
     pub(crate) full: AtomicU64,
+}
+
+/// The running totals of a document root.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    amount: Amount,
+    /// The sum of everything added since the start. It never falls, so that its rise during a count tells what the count
+    /// may have missed.
+    added: Amount,
+}
+
+/// The start of a count of all files: see [`Usage::begin_count`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountStart {
+    added: Amount,
 }
 
 /// Lets those who need room wait for the end of a round of eviction.
@@ -115,23 +129,31 @@ struct RoundState {
 impl Usage {
     /// Returns what the root takes, as far as it is known.
     pub(crate) fn amount(&self) -> Amount {
-        Amount {
-            files: self.files.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-        }
+        self.counts.lock().amount
     }
 
-    /// Notes what a count found.
-    pub(crate) fn set(&self, amount: Amount) {
-        self.files.store(amount.files, Ordering::Relaxed);
-        self.bytes.store(amount.bytes, Ordering::Relaxed);
+    /// Starts a count of all files; its result goes to [`Usage::finish_count`].
+    pub(crate) fn begin_count(&self) -> CountStart {
+        CountStart { added: self.counts.lock().added }
+    }
+
+    /// Takes over the result of a count.
+    ///
+    /// What was stored while it ran is added to it. Files that the count met as well are then in the total twice, until
+    /// the next count: a total that is too high costs one count more, one that is too low would let the root outgrow its
+    /// bounds.
+    pub(crate) fn finish_count(&self, start: CountStart, amount: Amount) {
+        let mut counts = self.counts.lock();
+        counts.amount = amount + (counts.added - start.added);
+        drop(counts);
         self.is_known.store(true, Ordering::Relaxed);
         self.has_drifted.store(false, Ordering::Relaxed);
     }
 
     /// Forgets what was counted: another folder stands at the root's path.
     pub(crate) fn reset(&self) {
-        self.set(Amount::default());
+        self.counts.lock().amount = Amount::default();
+        self.has_drifted.store(false, Ordering::Relaxed);
         self.is_known.store(false, Ordering::Relaxed);
         self.bell.notify_one();
     }
@@ -146,12 +168,10 @@ impl Usage {
 
     /// Notes that `new` took the place of `old`.
     pub(crate) fn replace(&self, old: Amount, new: Amount) {
-        let change = |counter: &AtomicU64, old: u64, new: u64| {
-            let next = |count: u64| Some((count + new).saturating_sub(old));
-            counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or(0)
-        };
-        change(&self.files, old.files, new.files);
-        change(&self.bytes, old.bytes, new.bytes);
+        let mut counts = self.counts.lock();
+        counts.amount = counts.amount + new - old;
+        counts.added = counts.added + (new - old);
+        drop(counts);
         if self.exceeds(Amount::default()) {
             self.bell.notify_one();
         }
@@ -322,6 +342,22 @@ mod tests {
         assert_eq!(usage.amount(), small + small);
         usage.replace(large + large + large, Amount::default());
         assert_eq!(usage.amount(), Amount::default());
+    }
+
+    #[test]
+    fn stores_during_a_count_are_not_lost() {
+        let usage = Usage::default();
+        let file = Amount::of_file(1);
+        usage.replace(Amount::default(), file);
+        let start = usage.begin_count();
+        usage.replace(Amount::default(), file);
+        usage.replace(file, Amount::default());
+        // The count met one of the two files before the other was removed.
+        usage.finish_count(start, file);
+        assert_eq!(usage.amount(), file + file);
+        let start = usage.begin_count();
+        usage.finish_count(start, file);
+        assert_eq!(usage.amount(), file);
     }
 
     #[test]
